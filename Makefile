@@ -1,0 +1,111 @@
+# One way in: `make help`. Needs Python 3.11 or newer and make; everything else is installed into .venv.
+
+PYTHON ?= python3 python3.11 python3.12 python3.13 python3.14
+VENV   ?= .venv
+BIN     = $(VENV)/bin
+
+# Which extras are installed is remembered in a file's name, so each target asks for what it needs and no more.
+DEMO    = $(VENV)/.has-demo
+TEST    = $(VENV)/.has-test
+LINT    = $(VENV)/.has-lint,test
+WHEEL   = .venv-wheel
+SOURCES := $(shell find -L xq \( -type d ! -name __pycache__ \) -o -name '*.py' 2>/dev/null)
+
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+ifdef DB
+export XQ_TEST_DB = $(DB)
+endif
+
+.PHONY: help demo test lint check format docs wheel-test lock clean
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+help: ## this list
+	@echo 'make <target>, with'
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  %-11s %s\n", $$1, $$2 }'
+	@echo 'and as variables'
+	@echo "  ARGS=       more arguments for pytest: make test ARGS='-k put -x'"
+	@echo '  DB=         the tests on one database only: make test DB=sqlite'
+	@echo '  PYTHON=     the Python to use (3.11 or newer): make test PYTHON=/path/to/python3.12'
+
+demo: $(DEMO) ## a first look: run examples/demo.py
+	@$(BIN)/python examples/demo.py
+
+test: $(TEST) ## all tests on the checkout, then the conformance tests on the built wheel
+	$(BIN)/python -m pytest $(ARGS)
+	@if [ -z "$$ARGS" ]; then $(MAKE) --no-print-directory wheel-test; \
+	else echo 'With ARGS= the wheel is left out: make wheel-test is for it'; fi
+
+lint: $(LINT) ## style, types, who imports what, stale documents
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
+
+check: lint test ## lint and test: what must pass before a change goes in
+
+format: $(LINT) ## put the code into the formatter's shape, mend what can be mended by a tool
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+docs: $(LINT) ## write the generated documents anew
+	$(BIN)/python docs/generate.py
+
+wheel-test: $(WHEEL)/.installed ## the conformance tests on the built wheel, away from the checkout
+	@rm -rf $(WHEEL)/run && mkdir $(WHEEL)/run && cp -R tests pyproject.toml $(WHEEL)/run
+	@cd $(WHEEL)/run && PYTHONPATH= ../bin/python -c 'import xq; print("testing", xq.__file__)' | tee ../tested
+	@grep -q site-packages $(WHEEL)/tested || { echo 'this is not the wheel'; exit 1; }
+	cd $(WHEEL)/run && PYTHONPATH= ../bin/python -m pytest tests/conformance $(ARGS)
+
+lock: $(BIN)/python ## constraints.txt anew, with the newest versions
+	$(BIN)/python -m venv $(VENV)-lock
+	$(VENV)-lock/bin/python -m pip install -q uv
+	$(VENV)-lock/bin/uv pip compile -q --upgrade --universal --all-extras --no-header --no-annotate \
+		--no-emit-index-url --no-emit-find-links pyproject.toml -o constraints.txt
+	@! grep -nE '://|@' constraints.txt || { echo 'constraints.txt must not name a host'; exit 1; }
+
+clean: ## remove everything that make made
+	@for venv in $(VENV) $(VENV)-lock $(VENV)-demo $(WHEEL); do [ ! -f $$venv/pyvenv.cfg ] || rm -rf $$venv; done
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find xq features adapters tests examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# ---- what the targets above stand on
+
+$(BIN)/python:
+	@for python in $(PYTHON); do \
+		if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$python; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+		echo 'xq needs Python 3.11 or newer, and none of these is one:'; \
+		for python in $(PYTHON); do echo "  $$python: `$$python -V 2>/dev/null || echo not here`"; done; \
+		echo 'Install one, or say where it is: make PYTHON=/path/to/python3.12'; \
+		exit 1; \
+	fi; \
+	rm -f $(VENV)/.has-*; \
+	if ! $$found -m venv $(VENV); then \
+		rm -f $(BIN)/python*; \
+		echo "$$found cannot make a virtual environment. On Debian and Ubuntu: apt install python3-venv"; \
+		exit 1; \
+	fi
+
+$(VENV)/.has-%: pyproject.toml constraints.txt | $(BIN)/python
+	@echo 'installing xq with [$*] and what it needs into $(VENV)'
+	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[$*]'
+	@touch '$@'
+
+# By way of the sdist, so that it is known to be complete as well. The lists differ when a sub-package is not named in
+# pyproject.toml: the checkout would never notice.
+$(WHEEL)/.installed: pyproject.toml constraints.txt MANIFEST.in $(SOURCES) | $(TEST)
+	@echo 'building the wheel, installing it into $(WHEEL)'
+	@[ -x $(WHEEL)/bin/python ] || $(BIN)/python -m venv $(WHEEL)
+	@rm -rf $(WHEEL)/dist
+	@$(BIN)/python -m build --outdir $(WHEEL)/dist . >$(WHEEL)/build.log 2>&1 || { cat $(WHEEL)/build.log; exit 1; }
+	@wheel=`ls $(WHEEL)/dist/*.whl` && \
+	$(WHEEL)/bin/python -m pip install -q -c constraints.txt "$$wheel[test]" && \
+	$(WHEEL)/bin/python -m pip install -q --force-reinstall --no-deps "$$wheel"
+	@(cd xq && find -L . -type f ! -name '*.pyc' ! -name '.*' | LC_ALL=C sort) >$(WHEEL)/in-checkout
+	@(cd $(WHEEL)/lib/python3*/site-packages/xq && find . -type f ! -name '*.pyc' | LC_ALL=C sort) >$(WHEEL)/in-wheel
+	@diff $(WHEEL)/in-checkout $(WHEEL)/in-wheel || \
+		{ echo 'The wheel lacks (<) or adds (>) these files: see [tool.setuptools] in pyproject.toml'; exit 1; }
+	@touch $@

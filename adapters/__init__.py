@@ -1,0 +1,1 @@
+"""What connects xq to the world: databases, ORMs."""

@@ -1,0 +1,425 @@
+"""What the databases have in common: statements, counters and the records of xq, as SQL."""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xq.compile import After, Change, Given, Own, Rows, Statement
+from xq.machine import ABSENT, NOW, PLUS_ONE, TAKEN, TOKEN, Guard, Machine, Marker
+from xq.store import Kind, Row, Store, Table, Values
+
+SESSIONS = "xq_session"  # the sessions of a database
+QUEUES = "xq_queue"  # what is installed in it, and how it was configured
+SUFFIX = re.compile(r"count|owner|insert|update|delete|taken|runat|deadline|unique|oldest_.(_of_tube)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """Something that installing creates. `create` may be run twice."""
+
+    kind: str  # table, index or trigger
+    name: str
+    create: tuple[str, ...]
+    drop: str
+
+
+class Dialect(ABC):
+    """The SQL for one queue in one database.
+
+    Statuses are literals in it, never parameters: a planner that does not see the value cannot use a partial
+    index. Values are named: `:now` the clock of a test, `:owner` and `:session`, `:k0` the parts of a key,
+    `:f3` the application's fields, and the options of a call by their names.
+    """
+
+    def __init__(
+        self, table: Table, machine: Machine, words: Mapping[str, str | int], tube_stats: Sequence[str] = ()
+    ) -> None:
+        self.source = table
+        self.machine = machine
+        self.words = words
+        self.letters = {word: letter for letter, word in words.items()}
+        self.tube_stats = tuple(tube_stats)
+        self.roles = {role: self.quote(field.column) for role, field in table.roles.items()}
+        self.keys = tuple(self.quote(field.column) for field in table.key)
+        self.table = self.quote(table.name)
+        self.key = self._tuple(self.keys)
+        self.columns = ", ".join(self.quote(field.column) for field in table.fields)
+        self._parameters = {field.name: f"f{i}" for i, field in enumerate(table.fields)}
+
+    # what differs between databases
+
+    @property
+    @abstractmethod
+    def now(self) -> str:
+        """Seconds since 1970: `:now` when it is given, else by the clock of the database."""
+
+    @abstractmethod
+    def moment(self, kind: Kind, seconds: str) -> str:
+        """Seconds since 1970, as a column of this kind holds them."""
+
+    @abstractmethod
+    def seconds(self, kind: Kind, column: str) -> str:
+        """What `moment` made, as seconds since 1970."""
+
+    @abstractmethod
+    def bound(self, kind: Kind) -> str:
+        """Now, to be compared with a column of this kind."""
+
+    @abstractmethod
+    def objects(self) -> list[Object]:
+        """What installing creates, in order: side tables, indexes, triggers."""
+
+    @abstractmethod
+    def existing(self, store: Store[Any]) -> dict[str, str]:
+        """The objects in the schema of the queue, and those that queues share: name -> kind."""
+
+    @abstractmethod
+    def prepare(self, store: Store[Any]) -> None:
+        """Set the database up for queues, where that cannot be done within a transaction."""
+
+    @abstractmethod
+    def unfit(self, store: Store[Any]) -> str | None:
+        """What about the database itself is not as `prepare` leaves it, in words."""
+
+    never = "9e999"  # a role that remembers seconds holds this for never, since NULL means the default
+    keys_at_once = "SELECT value FROM json_each(:keys)"
+
+    # words
+
+    @staticmethod
+    def quote(name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
+
+    @staticmethod
+    def literal(value: Any) -> str:
+        if value is None:
+            return "NULL"
+        if isinstance(value, str):
+            return "'" + value.replace("'", "''") + "'"
+        return repr(value)
+
+    @staticmethod
+    def _tuple(parts: Sequence[str]) -> str:
+        return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
+
+    def name(self, suffix: str) -> str:
+        """The name of something that belongs to this queue."""
+        return f"{self.source.name}_xq_{suffix}"
+
+    def object(self, name: str) -> str:
+        """A name, quoted, in the schema of the table."""
+        return f"{self.quote(self.source.schema)}.{self.quote(name)}" if self.source.schema else self.quote(name)
+
+    def is_state(self, state: str, column: str = "") -> str:
+        return f"{column or self.roles['status']} = {self.literal(self.words[state])}"
+
+    def in_states(self, states: Iterable[str], column: str = "") -> str:
+        words = ", ".join(self.literal(self.words[state]) for state in states)
+        return f"{column or self.roles['status']} IN ({words})"
+
+    def letter(self, column: str) -> str:
+        """The letter of a stored status; X for one that is not the queue's."""
+        cases = " ".join(f"WHEN {self.literal(self.words[s])} THEN '{s}'" for s in self.machine.states)
+        return f"CASE {column} {cases} ELSE '{ABSENT}' END"
+
+    def kind(self, role: str) -> Kind:
+        return self.source.roles[role].kind
+
+    def state(self, row: Row) -> str | None:
+        """The letter of a row that a statement returned; None when the row is not the queue's."""
+        status = self.source.fields.index(self.source.roles["status"])
+        return self.letters.get(row[status])
+
+    # which rows
+
+    @property
+    def owner(self) -> str:
+        """Whoever holds the row: the role, or what the side table says."""
+        if "owner" in self.roles:
+            return self.roles["owner"]
+        return f"(SELECT o.owner FROM {self.quote(self.name('owner'))} AS o WHERE {self._same_key('o')})"
+
+    def _same_key(self, alias: str) -> str:
+        return " AND ".join(f"{alias}.{key} = {self.table}.{key}" for key in self.keys)
+
+    def by_key(self) -> str:
+        return " AND ".join(f"{key} = :k{i}" for i, key in enumerate(self.keys))
+
+    def not_due(self, state: str) -> str:
+        """What is due was not moved yet, but must not be handed out any more."""
+        timers = self.machine.timers.get(state, ())
+        return "".join(
+            f" AND ({self.roles[t.column]} IS NULL OR {self.roles[t.column]} > {self.bound(self.kind(t.column))})"
+            for t in timers
+        )
+
+    @property
+    def order(self) -> str:
+        """Lower priority first, then the key."""
+        return ", ".join(filter(None, [self.roles.get("priority"), *self.keys]))
+
+    def where(self, rows: Rows) -> str:
+        state = self.is_state(rows.state)
+        fence = {
+            "": "",
+            "session": f" AND substr({self.owner}, 1, 37) = :session",
+            "take": f" AND {self.owner} = :owner",
+        }[rows.fence]
+        if rows.way == "key":
+            return f"{self.by_key()} AND {state}{fence}"
+        if rows.way == "keys":
+            return f"{self.key} IN ({self.keys_at_once}) AND {state}{fence}"
+        if rows.way == "oldest":
+            tube = f" AND {self.roles['tube']} = :tube" if rows.tube else ""
+            return self.picked(f"{state}{tube}{self.not_due(rows.state)} ORDER BY {self.order}")
+        if rows.way == "due":
+            column = self.roles[rows.column]
+            return self.picked(f"{state} AND {column} <= {self.bound(self.kind(rows.column))} ORDER BY {column}")
+        if rows.way == "held":
+            return self.picked(f"{state} AND {self.held}")
+        return self.picked(state)
+
+    @property
+    def held(self) -> str:
+        """The owner begins with the session: said as a range, which an index can look up."""
+        if "owner" in self.roles:
+            return f"{self.roles['owner']} >= :session AND {self.roles['owner']} < :session_end"
+        side = self.quote(self.name("owner"))
+        keys = ", ".join(self.keys)
+        return f"{self.key} IN (SELECT {keys} FROM {side} WHERE owner >= :session AND owner < :session_end)"
+
+    def picked(self, chosen: str) -> str:
+        """The first `n` rows that a condition chooses."""
+        return f"{self.key} IN (SELECT {', '.join(self.keys)} FROM {self.table} WHERE {chosen} LIMIT :n)"
+
+    # what changes
+
+    def amount(self, value: Given | Own) -> str:
+        if isinstance(value, Given):
+            return f":{value.name}"
+        if value.role:
+            own = self.roles[value.role]
+            own = own if value.default is None else f"COALESCE({own}, {self.literal(value.default)})"
+            return f"NULLIF({own}, {self.never})"
+        return self.literal(value.default)
+
+    def written(self, role: str, value: Any) -> str:
+        """What is written into the column of a role."""
+        if isinstance(value, Given):
+            return self.amount(value)
+        if isinstance(value, After):
+            kind = self.kind(role)
+            since = [self.now if base == "now" else self.seconds(kind, self.roles[base]) for base in value.since]
+            start = since[0] if len(since) == 1 else f"COALESCE({', '.join(since)})"
+            return self.moment(kind, " + ".join([start, *map(self.amount, value.seconds)]))
+        if isinstance(value, Marker):
+            return {
+                TOKEN.name: ":owner",
+                NOW.name: self.moment(self.kind(role), self.now) if role in self.roles else self.now,
+                PLUS_ONE.name: f"COALESCE({self.roles[role]}, 0) + 1",
+            }[value.name]
+        return self.literal(self.words[value] if role == "status" else value)
+
+    def move(self, rows: Rows, change: Change) -> Statement:
+        """Move rows to another state, or delete them, or prolong their state. Returns them as they then are."""
+        where, returning = self.where(rows), f"RETURNING {self.columns}"
+        if change.target == ABSENT:
+            if change.update:  # a deleted task is returned as it last was, its update applied
+                sets = {name: f":{self._parameters[name]}" for name in change.update}
+                returning = "RETURNING " + ", ".join(
+                    sets.get(field.name, self.quote(field.column)) for field in self.source.fields
+                )
+            return Statement(f"DELETE FROM {self.object(self.source.name)} WHERE {where} {returning}")
+        sets = {
+            self.roles[role]: self.written(role, value) for role, value in change.roles.items() if role in self.roles
+        }
+        sets |= {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
+        assignments = ", ".join(f"{column} = {value}" for column, value in sets.items())
+        sql = f"UPDATE {self.object(self.source.name)} SET {assignments} WHERE {where} {returning}"
+        takes = change.roles.get("owner") is TOKEN or (change.target == TAKEN and rows.state != TAKEN)
+        return Statement(sql, self.remember_owner() if takes and "owner" not in self.roles else "")
+
+    def remember_owner(self) -> str:
+        names = ", ".join(self.keys)
+        values = ", ".join(f":k{i}" for i in range(len(self.keys)))
+        return f"INSERT OR REPLACE INTO {self.object(self.name('owner'))} ({names}, owner) VALUES ({values}, :owner)"
+
+    def _column(self, name: str) -> str:
+        return next(field.column for field in self.source.fields if field.name == name)
+
+    def insert(self, change: Change, names: Sequence[str], count: int) -> Statement:
+        """Put `count` rows that bring values for the fields `names`. What is refused by a guard is not returned."""
+        roles = {self.roles[r]: self.written(r, value) for r, value in change.roles.items() if r in self.roles}
+        columns = [self.quote(self._column(name)) for name in names]
+        own = [column for column in roles if column not in columns]
+        rows = ", ".join(
+            "(" + ", ".join([*(f":{self._parameters[name]}_{i}" for name in names), *(roles[c] for c in own)]) + ")"
+            for i in range(count)
+        )
+        values = f"VALUES {rows}"
+        conflict = ""
+        for guard in self.machine.guards:
+            if guard.name == "limit":
+                values = f"SELECT * FROM (VALUES {rows}) WHERE {self.crowd(guard)} + :adding <= {guard.value}"
+            elif guard.name == "unique":
+                conflict = (
+                    f" ON CONFLICT ({self.roles[guard.role]}) WHERE {self.in_states(self.holding(guard))} DO NOTHING"
+                )
+        return Statement(
+            f"INSERT INTO {self.object(self.source.name)} ({', '.join([*columns, *own])}) {values}{conflict} "
+            f"RETURNING {self.columns}"
+        )
+
+    def holding(self, guard: Guard) -> list[str]:
+        """The states of a guard that this queue has."""
+        return [state for state in self.machine.states if state in guard.states]
+
+    def crowd(self, guard: Guard) -> str:
+        """How many tasks are in the states of a guard, from the counters: the same effort for any number."""
+        states = ", ".join(f"'{state}'" for state in self.holding(guard))
+        counts = self.object(self.name("count"))
+        return (
+            f"(SELECT COALESCE(SUM(n * ((target IN ({states})) - (source IN ({states})))), 0)"
+            f" FROM {counts} WHERE tube = '')"
+        )
+
+    def run(self, store: Store[Any], statement: Statement, values: Values) -> list[Row]:
+        """Run a statement, with what follows from it, as one transaction."""
+        if not statement.then:
+            return store.execute(statement.sql, values)
+        places = [self.source.fields.index(field) for field in self.source.key]
+        with store.atomic():
+            rows = store.execute(statement.sql, values)
+            for row in rows:
+                key = {f"k{i}": row[place] for i, place in enumerate(places)}
+                store.execute(statement.then, {**key, "owner": values["owner"]})
+        return rows
+
+    # looking
+
+    def look(self) -> str:
+        """One row by its key, whatever its state, and whoever holds it."""
+        return f"SELECT {self.columns}, {self.owner} FROM {self.table_in_schema} WHERE {self.by_key()}"
+
+    @property
+    def table_in_schema(self) -> str:
+        return self.object(self.source.name)
+
+    def holder(self, guard: Guard) -> str:
+        """The row that holds a unique value."""
+        role = self.roles[guard.role]
+        states = self.in_states(self.holding(guard))
+        return f"SELECT {self.columns} FROM {self.table_in_schema} WHERE {role} = :unique AND {states}"
+
+    def by_state(self, state: str) -> str:
+        """The tasks in a state, oldest first."""
+        return (
+            f"SELECT {self.columns} FROM {self.table_in_schema} WHERE {self.is_state(state)} "
+            f"ORDER BY {self.order} LIMIT :n"
+        )
+
+    def taken(self) -> str:
+        """Keys and owners of the taken tasks."""
+        return f"SELECT {', '.join(self.keys)}, {self.owner} FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}"
+
+    def states_in_use(self) -> str:
+        """A count of the rows in each stored status: reads the whole table."""
+        return f"SELECT {self.roles['status']}, COUNT(*) FROM {self.table_in_schema} GROUP BY 1"
+
+    # counting. A row of the counters is a transition and how often it was seen, in all (tube '') and for each
+    # tube that is counted; one whose source is '' holds tasks that were there before counting began.
+
+    def counters(self) -> str:
+        return f"SELECT tube, source, target, n FROM {self.object(self.name('count'))}"
+
+    def clear_counters(self) -> str:
+        return f"DELETE FROM {self.object(self.name('count'))}"
+
+    def add_counter(self) -> str:
+        return (
+            f"INSERT INTO {self.object(self.name('count'))} (tube, source, target, n) "
+            "VALUES (:tube, :source, :target, :count) ON CONFLICT (tube, source, target) DO UPDATE SET n = n + :count"
+        )
+
+    def actual_counts(self) -> str:
+        """Tube, letter and number of tasks as the table itself has them: reads it whole."""
+        letter = self.letter(self.roles["status"])
+        states = self.in_states(self.machine.states)
+        everything = f"SELECT '' AS tube, {letter} AS state, COUNT(*) AS n FROM {self.table_in_schema} WHERE {states} GROUP BY 1, 2"
+        if not self.tube_stats:
+            return everything
+        tube = self.roles["tube"]
+        tubes = ", ".join(map(self.literal, self.tube_stats))
+        return (
+            f"{everything} UNION ALL SELECT {tube}, {letter}, COUNT(*) FROM {self.table_in_schema} "
+            f"WHERE {states} AND {tube} IN ({tubes}) GROUP BY 1, 2"
+        )
+
+    def count_what_is_there(self) -> str:
+        """The tasks that are there before counting begins, unless it has begun."""
+        counts = self.object(self.name("count"))
+        return (
+            f"INSERT INTO {counts} (tube, source, target, n) SELECT tube, '', state, n FROM ({self.actual_counts()}) AS a "
+            f"WHERE NOT EXISTS (SELECT 1 FROM {counts})"
+        )
+
+    # the records of xq in a database
+
+    def installed(self) -> str:
+        return f"SELECT version, fingerprint FROM {QUEUES} WHERE name = {self.literal(self.source_name)}"
+
+    @property
+    def source_name(self) -> str:
+        return f"{self.source.schema}.{self.source.name}" if self.source.schema else self.source.name
+
+    def record(self, version: str, fingerprint: str) -> tuple[str, ...]:
+        values = ", ".join(map(self.literal, (self.source_name, version, fingerprint)))
+        return (self.forget(), f"INSERT INTO {QUEUES} (name, version, fingerprint) VALUES ({values})")
+
+    def forget(self) -> str:
+        return f"DELETE FROM {QUEUES} WHERE name = {self.literal(self.source_name)}"
+
+    queues = f"SELECT name FROM {QUEUES}"
+    sessions = f"SELECT uuid, since FROM {SESSIONS} ORDER BY since, uuid"
+    session_known = f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid"
+    session_closed = f"DELETE FROM {SESSIONS} WHERE uuid = :uuid"
+
+    @property
+    def session_opened(self) -> str:
+        return f"INSERT INTO {SESSIONS} (uuid, since) VALUES (:uuid, {self.now}) ON CONFLICT (uuid) DO NOTHING"
+
+    def stale(self, existing: Mapping[str, str]) -> list[str]:
+        """SQL that drops what an earlier configuration of this queue installed and this one does not have."""
+        wanted = {item.name for item in self.objects()}
+        prefix = self.name("")
+        return [
+            f"DROP {kind.upper()} IF EXISTS {self.object(name)}"
+            for name, kind in existing.items()
+            if name not in wanted and name.startswith(prefix) and SUFFIX.fullmatch(name[len(prefix) :])
+        ]
+
+    def shared(self) -> list[Object]:
+        """Tables that all queues of a database share."""
+        tables = {
+            QUEUES: "name TEXT PRIMARY KEY, version TEXT NOT NULL, fingerprint TEXT NOT NULL",
+            SESSIONS: "uuid TEXT PRIMARY KEY, since DOUBLE PRECISION NOT NULL",
+        }
+        return [
+            Object("table", name, (f"CREATE TABLE IF NOT EXISTS {name} ({columns})",), f"DROP TABLE IF EXISTS {name}")
+            for name, columns in tables.items()
+        ]
+
+    def values(self, fields: Mapping[str, Any], number: int | None = None) -> dict[str, Any]:
+        """The named values for the application's fields, converted: of the row `number` of an insert."""
+        suffix = "" if number is None else f"_{number}"
+        return {f"{self._parameters[name]}{suffix}": value for name, value in fields.items()}
+
+    @staticmethod
+    def list_of(keys: Sequence[Any]) -> str:
+        """Keys, as the way `keys` reads them."""
+        return json.dumps(keys)

@@ -1,0 +1,152 @@
+"""SQLite 3.35 and later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xq.adapters.databases.sql import Dialect, Object
+from xq.machine import ABSENT, ELSEWHERE, TAKEN
+from xq.store import Kind, Store
+
+UPSERT = "ON CONFLICT DO UPDATE SET n = n + 1"
+
+
+class Sqlite(Dialect):
+    """One writer at a time: a statement is a transaction, and needs no lock to choose its rows."""
+
+    # julianday counts days, to the millisecond, and stands still within a statement.
+    now = "COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)"
+
+    def moment(self, kind: Kind, seconds: str) -> str:
+        if kind == "datetime":
+            return f"strftime('%Y-%m-%d %H:%M:%f', {seconds}, 'unixepoch')"
+        if kind == "bigint":
+            return f"CAST({seconds} + 0.999 AS INTEGER)"  # rounded up: nothing falls due too early
+        return seconds
+
+    def seconds(self, kind: Kind, column: str) -> str:
+        return f"(julianday({column}) - 2440587.5) * 86400.0" if kind == "datetime" else column
+
+    def bound(self, kind: Kind) -> str:
+        return self.moment(kind, self.now) if kind == "datetime" else self.now
+
+    def prepare(self, store: Store[Any]) -> None:
+        # In WAL readers do not wait for the writer. It cannot be switched on within a transaction.
+        if not store.in_transaction():
+            schema = f"{self.quote(self.source.schema)}." if self.source.schema else ""
+            store.execute(f"PRAGMA {schema}journal_mode = WAL")
+
+    def unfit(self, store: Store[Any]) -> str | None:
+        schema = f"{self.quote(self.source.schema)}." if self.source.schema else ""
+        ((mode,),) = store.execute(f"PRAGMA {schema}journal_mode")
+        return None if mode in ("wal", "memory") else f"the file is in journal mode {mode}, not WAL"
+
+    def existing(self, store: Store[Any]) -> dict[str, str]:
+        schemas = dict.fromkeys(["main", self.source.schema or "main"])
+        listed = (store.execute(f"SELECT name, type FROM {self.quote(schema)}.sqlite_master") for schema in schemas)
+        return {name: kind for rows in listed for name, kind in rows}
+
+    def objects(self) -> list[Object]:
+        return [*self.side_tables(), *self.indexes(), *self.triggers()]
+
+    def side_tables(self) -> list[Object]:
+        columns = {"count": "tube, source, target, n INTEGER NOT NULL, PRIMARY KEY (tube, source, target)"}
+        if "owner" not in self.roles:
+            keys = ", ".join(self.keys)
+            columns["owner"] = f"{keys}, owner TEXT NOT NULL, PRIMARY KEY ({keys})"
+        return [
+            Object(
+                "table",
+                self.name(suffix),
+                (f"CREATE TABLE IF NOT EXISTS {self.object(self.name(suffix))} ({body}) WITHOUT ROWID",),
+                f"DROP TABLE IF EXISTS {self.object(self.name(suffix))}",
+            )
+            for suffix, body in columns.items()
+        ]
+
+    def indexes(self) -> list[Object]:
+        """Partial ones: what a transition costs is the pages it writes, and rows at rest stand in none of them."""
+        found: dict[str, tuple[str, str, str]] = {}  # suffix -> unique, columns, condition
+        for state in self.machine.picked():
+            found[f"oldest_{state}"] = ("", self.order, self.is_state(state))
+            if "tube" in self.roles and state == "R":
+                found[f"oldest_{state}_of_tube"] = ("", f"{self.roles['tube']}, {self.order}", self.is_state(state))
+        for column in {timer.column: None for timers in self.machine.timers.values() for timer in timers}:
+            role = self.roles[column]
+            found[column] = ("", f"{self.roles['status']}, {role}", f"{role} IS NOT NULL")
+        if "owner" in self.roles:
+            found["taken"] = ("", self.roles["owner"], self.is_state(TAKEN))
+        for guard in self.machine.guards:
+            if guard.role:
+                found[guard.name] = ("UNIQUE ", self.roles[guard.role], self.in_states(self.holding(guard)))
+        return [
+            Object(
+                "index",
+                self.name(suffix),
+                (
+                    f"CREATE {unique}INDEX IF NOT EXISTS {self.object(self.name(suffix))} "
+                    f"ON {self.table} ({columns}) WHERE {condition}",
+                ),
+                f"DROP INDEX IF EXISTS {self.object(self.name(suffix))}",
+            )
+            for suffix, (unique, columns, condition) in found.items()
+        ]
+
+    def triggers(self) -> list[Object]:
+        status, tube = self.roles["status"], self.roles.get("tube", "")
+        counts = self.quote(self.name("count"))
+        old, new = self.letter(f"OLD.{status}"), self.letter(f"NEW.{status}")
+        of_queue = self.in_states(self.machine.states, "{}." + status)
+        was, is_ = of_queue.format("OLD"), of_queue.format("NEW")
+        tubes = ", ".join(map(self.literal, self.tube_stats))
+
+        def count(tube: str, source: str, target: str, when: str) -> str:
+            return f"INSERT INTO {counts} SELECT {tube}, {source}, {target}, 1 WHERE {when} {UPSERT};"
+
+        def clear_owner(when: str) -> str:
+            same_key = " AND ".join(f"{key} = OLD.{key}" for key in self.keys)
+            return f"DELETE FROM {self.quote(self.name('owner'))} WHERE {same_key} AND {when};"
+
+        inserted = [count("''", f"'{ABSENT}'", new, is_)]
+        updated = [count("''", old, new, f"OLD.{status} IS NOT NEW.{status} AND ({was} OR {is_})")]
+        deleted = [count("''", old, f"'{ABSENT}'", was)]
+        watched = [status]
+        if tubes:
+            watched.append(tube)
+            before, after = f"OLD.{tube} IN ({tubes})", f"NEW.{tube} IN ({tubes})"
+            inserted.append(count(f"NEW.{tube}", f"'{ABSENT}'", new, f"{is_} AND {after}"))
+            deleted.append(count(f"OLD.{tube}", old, f"'{ABSENT}'", f"{was} AND {before}"))
+            stayed, moved = f"OLD.{tube} IS NEW.{tube}", f"OLD.{tube} IS NOT NEW.{tube}"
+            gone = f"CASE WHEN {is_} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"
+            come = f"CASE WHEN {was} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"
+            updated += [
+                count(f"NEW.{tube}", old, new, f"{stayed} AND {after} AND {old} <> {new}"),
+                count(f"OLD.{tube}", old, gone, f"{moved} AND {before} AND {was}"),
+                count(f"NEW.{tube}", come, new, f"{moved} AND {after} AND {is_}"),
+            ]
+        if "owner" not in self.roles:
+            taken = self.is_state(TAKEN, f"OLD.{status}")
+            watched += [key for key in self.keys if key not in watched]
+            moved_on = " OR ".join(
+                [f"NEW.{status} IS NOT OLD.{status}", *(f"NEW.{key} IS NOT OLD.{key}" for key in self.keys)]
+            )
+            updated.append(clear_owner(f"{taken} AND ({moved_on})"))
+            deleted.append(clear_owner(taken))
+        events = {
+            "insert": ("INSERT", inserted),
+            "update": (f"UPDATE OF {', '.join(watched)}", updated),
+            "delete": ("DELETE", deleted),
+        }
+        return [
+            Object(
+                "trigger",
+                self.name(suffix),
+                (
+                    f"DROP TRIGGER IF EXISTS {self.object(self.name(suffix))}",
+                    f"CREATE TRIGGER {self.object(self.name(suffix))} AFTER {event} ON {self.table} "
+                    f"BEGIN {' '.join(body)} END",
+                ),
+                f"DROP TRIGGER IF EXISTS {self.object(self.name(suffix))}",
+            )
+            for suffix, (event, body) in events.items()
+        ]

@@ -1,0 +1,182 @@
+"""The seam to Peewee."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Generic, TypeVar
+
+import peewee as pw
+
+from xq.errors import BadValue, ConfigurationError
+from xq.store import Field, Kind, Row, Values
+
+M = TypeVar("M", bound=pw.Model)
+
+KINDS: dict[str, Kind] = {
+    "AUTO": "auto",
+    "BIGAUTO": "bigauto",
+    "INT": "integer",
+    "SMALLINT": "integer",
+    "BIGINT": "bigint",
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    "VARCHAR": "text",
+    "CHAR": "text",
+    "TEXT": "text",
+    "UUID": "uuid",
+    "DATETIME": "datetime",
+}
+
+ENGINES: tuple[tuple[type[pw.Database], str], ...] = ((pw.SqliteDatabase, "sqlite"),)
+
+
+class PeeweeStore(Generic[M]):
+    """A Peewee model as a `xq.store.Store`.
+
+    The model's database is looked up at each call, so a DatabaseProxy may be initialised later and `bind()` works.
+    """
+
+    def __init__(self, model: type[M]) -> None:
+        if not (isinstance(model, type) and issubclass(model, pw.Model)):
+            raise ConfigurationError(f"upgrade takes a Peewee model, not {model!r}")
+        meta = model._meta
+        if meta.primary_key is False:
+            raise ConfigurationError(f"{model.__name__} has no primary key: a queue needs one to name its tasks")
+        self.model = model
+        self.name = model.__name__
+        self.table = meta.table_name
+        self.schema = meta.schema or ""
+        self.fields = tuple(_field(field) for field in meta.sorted_fields)
+        self.key = tuple(field.name for field in meta.get_primary_keys())
+        self._names = [field.name for field in self.fields]
+        self._readers = [(i, f.from_database) for i, f in enumerate(self.fields) if f.from_database]
+        self._plain = model.__init__ is pw.Model.__init__
+        self._prepared = threading.local()
+        # save() of an instance read earlier must not write back a status that the queue has moved on.
+        meta.only_save_dirty = True
+
+    @property
+    def database(self) -> pw.Database:
+        database = self.model._meta.database
+        return database.obj if isinstance(database, pw.Proxy) else database
+
+    @property
+    def engine(self) -> str:
+        database = self.database
+        for kind, engine in ENGINES:
+            if isinstance(database, kind):
+                return engine
+        if database is None:
+            raise ConfigurationError(f"{self.name} has no database yet: bind it, or initialize its DatabaseProxy")
+        known = ", ".join(kind.__name__ for kind, _ in ENGINES)
+        raise ConfigurationError(f"{self.name} is on {type(database).__name__}; xq speaks {known}")
+
+    def execute(self, sql: str, values: Values | None = None) -> list[Row]:
+        database = self.database
+        if getattr(self._prepared, "connection", None) is not database.connection():
+            self._prepare(database)
+        try:
+            # Fetched to the end: only then does SQLite end, and commit, a statement with RETURNING.
+            rows: list[Row] = database.execute_sql(sql, values).fetchall()
+        except (OverflowError, UnicodeError) as error:
+            raise BadValue(f"the database cannot hold a value given: {error}") from error
+        return rows
+
+    def _prepare(self, database: pw.Database) -> None:
+        if isinstance(database, pw.SqliteDatabase):
+            # Without it REPLACE deletes rows and fires no trigger, and the statistics would not see it.
+            database.pragma("recursive_triggers", 1, permanent=True)
+        self._prepared.connection = database.connection()
+
+    def atomic(self) -> AbstractContextManager[object]:
+        database = self.database
+        if not database.in_transaction():
+            # IMMEDIATE: a transaction that reads first and then finds another writer would have to be refused.
+            return database.atomic("IMMEDIATE")
+        return database.savepoint()
+
+    def in_transaction(self) -> bool:
+        return bool(self.database.in_transaction())
+
+    def is_refusal(self, error: BaseException) -> bool:
+        return isinstance(error, pw.IntegrityError)
+
+    def is_failure(self, error: BaseException) -> bool:
+        return isinstance(error, pw.PeeweeException)
+
+    def read(self, row: Row) -> list[Any]:
+        values = list(row[: len(self.fields)])
+        for index, read in self._readers:
+            values[index] = read(values[index])
+        return values
+
+    def instance(self, values: list[Any]) -> M:
+        if not self._plain:
+            made = self.model(__no_default__=1, **dict(zip(self._names, values, strict=True)))
+            made._dirty.clear()  # type: ignore[attr-defined]
+            return made
+        made = self.model.__new__(self.model)
+        made.__data__ = dict(zip(self._names, values, strict=True))
+        made.__rel__ = {}
+        made._dirty = set()  # type: ignore[attr-defined]
+        return made
+
+    def data(self, task: object) -> dict[str, Any] | None:
+        return dict(task.__data__) if isinstance(task, self.model) else None
+
+    def defaults(self) -> dict[str, Any]:
+        defaults: dict[str, Any] = self.model._meta.get_default_dict()
+        return defaults
+
+    def attribute(self, name: str) -> str | None:
+        meta = self.model._meta
+        if name in meta.combined:
+            return "a field"
+        if any(field.backref == name for field in meta.backrefs):
+            return "the back-reference of a foreign key"
+        if any(name in vars(base) for base in self.model.__mro__ if base not in (pw.Model, object)):
+            return "an attribute"
+        return "an attribute of Peewee's Model" if hasattr(pw.Model, name) else None
+
+    def attach(self, name: str, value: object) -> None:
+        setattr(self.model, name, value)
+
+    def with_the_table(self, created: Callable[[], None], dropped: Callable[[], None]) -> None:
+        schema: Any = self.model._schema  # type: ignore[attr-defined]
+        create_all, drop_all = schema.create_all, schema.drop_all
+
+        def create(*args: Any, **options: Any) -> None:
+            create_all(*args, **options)
+            created()
+
+        def drop(*args: Any, **options: Any) -> None:
+            dropped()
+            drop_all(*args, **options)
+
+        schema.create_all, schema.drop_all = create, drop
+
+
+def _field(field: pw.Field[Any]) -> Field:
+    # A TimestampField stores ticks of its own and a foreign key the type of what it points to.
+    kind = "other" if isinstance(field, pw.TimestampField) else KINDS.get(field.field_type, "other")
+    own_reader = type(field).python_value is not pw.Field.python_value or type(field).adapt is not pw.Field.adapt
+    return Field(
+        name=field.name,
+        column=field.column_name,
+        kind=kind,
+        null=field.null,
+        max_length=getattr(field, "max_length", None),
+        to_database=lambda value: _plain(field.db_value(value)),
+        from_database=field.python_value if own_reader else None,
+    )
+
+
+def _plain(value: Any) -> Any:
+    """What the driver is given: some fields wrap their value for Peewee's own query builder."""
+    if isinstance(value, pw.Value):
+        return value.value
+    if isinstance(value, pw.Node):
+        raise BadValue(f"xq writes plain values, not the SQL expression {value!r}")
+    return value

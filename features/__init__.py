@@ -1,0 +1,37 @@
+"""The features that come with xq, by name. Each is a function from its value in `features=` to data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from xq.features.buried import buried
+from xq.features.delayed import delayed
+from xq.features.id import id
+from xq.features.keep import keep
+from xq.features.lifetime import lifetime
+from xq.features.limit import limit
+from xq.features.not_check_session import not_check_session
+from xq.features.retval import retval
+from xq.features.ttl import ttl
+from xq.features.ttr import ttr
+from xq.features.unique import unique
+from xq.features.zombie import zombie
+from xq.machine import Feature
+
+FEATURES: Mapping[str, Callable[..., Feature]] = {
+    feature.__name__: feature
+    for feature in (
+        id,
+        retval,
+        buried,
+        delayed,
+        keep,
+        zombie,
+        ttl,
+        lifetime,
+        ttr,
+        not_check_session,
+        unique,
+        limit,
+    )
+}

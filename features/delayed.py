@@ -1,0 +1,15 @@
+"""Tasks may wait before they are ready."""
+
+from __future__ import annotations
+
+from xq.machine import Detour, Feature, On, Timer
+
+
+def delayed(on: On = True) -> Feature:
+    """Tasks may wait: whatever enters R takes delay=seconds and waits in W first."""
+    return Feature(
+        "delayed",
+        needs=("runat",),
+        timers=(Timer("W", "delay", "R", option="delay"),),
+        detours=(Detour(into="R", via="W", option="delay"),),
+    )

@@ -1,0 +1,59 @@
+"""How put makes the key of a task that brings none."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from xq.machine import Feature
+
+Strategy = Literal["auto_increment", "time64", "uuid", "required"]
+
+
+class _Increasing:
+    """Readings of a clock, each greater than the one before, in this process."""
+
+    def __init__(self, read: Callable[[], int]) -> None:
+        self._read = read
+        self._last = 0
+        self._lock = threading.Lock()
+
+    def __call__(self) -> int:
+        with self._lock:
+            self._last = max(self._read(), self._last + 1)
+            return self._last
+
+
+_nanoseconds = _Increasing(time.time_ns)
+_ticks = _Increasing(lambda: time.time_ns() * 4096 // 1_000_000)  # 1/4096 of a millisecond: 60 bits until 10889
+
+
+def time64(task: Mapping[str, Any]) -> int:
+    """Nanoseconds since 1970, each greater than the one before."""
+    return _nanoseconds()
+
+
+def uuid7(task: Mapping[str, Any]) -> uuid.UUID:
+    """A UUID of version 7 (RFC 9562, section 6.2, method 3): the order of keys is the order of put."""
+    milliseconds, fraction = divmod(_ticks(), 4096)
+    value = milliseconds << 80 | 7 << 76 | fraction << 64 | 2 << 62 | secrets.randbits(62)
+    return uuid.UUID(int=value)
+
+
+MAKERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {"time64": time64, "uuid": uuid7}
+
+
+def id(strategy: Strategy | Callable[..., Any] = "auto_increment") -> Feature:
+    """The key is made by the database, from the time in nanoseconds, as a UUID 7, by `strategy(task)`, or required."""
+    named = isinstance(strategy, str)
+    maker = MAKERS.get(strategy) if isinstance(strategy, str) else strategy
+    return Feature(
+        "id",
+        fill={"key": maker} if maker else {},
+        settings={"id": strategy if named else "callable"},
+        structure=strategy if named else "callable",
+    )

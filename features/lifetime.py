@@ -1,0 +1,18 @@
+"""Tasks live so long and no longer, whatever happens to them (the ttl of tarantool/queue)."""
+
+from __future__ import annotations
+
+from xq.machine import Feature, On, Seconds, Timer, seconds
+
+
+def lifetime(on: On | Seconds = True) -> Feature:
+    """A task is dropped at its deadline: put time + delay + ttl. A taken one first returns to R."""
+    default = seconds(on)
+    return Feature(
+        "lifetime",
+        needs=("deadline",),
+        timers=(
+            Timer("^TDZ", "lifetime", "X", option="ttl", default=default, column="deadline"),
+            Timer("T", "lifetime", "R", option="ttl", default=default, column="deadline"),
+        ),
+    )

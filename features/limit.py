@@ -1,0 +1,14 @@
+"""A queue that is full says so."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Gt
+
+from xq.machine import Feature, Guard
+
+
+def limit(n: Annotated[int, Gt(0)] = 1000) -> Feature:
+    """put raises Full while n tasks are waiting, ready, taken or buried."""
+    return Feature("limit", guards=(Guard("put", "limit", states="WRTB", value=n),), structure=n)

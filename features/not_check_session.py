@@ -1,0 +1,10 @@
+"""Whoever knows the key may finish a task."""
+
+from __future__ import annotations
+
+from xq.machine import Feature, On
+
+
+def not_check_session(on: On = True) -> Feature:
+    """Anyone may ack, release, bury and touch a taken task, not only the session that took it."""
+    return Feature("not_check_session", requires=("ttr",), settings={"unfenced": True})

@@ -1,0 +1,25 @@
+"""One task at a time for each value."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Len
+
+from xq.machine import Choice, Feature, Guard, On
+
+
+def unique(on: On | Annotated[str, Len(1)] = True) -> Feature:
+    """One task for each value of the role `unique` while it is in W, R or T, or in the states that `on` names.
+
+    put(on_conflict=) decides about a second one: "raise" Duplicate, "skip" (the one that is there comes back),
+    or "replace" (it is updated in place).
+    """
+    states = "WRT" if on is True else on
+    return Feature(
+        "unique",
+        needs=("unique",),
+        guards=(Guard("put", "unique", role="unique", states=states),),
+        choices=(Choice("put", "on_conflict", ("raise", "skip", "replace")),),
+        structure="".join(sorted(states)),
+    )

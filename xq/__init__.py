@@ -1,0 +1,54 @@
+"""xq turns a table that an application already has into a persistent queue."""
+
+from xq.compose import queue, upgrade
+from xq.errors import (
+    BadType,
+    BadValue,
+    ConfigurationError,
+    Conflict,
+    Duplicate,
+    Error,
+    FeatureOff,
+    Full,
+    NotFound,
+    NotInstalled,
+    NotOwner,
+    UnknownSession,
+    WrongState,
+)
+from xq.handle import Queue
+from xq.machine import Choice, Column, Detour, Feature, Guard, Machine, Timer, Transition
+from xq.sessions import Session
+from xq.stats import Stats
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BadType",
+    "BadValue",
+    "Choice",
+    "Column",
+    "ConfigurationError",
+    "Conflict",
+    "Detour",
+    "Duplicate",
+    "Error",
+    "Feature",
+    "FeatureOff",
+    "Full",
+    "Guard",
+    "Machine",
+    "NotFound",
+    "NotInstalled",
+    "NotOwner",
+    "Queue",
+    "Session",
+    "Stats",
+    "Timer",
+    "Transition",
+    "UnknownSession",
+    "WrongState",
+    "__version__",
+    "queue",
+    "upgrade",
+]

@@ -1,0 +1,146 @@
+"""Machine x dialect -> statements. A statement is which rows times what changes in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from xq.machine import ABSENT, KEEP, Machine, Timer, Transition
+
+Way = Literal["key", "keys", "oldest", "due", "held", "all"]
+Fence = Literal["", "session", "take"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Which rows, all of them in `state`.
+
+    key: one by its key. keys: those of a list. oldest: the first `n` by priority and key that are not due.
+    due: up to `n` whose time in `column` has passed. held: up to `n` of a session. all: up to `n`, whosesoever.
+    """
+
+    way: Way
+    state: str
+    fence: Fence = ""  # only rows that this session, or this very take, holds
+    column: str = ""
+    tube: bool = False  # only of one tube
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value that the call brings, under this name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """The task's own seconds, where the role holds some, else the default."""
+
+    role: str
+    default: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """A moment: so many seconds after the first of `since` that is there (a role, or "now").
+
+    An absent number of seconds makes the moment absent, which is never: NULL + 1 is NULL.
+    """
+
+    since: tuple[str, ...]
+    seconds: tuple[Given | Own, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is written: the queue's roles, and the application's own columns (by name, values come with the call)."""
+
+    target: str
+    roles: Mapping[str, Any] = field(hash=False)
+    update: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """SQL with named values. `then` runs for each row that it returned, in the same transaction."""
+
+    sql: str
+    then: str = ""
+
+
+def change(machine: Machine, row: Transition, given: frozenset[str], update: tuple[str, ...] = ()) -> Change:
+    """What `row` writes when a call brings the options `given`. It follows from the state entered alone,
+    but for a deadline, which belongs to the task: it starts when the task comes under it and runs on.
+    """
+    if not row.enters:
+        increment = (Given("increment"),)
+        prolonged = {
+            "runat": After(("runat", "now"), increment),
+            "deadline": After(("deadline",), increment),
+        }
+        roles: dict[str, Any] = {timer.column: prolonged[timer.column] for timer in machine.timers[row.source]}
+        return Change(row.target, roles, update)
+
+    def seconds(timer: Timer) -> Given | Own:
+        if timer.option in given:
+            return Given(timer.option)
+        # A row that is yet to be put has nothing of its own but what is given.
+        own = timer.option in machine.roles and row.source != ABSENT
+        return Own(timer.option if own else "", timer.default)
+
+    roles = {"status": row.target}
+    for option in machine.remembers(row):
+        if option in given:
+            roles[option] = Given(f"own_{option}")
+    if "runat" in machine.roles:
+        timer = machine.timer(row.target, "runat")
+        roles["runat"] = After(("now",), (seconds(timer),)) if timer else None
+    if "deadline" in machine.roles:
+        timer = machine.timer(row.target, "deadline")
+        waits = (Given(row.given),) if any(row.given == detour.option for detour in machine.detours) else ()
+        if timer is None:
+            roles["deadline"] = None
+        elif timer.option in given or machine.timer(row.source, "deadline") is None:
+            roles["deadline"] = After(("now",), (*waits, seconds(timer)))
+        elif waits:
+            roles["deadline"] = After(("deadline",), waits)
+    for column in machine.columns:
+        value = column.at.get(row.target, column.otherwise)
+        if value is not KEEP:
+            roles[column.role] = value
+    return Change(row.target, roles, update)
+
+
+class Renders(Protocol):
+    """What a dialect does with a plan."""
+
+    def move(self, rows: Rows, change: Change) -> Statement: ...
+
+    def insert(self, change: Change, names: tuple[str, ...], count: int) -> Statement: ...
+
+
+class Statements:
+    """The statements of one queue on one database, each compiled when it is first needed, and kept."""
+
+    def __init__(self, machine: Machine, dialect: Renders) -> None:
+        self._machine = machine
+        self._dialect = dialect
+        self._kept: dict[tuple[object, ...], Statement] = {}
+
+    def move(
+        self, rows: Rows, row: Transition, given: frozenset[str] = frozenset(), update: tuple[str, ...] = ()
+    ) -> Statement:
+        """Take `row` of the table with these rows."""
+        name = (rows, row, given, update)
+        if name not in self._kept:
+            self._kept[name] = self._dialect.move(rows, change(self._machine, row, given, update))
+        return self._kept[name]
+
+    def insert(self, row: Transition, given: frozenset[str], names: tuple[str, ...], count: int = 1) -> Statement:
+        """Put `count` tasks that bring values for the fields `names`."""
+        name = (row, given, names, count)
+        if name not in self._kept:
+            self._kept[name] = self._dialect.insert(change(self._machine, row, given), names, count)
+        return self._kept[name]

@@ -1,0 +1,123 @@
+"""Everything that xq raises. What a database itself refuses passes as the ORM's own error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+
+class Error(Exception):
+    """The base of every error of xq. Whatever raises one has left the table unchanged."""
+
+
+class ConfigurationError(Error):
+    """`upgrade` was asked for something that does not fit together; no database was touched."""
+
+
+class Conflict(ConfigurationError):
+    """Two features decide the same thing.
+
+    `features` are the two names, `claim` what both decide.
+    """
+
+    def __init__(self, one: str, other: str, claim: str) -> None:
+        super().__init__(f"features {one!r} and {other!r} both decide {claim}: use one of them")
+        self.features = (one, other)
+        self.claim = claim
+
+
+class NotInstalled(Error):
+    """The table lacks what the queue needs, or another configuration of it was installed.
+
+    `missing` lists what was found wanting.
+    """
+
+    def __init__(self, queue: str, missing: Iterable[str]) -> None:
+        self.missing = tuple(missing)
+        super().__init__(
+            f"the queue {queue} is not installed as this process defines it ({'; '.join(self.missing)}): "
+            f"{queue}.xq.install() installs it, db.create_tables([{queue}]) does for a new table"
+        )
+
+
+class FeatureOff(Error):
+    """The call, or one of its options, belongs to a feature that this queue does not have.
+
+    `feature` names it; `role` names the field to map where that is what is missing.
+    """
+
+    def __init__(self, message: str, *, feature: str = "", role: str = "") -> None:
+        super().__init__(message)
+        self.feature = feature
+        self.role = role
+
+
+class BadValue(Error, ValueError):
+    """A value of the right type that means nothing here."""
+
+
+class BadType(Error, TypeError):
+    """A value of the wrong type, or an argument that the method does not have."""
+
+
+class NotFound(Error):
+    """No task of this queue has the key."""
+
+    def __init__(self, queue: str, key: Any, found: str = "") -> None:
+        super().__init__(f"there is no task {key!r} in {queue}{found}")
+        self.key = key
+
+
+class WrongState(Error):
+    """The task is in a state that the event does not leave.
+
+    `state` is the letter it is in, `allowed` those that the event moves.
+    """
+
+    def __init__(self, event: str, key: Any, state: str, allowed: Iterable[str]) -> None:
+        self.key, self.state, self.allowed = key, state, tuple(allowed)
+        wanted = ", ".join(self.allowed) or "no state of this queue"
+        super().__init__(f"cannot {event} task {key!r}: it is {state}, {event} moves {wanted}")
+
+
+class NotOwner(Error):
+    """The task is taken, but by another session, or by another take than the one this object came from."""
+
+    def __init__(self, event: str, key: Any, owner: str | None) -> None:
+        self.key, self.owner = key, owner
+        holder = f"another take ({owner})" if owner else "nobody that xq knows (plain SQL?)"
+        super().__init__(f"cannot {event} task {key!r}: it is taken by {holder}, not by this one")
+
+
+class Duplicate(Error):
+    """Another task holds the same value of the role `unique`.
+
+    `value` is that value and `key` the key of the task that holds it, where it is known.
+    """
+
+    def __init__(self, queue: str, value: Any, key: Any = None) -> None:
+        self.value, self.key = value, key
+        holder = "another task" if key is None else f"task {key!r}"
+        super().__init__(
+            f"{holder} of {queue} already holds the unique value {value!r}: "
+            "put(on_conflict='skip') returns it, 'replace' updates it"
+        )
+
+
+class Full(Error):
+    """The queue holds as many tasks as its feature `limit` allows."""
+
+    def __init__(self, queue: str, limit: int, adding: int) -> None:
+        self.limit = limit
+        super().__init__(
+            f"{queue} is limited to {limit} unfinished tasks, and {adding} more would pass that: "
+            "put again when some are done"
+        )
+
+
+class UnknownSession(Error):
+    """No session of this uuid is open in the database."""
+
+    def __init__(self, uuid: str) -> None:
+        self.uuid = uuid
+        super().__init__(f"no session {uuid} is open in this database: it was closed, or never was")

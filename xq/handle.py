@@ -1,0 +1,324 @@
+"""The queue: what `upgrade` returns, and `Model.xq`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from xq import sessions
+from xq.clock import Clock
+from xq.compile import Rows, change
+from xq.errors import BadType, BadValue, ConfigurationError, FeatureOff, UnknownSession
+from xq.machine import ABSENT, TAKEN, Machine, Transition
+from xq.moves import BATCH, Definition, Moves
+from xq.sessions import Session
+from xq.stats import Stats, stats
+from xq.store import Store
+
+T = TypeVar("T")
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "<not given>"
+
+
+MISSING: Any = _Missing()
+
+
+class Queue(Generic[T]):
+    """A model that is a queue: what `upgrade` returns, and `Model.xq`.
+
+    `key` in a method is a key (a tuple for a composite one), a mapping that has it, or a task that a method
+    returned. A method that changes a task returns it as it then is; a deleted one as it last was. Each is one
+    transaction, or part of the application's own. Options are seconds: delay, ttl, ttr.
+
+    Raises, before anything is changed: FeatureOff, BadValue, BadType; NotFound, WrongState, NotOwner, in this
+    order; NotInstalled. What the database itself refuses passes as the ORM's error.
+    """
+
+    def __init__(self, store: Store[T], definition: Definition, clock: Clock | None = None) -> None:
+        self.store = store
+        self.model = store.model
+        self.clock = clock
+        self._moves: Moves[T] = Moves(store, definition, clock)
+
+    @property
+    def machine(self) -> Machine:
+        """The transition table; print it."""
+        return self._moves.machine
+
+    def __repr__(self) -> str:
+        return f"<xq queue {self.store.name}: {' '.join(self.machine.states)}>"
+
+    # producers
+
+    def put(self, task: object = MISSING, **options: Any) -> T:
+        """Put a task: into R, or into W when `delay` is given.
+
+        `task` is a mapping of field names to values, an instance, or a sequence of values in the order of the
+        fields. Options: delay, ttl, ttr (seconds); on_conflict with the feature unique. Raises Duplicate, Full.
+        """
+        return self._moves.put([{} if task is MISSING else task], options)[0]
+
+    def put_many(self, tasks: Iterable[object], **options: Any) -> list[T]:
+        """Put all of the tasks or none, in one transaction, and return them in the same order."""
+        if isinstance(tasks, (str, bytes, Mapping)) or not isinstance(tasks, Iterable):
+            raise BadType(f"put_many takes tasks, not {type(tasks).__name__}: {tasks!r}")
+        return self._moves.put(list(tasks), options)
+
+    # consumers
+
+    def take(self, *, tube: str | None = None, **options: Any) -> T | None:
+        """Take the oldest ready task, of lowest priority first: to T. None when there is none.
+
+        Options: ttr (seconds), tube.
+        """
+        taken = self._moves.oldest("take", 1, options, tube=self._tube(tube))
+        return taken[0] if taken else None
+
+    def take_many(self, n: int, *, tube: str | None = None, **options: Any) -> list[T]:
+        """Take up to `n` ready tasks, in order."""
+        return self._moves.oldest("take", _count(n), options, tube=self._tube(tube))
+
+    def _tube(self, tube: object) -> str | None:
+        if tube is not None and "tube" not in self.machine.roles:
+            raise FeatureOff("take(tube=) needs the role 'tube': map it to a field", role="tube")
+        if tube is not None and not isinstance(tube, str):
+            raise BadType(f"a tube is named by text, not by {tube!r}")
+        return tube
+
+    def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
+        """Say that a taken task is done: it is deleted, or stays as D (keep) or Z (zombie, for `delay` seconds)."""
+        return self._moves.one("ack", key, options, update)
+
+    def release(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
+        """Give a taken task back: to R, or to W when `delay` is given. Options: delay, ttl, ttr."""
+        return self._moves.one("release", key, options, update)
+
+    def bury(self, key: object, *, update: Mapping[str, Any] | None = None) -> T:
+        """Put a taken task aside until it is dug out: to B."""
+        return self._moves.one("bury", key, {}, update)
+
+    def touch(self, key: object, increment: float) -> T:
+        """Push the time at which the task's state ends on by `increment` seconds, and its deadline with it."""
+        if self._moves.tasks.seconds("increment", increment) is None:
+            raise BadValue("increment is a number of seconds, and must be finite")
+        return self._moves.one("touch", key, {"increment": increment} if self.machine.sources("touch") else {})
+
+    def ack_many(self, keys: Iterable[object], *, update: Mapping[str, Any] | None = None, **options: Any) -> list[T]:
+        """ack, for all of the tasks or none."""
+        return self._moves.many("ack", keys, options, update)
+
+    def release_many(
+        self, keys: Iterable[object], *, update: Mapping[str, Any] | None = None, **options: Any
+    ) -> list[T]:
+        """release, for all of the tasks or none."""
+        return self._moves.many("release", keys, options, update)
+
+    def bury_many(self, keys: Iterable[object], *, update: Mapping[str, Any] | None = None) -> list[T]:
+        """bury, for all of the tasks or none."""
+        return self._moves.many("bury", keys, {}, update)
+
+    # operators
+
+    def dig(
+        self, key: object = MISSING, *, n: int | None = MISSING, update: Mapping[str, Any] | None = None, **options: Any
+    ) -> Any:
+        """Dig a buried task out: to R, or to W when `delay` is given. With n=, the list of the n oldest (None: all)."""
+        if (key is MISSING) == (n is MISSING):
+            raise BadType("dig takes a key, or n= (a number of tasks, None for all)")
+        if n is MISSING:
+            return self._moves.one("dig", key, options, update)
+        return self._moves.oldest("dig", None if n is None else _count(n), options, update)
+
+    def kick(self, key: object = MISSING, **options: Any) -> Any:
+        """dig, under its older name: a number is a key here too, a count is n=."""
+        return self.dig(key, **options)
+
+    def plow(self, n: int | None = None, **options: Any) -> list[T]:
+        """dig the `n` oldest buried tasks out (None: all)."""
+        found: list[T] = self.dig(n=n, **options)
+        return found
+
+    def kill(self, key: object) -> T:
+        """Delete a task, whatever its state and whoever holds it."""
+        return self._moves.one("kill", key, {})
+
+    def kill_many(self, keys: Iterable[object]) -> list[T]:
+        """kill, for all of the tasks or none."""
+        return self._moves.many("kill", keys, {}, None)
+
+    def snatch(self, key: object, **options: Any) -> T:
+        """Take a task away from whoever holds it: to R, or to W when `delay` is given."""
+        return self._moves.one("snatch", key, options)
+
+    def restart(self, key: object, **options: Any) -> T:
+        """Do a waiting or finished task again: to R, or to W when `delay` is given."""
+        return self._moves.one("restart", key, options)
+
+    def switch(self, key: object, to: str, **options: Any) -> T:
+        """Move a task that nobody holds to another state of this queue: R, W (with delay), B, D or Z."""
+        targets = tuple(dict.fromkeys(row.target for row in self.machine.rows if row.named))
+        if to not in targets:
+            raise BadValue(f"switch moves tasks of {self.store.name} to {', '.join(targets)}, not to {to!r}")
+        return self._moves.one("switch", key, options, to=to)
+
+    def call(self, event: str, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
+        """Run an event that a feature of your own brings."""
+        if not isinstance(event, str):
+            raise BadType(f"an event is named by text, not by {event!r}")
+        if ABSENT in self.machine.sources(event) or any(row.named for row in self.machine.rows if row.event == event):
+            raise BadValue(f"{event} is not run by a key alone: use the method {event}()")
+        return self._moves.one(event, key, options, update)
+
+    def release_all(self) -> int:
+        """Give every taken task back, whoever holds it. Returns how many."""
+        return self._moves.all("release", TAKEN)
+
+    def truncate(self) -> int:
+        """Delete every task of the queue. Returns how many."""
+        with self.store.atomic():
+            return sum(self._moves.all("kill", state) for state in self.machine.states)
+
+    def sweep(self) -> int:
+        """Move what is due until nothing is. Returns how many moves that were."""
+        return self._moves.sweep()
+
+    # looking
+
+    def _state(self, state: object) -> str:
+        if state not in self.machine.states:
+            raise BadValue(f"{self.store.name} has the states {', '.join(self.machine.states)}, not {state!r}")
+        return str(state)
+
+    def peek(self, key: object) -> T:
+        """The task, unchanged. Raises NotFound."""
+        parts, _ = self._moves.tasks.identify(key)
+        return self._moves.tasks.returned(self._moves.look(parts)[0])
+
+    def by_state(self, state: str, n: int | None = None) -> list[T]:
+        """The tasks in a state, oldest first; at most `n` of them."""
+        statement = self._moves.open().dialect.by_state(self._state(state))
+        limit = -1 if n is None else _count(n)
+        return [self._moves.tasks.returned(row) for row in self._moves.execute(statement, {"n": limit})]
+
+    def count(self, state: str | None = None) -> int:
+        """How many tasks are in a state, or in the queue. Read from the counters: as fast for ten as for ten million."""
+        counts = self.stats().counts
+        return sum(counts.values()) if state is None else counts[self._state(state)]
+
+    def taken(self) -> list[tuple[Any, str | None, float | None]]:
+        """Who holds what: (key, uuid of the session, since when, in seconds since 1970), for each taken task."""
+        found = []
+        for *key, mark in self._moves.execute(self._moves.open().dialect.taken()):
+            session, since = sessions.owner_of(mark) if mark else (None, None)
+            found.append((key[0] if len(key) == 1 else tuple(key), session, since))
+        return found
+
+    def sessions(self) -> list[tuple[str, float]]:
+        """The open sessions of the database: (uuid, since when, in seconds since 1970)."""
+        return [(uuid, since) for uuid, since in self._moves.execute(self._moves.open().dialect.sessions)]
+
+    def stats(self, pretty: bool = False) -> Stats:
+        """Counts per state and transitions, exact at the last commit, whoever wrote. `pretty` spells the states."""
+        counters: list[Any] = self._moves.execute(self._moves.open().dialect.counters())
+        found = stats(counters, self.machine.states, self._moves.definition.tube_stats)
+        return found.spelled() if pretty else found
+
+    queue_stats = stats
+
+    def reset(self) -> None:
+        """Forget the transitions seen so far, and keep the counts."""
+        with self.store.atomic():
+            counts = self.stats()
+            self._moves.execute(self._moves.open().dialect.clear_counters())
+            for tube, numbers in {"": counts, **counts.tube}.items():
+                for state, n in numbers.counts.items():
+                    if n:
+                        self._moves.open().installation.add_counter(tube, "", state, n)
+
+    # sessions
+
+    def session(self, uuid: object = None) -> Session:
+        """Another session, or the one of this uuid. Raises UnknownSession when none of that uuid is open."""
+        if uuid is None:
+            session = self._moves.open().sessions.new()
+            self._moves.execute(self._moves.open().dialect.session_opened, {"uuid": session.uuid})
+            return session
+        name = sessions.checked(uuid)
+        if not self._moves.execute(self._moves.open().dialect.session_known, {"uuid": name}):
+            raise UnknownSession(name)
+        return self._moves.open().sessions.named(name)
+
+    # installing
+
+    def install(self) -> None:
+        """Bring what the queue needs into the database; does nothing where it is there. Sets SQLite files to WAL."""
+        self._moves.connect().installation.install()
+
+    def ddl(self) -> str:
+        """The SQL that `install` runs, as text for migrations of your own. It may be run twice."""
+        return self._moves.connect().installation.ddl()
+
+    def check(self) -> list[str]:
+        """What is missing or uncounted, in words; empty when all is well. Reads the whole table."""
+        return self._moves.connect().installation.check()
+
+    def recount(self) -> None:
+        """Set the counts to what the table holds, where writers passed by the triggers (see `check`)."""
+        self._moves.open().installation.recount()
+
+    def uninstall(self) -> None:
+        """Take away all that was installed, and leave the plain table."""
+        self._moves.connect().installation.uninstall()
+        self._moves.close()
+
+    def reconfigure(self, features: Mapping[str, Any], move: Mapping[str, str] | None = None) -> None:
+        """Give the queue other features, in the database and in this process.
+
+        Refused with a ConfigurationError, which counts them, while tasks are in a state that the new features do
+        not have, unless `move` says where they go: {"Z": "D"}.
+        """
+        definition = self._moves.definition.redefine(features)
+        lost = [state for state in self.machine.states if state not in definition.machine.states]
+        where = _targets(definition.machine, lost, move or {})
+        before, after = self._moves.open(), Moves(self.store, definition, self.clock)
+        new = after.connect()
+        with self.store.atomic():
+            actual = {state: n for tube, state, n in self._moves.execute(before.dialect.actual_counts()) if tube == ""}
+            stranded = {state: actual[state] for state in lost if actual.get(state) and state not in where}
+            if stranded:
+                told = ", ".join(f"{n} in {state}" for state, n in stranded.items())
+                raise ConfigurationError(
+                    f"{self.store.name} holds tasks in states that the new features do not have ({told}): "
+                    f"say where they go, as in move={{{next(iter(stranded))!r}: 'R'}}"
+                )
+            before.installation.stop_counting()
+            for state, target in where.items():
+                row = Transition(state, "reconfigure", target)
+                statement = new.dialect.move(Rows("all", state), change(definition.machine, row, frozenset()))
+                before.installation.move(state, statement, target, self._moves.values() | {"n": BATCH})
+            new.installation.create()
+        self._moves = after
+
+
+def _targets(machine: Machine, lost: Sequence[str], move: Mapping[str, str]) -> dict[str, str]:
+    """Where tasks go whose state a new configuration does not have. Raises ConfigurationError."""
+    targets = [ABSENT, *(state for state in machine.states if state not in (TAKEN, "W"))]
+    for state, target in move.items():
+        if state not in lost:
+            raise ConfigurationError(
+                f"move: the new features keep {state!r}; they lose {', '.join(lost) or 'no state'}"
+            )
+        if target not in targets:
+            raise ConfigurationError(f"move: tasks cannot go to {target!r}, but to {', '.join(targets)}")
+    return dict(move)
+
+
+def _count(n: object) -> int:
+    if isinstance(n, bool) or not isinstance(n, int):
+        raise BadType(f"a number of tasks is an integer, not {n!r}")
+    if n < 0:
+        raise BadValue(f"a number of tasks is not negative: {n}")
+    return min(n, 2**62)

@@ -1,0 +1,129 @@
+"""Bringing what a queue needs into a database, looking whether it is there, and taking it away again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from xq.compile import Statement
+from xq.stats import corrections
+from xq.store import Store, Values
+
+VERSION = "1"  # of what is installed; a change of triggers, indexes or side tables raises it
+
+
+class Installation:
+    """One queue in one database. `structure` is what must be the same in every process that uses it."""
+
+    def __init__(self, store: Store[Any], dialect: Any, structure: Mapping[str, Any]) -> None:
+        self.store = store
+        self.dialect = dialect
+        self.fingerprint = json.dumps(structure, sort_keys=True, default=str)
+
+    def ddl(self) -> str:
+        """The SQL that installs the queue on an existing table; may be run twice."""
+        record = self.dialect.record(VERSION, self.fingerprint)
+        return "".join(f"{sql};\n" for sql in [*self._statements(), self.dialect.count_what_is_there(), *record])
+
+    def _statements(self) -> list[str]:
+        return [sql for item in [*self.dialect.shared(), *self.dialect.objects()] for sql in item.create]
+
+    def install(self) -> None:
+        """Create what is missing. Does nothing when all is there, so any number of processes may call it."""
+        self.dialect.prepare(self.store)
+        if not self.missing():
+            return
+        with self.store.atomic():
+            if self.missing():  # else another process came first
+                self.create()
+
+    def create(self) -> None:
+        """Create everything anew, but for the counters, which go on."""
+        for item in reversed(self.dialect.objects()):
+            if item.kind != "table":
+                self.store.execute(item.drop)
+        for sql in [*self.dialect.stale(self.dialect.existing(self.store)), *self._statements()]:
+            self.store.execute(sql)
+        self.recount()
+        for sql in self.dialect.record(VERSION, self.fingerprint):
+            self.store.execute(sql)
+
+    def stop_counting(self) -> None:
+        """Drop the triggers, for the rest of a transaction that creates them anew."""
+        for item in self.dialect.triggers():
+            self.store.execute(item.drop)
+
+    def move(self, state: str, statement: Statement, target: str, values: Values) -> None:
+        """Move every row out of a state that a new configuration does not have, and count it, with no trigger there."""
+        counts = [row for row in self.store.execute(self.dialect.actual_counts()) if row[1] == state]
+        while self.store.execute(statement.sql, values):
+            pass
+        for tube, _, n in counts:
+            self.add_counter(tube, state, target, n)
+
+    def missing(self) -> list[str]:
+        """What the queue needs and does not find, in words; quick, and empty when all is there."""
+        existing = self.dialect.existing(self.store)
+        wanted = [*self.dialect.shared(), *self.dialect.objects()]
+        missing = [f"the {item.kind} {item.name} is missing" for item in wanted if item.name not in existing]
+        if any(table.name not in existing for table in self.dialect.shared()):
+            return missing
+        return missing + self._differences(self.store.execute(self.dialect.installed()))
+
+    def _differences(self, records: list[Any]) -> list[str]:
+        if not records:
+            return ["it was never installed here"]
+        ((version, fingerprint),) = records
+        if version != VERSION:
+            return [f"it was installed by another version of xq (layout {version}, this is {VERSION})"]
+        there, here = json.loads(fingerprint), json.loads(self.fingerprint)
+        return [
+            f"its {name} are {there.get(name)!r} there and {here.get(name)!r} here"
+            for name in sorted({*there, *here})
+            if there.get(name) != here.get(name)
+        ]
+
+    def check(self) -> list[str]:
+        """As `missing`, and whether the numbers are still exact: reads the whole table."""
+        missing = self.missing()
+        unfit = self.dialect.unfit(self.store)
+        if unfit:
+            missing.append(unfit)
+        if any("is missing" in what for what in missing):
+            return missing
+        return missing + [
+            f"{abs(n)} tasks in {state} {'of tube ' + repr(tube) if tube else 'in all'} were "
+            f"{'written' if n > 0 else 'removed'} uncounted: recount() repairs it"
+            for (tube, state), n in sorted(self._corrections().items())
+        ]
+
+    def _corrections(self) -> dict[tuple[str, str], int]:
+        actual = {(tube, state): n for tube, state, n in self.store.execute(self.dialect.actual_counts())}
+        counters: list[Any] = self.store.execute(self.dialect.counters())
+        return corrections(counters, actual)
+
+    def recount(self) -> None:
+        """Set the counts to what the table holds. Leaves the transitions as they are."""
+        with self.store.atomic():
+            for (tube, state), n in self._corrections().items():
+                self.add_counter(tube, "", state, n)
+
+    def add_counter(self, tube: str, source: str, target: str, n: int) -> None:
+        values = {"tube": tube, "source": source, "target": target, "count": n}
+        self.store.execute(self.dialect.add_counter(), values)
+
+    def uninstall(self) -> None:
+        """Take away all that was installed, and leave the plain table."""
+        with self.store.atomic():
+            for item in reversed(self.dialect.objects()):
+                self.store.execute(item.drop)
+            for sql in self.dialect.stale(self.dialect.existing(self.store)):
+                self.store.execute(sql)
+            existing = self.dialect.existing(self.store)
+            shared = self.dialect.shared()
+            if all(table.name in existing for table in shared):
+                self.store.execute(self.dialect.forget())
+                if not self.store.execute(self.dialect.queues):
+                    for table in shared:
+                        self.store.execute(table.drop)

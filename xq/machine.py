@@ -1,0 +1,363 @@
+"""What may happen to a task: states, transitions, and the features that compose them. Pure data.
+
+A state is a letter. `X` is no row at all and `S` another tube: both occur in transitions and are never stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Final, Literal
+
+from annotated_types import Interval
+
+from xq.errors import ConfigurationError, Conflict
+
+ABSENT: Final = "X"
+ELSEWHERE: Final = "S"
+TAKEN: Final = "T"
+NAMES: Final = {"R": "Ready", "T": "Taken", "W": "Waiting", "B": "Buried", "Z": "Zombie", "D": "Done"}
+
+# Seconds: an hour is 3600, and nobody means more than these 300 years. math.inf is never.
+LONGEST: Final = 10_000_000_000.0
+Seconds = Annotated[float, Interval(gt=0, le=LONGEST)]
+On = Literal[True]
+
+# Roles that only xq writes; the others are plain fields of a task that xq reads.
+MANAGED: Final = ("status", "runat", "deadline", "owner", "attempts")
+
+
+class Marker:
+    """A value that the dialect writes."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+TOKEN: Final = Marker("TOKEN")  # session and token of the take under way
+NOW: Final = Marker("NOW")
+PLUS_ONE: Final = Marker("PLUS_ONE")
+KEEP: Final = Marker("KEEP")  # the column stays as it was
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One row of the table: in `source`, `event` moves a task to `target`.
+
+    `source` and `target` may name several states: "WZD" those of these that the queue has, "*" every state,
+    "^T" every state but T. Where the target names several, the caller says which one.
+    """
+
+    source: str
+    event: str
+    target: str
+    given: str = ""  # this row is meant when the call brings this option
+    fenced: bool = False  # only whoever took the task
+    picks: bool = False  # may choose the oldest rows itself
+    enters: bool = True  # False: the state is prolonged, not entered (touch)
+    named: bool = False  # the caller names the target (switch)
+    due: str = ""  # the column whose passing brings the event
+    by: str = ""  # the feature that brought the row
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A task in `state` moves to `target` when the time in `column` passes, as the event `event`.
+
+    `option` is the name under which a call brings the seconds, `default` what holds when it brings none;
+    without either the task stays. The column `runat` times the state, `deadline` the task: it runs on from
+    state to state.
+    """
+
+    state: str
+    event: str
+    target: str
+    option: str
+    default: float | None = None
+    column: str = "runat"
+
+
+@dataclass(frozen=True, slots=True)
+class Detour:
+    """Whatever enters `into` enters `via` first when the call brings `option`."""
+
+    into: str
+    via: str
+    option: str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What a role holds in each state entered: `at[state]`, else `otherwise`."""
+
+    role: str
+    at: Mapping[str, Any]
+    otherwise: Any = KEEP
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A condition that the database keeps for `event`; the dialect knows it by `name`."""
+
+    event: str
+    name: str
+    role: str = ""
+    states: str = ""  # the states it holds in
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An option of `event` that is one of a few words; the first is the default."""
+
+    event: str
+    name: str
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One thing a queue can do, as data. A function from the value in `features=` to this is all a feature is."""
+
+    name: str
+    needs: tuple[str, ...] = ()  # roles that fields= must map
+    requires: tuple[str, ...] = ()  # other features
+    transitions: tuple[Transition, ...] = ()
+    timers: tuple[Timer, ...] = ()
+    detours: tuple[Detour, ...] = ()
+    columns: tuple[Column, ...] = ()
+    guards: tuple[Guard, ...] = ()
+    choices: tuple[Choice, ...] = ()
+    fill: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)  # role -> made by put
+    settings: Mapping[str, Any] = field(default_factory=dict)  # read by the handle: retval, unfenced, id
+    structure: Any = True  # what must be the same in every process; durations and callables are not
+
+
+def seconds(on: bool | float) -> float | None:
+    """The default of a feature that is on, or on with a number of seconds."""
+    return None if isinstance(on, bool) else float(on)
+
+
+CORE: Final = Feature(
+    "core",
+    transitions=(
+        Transition(ABSENT, "put", "R"),
+        Transition("R", "take", TAKEN, picks=True),
+        Transition(TAKEN, "ack", ABSENT, fenced=True),
+        Transition(TAKEN, "release", "R", fenced=True),
+        Transition(TAKEN, "snatch", "R"),
+        Transition(TAKEN, "touch", TAKEN, fenced=True, enters=False),
+        Transition("WZD", "restart", "R"),
+        Transition("^T", "switch", "^T"),
+        Transition("*", "kill", ABSENT),
+    ),
+)
+
+# What a mapped role holds by itself, whatever the features are.
+ROLE_COLUMNS: Final = (
+    Column("owner", at={TAKEN: TOKEN}, otherwise=None),
+    Column("attempts", at={TAKEN: PLUS_ONE}),
+)
+
+
+def spread(letters: str, states: Iterable[str]) -> tuple[str, ...]:
+    """The states that a source or target names: "R", "WZD", "*" (all) or "^TD" (all but these)."""
+    if letters == "*":
+        return tuple(states)
+    if letters.startswith("^"):
+        return tuple(state for state in states if state not in letters)
+    return tuple(letters) if len(letters) == 1 else tuple(state for state in letters if state in states)
+
+
+class Machine:
+    """The transition table of one queue, composed of its features. Holds no state.
+
+    Raises Conflict when two features decide the same thing, and ConfigurationError when one leaves a state
+    that nothing enters, or requires a feature that is off.
+    """
+
+    def __init__(self, features: Sequence[Feature] = (), roles: Iterable[str] = ("status",)) -> None:
+        self.features = tuple(features)
+        self.roles = frozenset(roles)
+        brought = (CORE, *self.features)
+        self.states = self._states(brought)
+        self.timers = self._timers()
+        self.detours = tuple(detour for feature in self.features for detour in feature.detours)
+        self.rows = self._rows(brought)
+        self.columns = self._columns()
+        self.guards = tuple(guard for feature in self.features for guard in feature.guards)
+        self.choices = tuple(choice for feature in self.features for choice in feature.choices)
+        self.settings = {name: value for feature in self.features for name, value in feature.settings.items()}
+        self.fill = {role: maker for feature in self.features for role, maker in feature.fill.items()}
+        self._by_source: dict[tuple[str, str], list[Transition]] = {}
+        for row in self.rows:
+            self._by_source.setdefault((row.source, row.event), []).append(row)
+        self._check()
+
+    # composing
+
+    @staticmethod
+    def _states(brought: Iterable[Feature]) -> tuple[str, ...]:
+        entered = {
+            letter
+            for feature in brought
+            for letter in (
+                *(row.target for row in feature.transitions if len(row.target) == 1),
+                *(timer.target for timer in feature.timers),
+                *(detour.via for detour in feature.detours),
+            )
+        }
+        order = [*NAMES, *sorted(entered - set(NAMES))]
+        return tuple(state for state in order if state in entered - {ABSENT, "*"})
+
+    def _timers(self) -> dict[str, tuple[Timer, ...]]:
+        claimed: dict[tuple[str, str], str] = {}
+        timers: dict[str, list[Timer]] = {state: [] for state in self.states}
+        for feature in self.features:
+            for timer in feature.timers:
+                for state in spread(timer.state, self.states):
+                    for claim in (timer.column, timer.option):
+                        other = claimed.setdefault((state, claim), feature.name)
+                        if other != feature.name:
+                            raise Conflict(other, feature.name, f"how long {state} lasts ({claim})")
+                    if state not in timers:
+                        raise _never_entered(feature.name, state)
+                    timers[state].append(replace(timer, state=state))
+        return {state: tuple(found) for state, found in timers.items()}
+
+    def _rows(self, brought: Iterable[Feature]) -> tuple[Transition, ...]:
+        rows: dict[tuple[str, str, str], Transition] = {}
+        for feature in brought:
+            for transition in feature.transitions:
+                for row in self._spread(transition, feature.name):
+                    claim = (row.source, row.event, row.target if row.named else row.given)
+                    held = rows.get(claim)
+                    if held is not None and held.by != CORE.name:
+                        raise Conflict(held.by, feature.name, f"({row.source}, {row.event})")
+                    rows[claim] = row
+            for due in feature.timers:
+                for state in spread(due.state, self.states):
+                    row = Transition(state, due.event, due.target, due=due.column, by=feature.name)
+                    rows[state, due.event, due.column] = row
+        callers = [row for row in rows.values() if row.enters and not row.due and not row.named]
+        for feature in brought:
+            for detour in feature.detours:
+                for row in callers:
+                    if row.target == detour.into and not row.given:
+                        delayed = replace(row, target=detour.via, given=detour.option, by=feature.name)
+                        rows.setdefault((row.source, row.event, detour.option), delayed)
+        return tuple(rows.values())
+
+    def _spread(self, row: Transition, by: str) -> Iterator[Transition]:
+        named = len(row.target) > 1
+        for source in spread(row.source, self.states):
+            if source not in (ABSENT, *self.states):
+                raise _never_entered(by, source)
+            if not row.enters and not self.timers.get(source):
+                continue  # a state that nothing times cannot be prolonged
+            for target in spread(row.target, self.states):
+                given = next((d.option for d in self.detours if d.via == target), "") if named else row.given
+                yield replace(row, source=source, target=target, given=given, named=named, by=by)
+
+    def _columns(self) -> tuple[Column, ...]:
+        columns = {column.role: (column, CORE.name) for column in ROLE_COLUMNS if column.role in self.roles}
+        for feature in self.features:
+            for column in feature.columns:
+                if column.role in columns:
+                    raise Conflict(columns[column.role][1], feature.name, f"what the role {column.role!r} holds")
+                columns[column.role] = (column, feature.name)
+        return tuple(column for column, _ in columns.values())
+
+    def _check(self) -> None:
+        names = {feature.name for feature in self.features}
+        for feature in self.features:
+            for required in feature.requires:
+                if required not in names:
+                    raise ConfigurationError(f"feature {feature.name!r} needs the feature {required!r}, which is off")
+        for guard in self.guards:
+            for row in self.rows if guard.states and guard.role else ():
+                if row.due and row.target in guard.states and row.source not in guard.states:
+                    raise ConfigurationError(
+                        f"feature {guard.name!r} holds in {row.target} ({guard.states!r}) but not in {row.source}, "
+                        f"which {row.event!r} moves there by itself, so two tasks could meet: add {row.source!r}"
+                    )
+
+    # asking
+
+    @property
+    def due(self) -> tuple[Transition, ...]:
+        """The rows that time brings about."""
+        return tuple(row for row in self.rows if row.due)
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """Every event that a caller may run, in the order of the table."""
+        return tuple(dict.fromkeys(row.event for row in self.rows if not row.due))
+
+    def sources(self, event: str) -> tuple[str, ...]:
+        """The states that `event` leaves."""
+        return tuple(dict.fromkeys(row.source for row in self.rows if row.event == event and not row.due))
+
+    def keeps_hold(self, state: str, event: str) -> bool:
+        """Whether a taken task is still in the same hand after `event`."""
+        return any(not row.enters for row in self._by_source.get((state, event), ()) if state == TAKEN)
+
+    def picked(self) -> tuple[str, ...]:
+        """The states out of which an event may choose the oldest rows itself."""
+        return tuple(dict.fromkeys(row.source for row in self.rows if row.picks))
+
+    def timer(self, state: str, column: str) -> Timer | None:
+        """What times `state` by `column`, if anything does."""
+        return next((timer for timer in self.timers.get(state, ()) if timer.column == column), None)
+
+    def remembers(self, row: Transition) -> tuple[str, ...]:
+        """Options that a role of the same name keeps for the life of the task when `row` brings them.
+
+        Those of the timers, for rows after which the task will be taken again: what take brings is for that take.
+        """
+        before_take = {"R", *(detour.via for detour in self.detours)}
+        if not row.enters or row.target not in before_take:
+            return ()
+        options = {timer.option for timers in self.timers.values() for timer in timers}
+        return tuple(sorted(options & self.roles))
+
+    def accepts(self, row: Transition) -> frozenset[str]:
+        """The options, in seconds, that a call which takes this row may bring."""
+        if not row.enters:
+            return frozenset({"increment"})
+        timed = (timer.option for timer in self.timers.get(row.target, ()))
+        return frozenset({*timed, *self.remembers(row), *filter(None, [row.given])})
+
+    def options(self, event: str) -> frozenset[str]:
+        """The options, in seconds, that `event` takes in any state."""
+        return frozenset(option for row in self.rows if row.event == event for option in self.accepts(row))
+
+    def choose(self, source: str, event: str, given: Iterable[str], to: str | None = None) -> Transition | None:
+        """The row that is meant in `source` when a call of `event` brings the options `given`."""
+        rows = [row for row in self._by_source.get((source, event), ()) if not row.named or row.target == to]
+        return next((row for row in rows if row.given and row.given in given), None) or next(
+            (row for row in rows if not row.given), None
+        )
+
+    def __str__(self) -> str:
+        lines: list[tuple[str, ...]] = [("from", "event", "option", "to", "timed by", "brought by")]
+        merged: dict[tuple[str, ...], list[str]] = {}
+        for row in self.rows:
+            event = f"{row.event} ({row.due})" if row.due else row.event + " (picks)" * row.picks
+            timers = self.timers.get(row.target, ()) if row.enters else ()
+            timed = " ".join(t.option if t.default is None else f"{t.option}={t.default:g}" for t in timers)
+            timed = timed if row.enters else "+ increment"
+            rest = (event, row.given, row.target, timed, row.by)
+            merged.setdefault(rest, []).append(row.source + "!" * row.fenced)
+        lines += [(" ".join(sources), *rest) for rest, sources in merged.items()]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+        )
+
+
+def _never_entered(feature: str, state: str) -> ConfigurationError:
+    return ConfigurationError(f"feature {feature!r} moves tasks out of {state}, which nothing enters")

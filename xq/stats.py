@@ -1,0 +1,69 @@
+"""How many tasks are in each state, and how often each transition was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pydantic import BaseModel, Field
+
+from xq.machine import ABSENT, ELSEWHERE, NAMES
+
+# tube ('' is all together), source ('' is "there before counting began"), target, how often
+Counter = tuple[str, str, str, int]
+
+
+class Numbers(BaseModel):
+    """`counts` per state and `transition` counts, named "R-T"."""
+
+    counts: dict[str, int]
+    transition: dict[str, int]
+
+    def spelled(self) -> Numbers:
+        """The same, with the names of the states in place of their letters."""
+        return Numbers(
+            counts={NAMES.get(state, state): n for state, n in self.counts.items()},
+            transition={"-".join(NAMES.get(s, s) for s in name.split("-")): n for name, n in self.transition.items()},
+        )
+
+
+class Stats(Numbers):
+    """The numbers of a queue, and of each of its tubes that is counted."""
+
+    tube: dict[str, Numbers] = Field(default_factory=dict)
+
+    def spelled(self) -> Stats:
+        return Stats(**super().spelled().model_dump(), tube={name: tube.spelled() for name, tube in self.tube.items()})
+
+
+def stats(counters: Iterable[Counter], states: Sequence[str], tubes: Sequence[str] = ()) -> Stats:
+    """Add the counters up. What is in a state is what entered it minus what left it."""
+    counted = list(counters)
+
+    def numbers(tube: str) -> Numbers:
+        mine = [(source, target, n) for name, source, target, n in counted if name == tube]
+        entered = {state: sum(n for _, target, n in mine if target == state) for state in states}
+        left = {state: sum(n for source, _, n in mine if source == state) for state in states}
+        order = [ABSENT, ELSEWHERE, *states]
+        return Numbers(
+            counts={state: entered[state] - left[state] for state in states},
+            transition={
+                f"{source}-{target}": n
+                for source, target, n in sorted(
+                    mine, key=lambda row: [order.index(s) if s in order else -1 for s in row[:2]]
+                )
+                if source and n
+            },
+        )
+
+    return Stats(**numbers("").model_dump(), tube={name: numbers(name) for name in tubes})
+
+
+def corrections(counters: Iterable[Counter], actual: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+    """What to add to the tasks "there before", per (tube, state), for the counters to tell what the table holds."""
+    told: dict[tuple[str, str], int] = {}
+    for tube, source, target, n in counters:
+        told[tube, target] = told.get((tube, target), 0) + n
+        told[tube, source] = told.get((tube, source), 0) - n
+    outside = (ABSENT, ELSEWHERE, "")
+    names = {name for name in {*told, *actual} if name[1] not in outside}
+    return {name: actual.get(name, 0) - told.get(name, 0) for name in names if actual.get(name, 0) != told.get(name, 0)}

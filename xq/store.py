@@ -1,0 +1,99 @@
+"""The seam to a database: what xq asks of the program that owns the table.
+
+An ORM is one implementation of `Store` (adapters/peewee.py). Nothing else in xq names an ORM or a driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeVar
+
+T = TypeVar("T")
+
+Kind = Literal["auto", "bigauto", "integer", "bigint", "float", "double", "text", "uuid", "datetime", "other"]
+Row = Sequence[Any]
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of the application's table, and how its values travel."""
+
+    name: str
+    column: str
+    kind: Kind
+    null: bool
+    max_length: int | None
+    to_database: Callable[[Any], Any]
+    from_database: Callable[[Any], Any] | None  # None: the driver's value is the application's
+
+
+@dataclass(frozen=True)
+class Table:
+    """The application's table as the queue sees it: `roles` maps what the queue needs to the fields that hold it."""
+
+    name: str
+    schema: str
+    fields: tuple[Field, ...]
+    key: tuple[Field, ...]
+    roles: Mapping[str, Field]
+
+
+class Store(Protocol[T]):
+    """One model of one ORM, with its connection."""
+
+    name: str  # what the application calls the model
+    model: type[T]
+    table: str
+    schema: str
+    fields: tuple[Field, ...]
+    key: tuple[str, ...]
+
+    @property
+    def database(self) -> object:
+        """What sessions belong to: the same object for all models on one connection pool."""
+
+    @property
+    def engine(self) -> str:
+        """The name of the dialect: "sqlite". Raises ConfigurationError for a database that xq does not speak."""
+
+    def execute(self, sql: str, values: Values | None = None) -> list[Row]:
+        """Run one statement to its end and return its rows.
+
+        Raises BadValue for a value that the driver cannot send, and the ORM's own errors.
+        """
+
+    def atomic(self) -> AbstractContextManager[object]:
+        """One transaction, or a savepoint inside the application's; undone when the block raises."""
+
+    def in_transaction(self) -> bool:
+        """Whether the application has a transaction open on this thread's connection."""
+
+    def is_refusal(self, error: BaseException) -> bool:
+        """Whether `error` is a constraint of the database refusing a row."""
+
+    def is_failure(self, error: BaseException) -> bool:
+        """Whether `error` came from the database at all."""
+
+    def read(self, row: Row) -> list[Any]:
+        """The application's values from a row in the order of `fields`."""
+
+    def instance(self, values: list[Any]) -> T:
+        """A clean instance from the application's values in the order of `fields`."""
+
+    def data(self, task: object) -> dict[str, Any] | None:
+        """What an instance of the model holds, by field name; None when `task` is none."""
+
+    def defaults(self) -> dict[str, Any]:
+        """The model's own defaults, by field name, made anew."""
+
+    def attribute(self, name: str) -> str | None:
+        """What of the application's own already has this name on the model, if anything."""
+
+    def attach(self, name: str, value: object) -> None:
+        """Set a class attribute."""
+
+    def with_the_table(self, created: Callable[[], None], dropped: Callable[[], None]) -> None:
+        """Call `created` after the ORM creates the table, `dropped` before it drops it."""

@@ -1,0 +1,323 @@
+"""What callers bring, checked and converted: keys, tasks, updates and options."""
+
+from __future__ import annotations
+
+import math
+import operator
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from xq.errors import BadType, BadValue, FeatureOff
+from xq.machine import LONGEST, MANAGED, Machine, Transition
+from xq.store import Field, Row, Store, Table
+
+T = TypeVar("T")
+
+INTEGERS = ("auto", "bigauto", "integer", "bigint")
+MARK = "_xq_take"  # the attribute of an instance that carries the mark of its take
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Which features bring an event, or an option of one: for what is said when they are off."""
+
+    events: Mapping[str, tuple[str, ...]]
+    options: Mapping[tuple[str, str], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """A task to be put: values as the database takes them, by field name, and its own seconds, by option."""
+
+    values: dict[str, Any]
+    own: dict[str, float | None]
+    made_key: bool = False
+
+
+class Tasks(Generic[T]):
+    """The tasks of one queue on their way in and out. Runs no SQL."""
+
+    def __init__(self, store: Store[T], table: Table, machine: Machine, off: Catalogue) -> None:
+        self.store = store
+        self.table = table
+        self.machine = machine
+        self.off = off
+        self._fields = {field.column: field for field in table.fields} | {field.name: field for field in table.fields}
+        self._role_of = {field.name: role for role, field in table.roles.items()}
+        self._names = [field.name for field in table.fields]
+        self._key_at = [table.fields.index(field) for field in table.key]
+        self._order_at = [table.fields.index(table.roles["priority"])] if "priority" in table.roles else []
+        self._wrap: Callable[[list[Any]], Any] = {"model": store.instance, "dict": self._dict, "tuple": tuple}[
+            machine.settings.get("retval", "model")
+        ]
+
+    # out
+
+    def returned(self, row: Row, mark: str | None = None) -> T:
+        """A row as the feature `retval` says, with the mark of its take where an instance can carry it."""
+        task: T = self._wrap(self.store.read(row))
+        if mark is not None and isinstance(task, self.store.model):
+            setattr(task, MARK, mark)
+        return task
+
+    def _dict(self, values: list[Any]) -> Any:
+        return dict(zip(self._names, values, strict=True))
+
+    def key_of(self, row: Row) -> tuple[Any, ...]:
+        """The parts of the key of a row, as the database holds them."""
+        return tuple(row[place] for place in self._key_at)
+
+    def in_order(self, row: Row) -> tuple[Any, ...]:
+        """What sorts rows as take does: lower priority first, none before any, then the key."""
+        priority = [(row[place] is not None, row[place]) for place in self._order_at]
+        return (*priority, *self.key_of(row))
+
+    # keys
+
+    def identify(self, task: object) -> tuple[tuple[Any, ...], str | None]:
+        """The key that a caller means, as the database holds it, and the mark of the take it comes from.
+
+        Raises BadType and BadValue.
+        """
+        data = self.store.data(task)
+        if data is not None:
+            return self._key([data.get(field.name) for field in self.table.key]), getattr(task, MARK, None)
+        if isinstance(task, Mapping):
+            missing = [field.name for field in self.table.key if field.name not in task]
+            if missing:
+                raise BadValue(
+                    f"a task of {self.store.name} is named by its key, and {missing[0]!r} is not in {task!r}"
+                )
+            return self._key([task[field.name] for field in self.table.key]), None
+        if isinstance(task, tuple) and len(task) == len(self._names) and len(task) != len(self.table.key):
+            return self._key([task[place] for place in self._key_at]), None
+        if len(self.table.key) == 1:
+            return self._key([task]), None
+        if not isinstance(task, tuple) or len(task) != len(self.table.key):
+            names = ", ".join(field.name for field in self.table.key)
+            raise BadType(f"a key of {self.store.name} is a tuple ({names}), not {task!r}")
+        return self._key(list(task)), None
+
+    def _key(self, parts: list[Any]) -> tuple[Any, ...]:
+        return tuple(self._key_part(field, part) for field, part in zip(self.table.key, parts, strict=True))
+
+    def _key_part(self, field: Field, value: Any) -> Any:
+        named = f"the key {field.name!r} of {self.store.name}"
+        if value is None:
+            raise BadType(f"{named} is missing: give a key, or a task that has one")
+        if field.kind in INTEGERS:
+            if isinstance(value, bool):
+                raise BadType(f"{named} is an integer, not {value!r}")
+            try:
+                value = operator.index(value)
+            except TypeError:
+                raise BadType(f"{named} is an integer, not {value!r}") from None
+        elif field.kind == "text" and not isinstance(value, str):
+            if not isinstance(value, uuid.UUID):
+                raise BadType(f"{named} is text, not {value!r}")
+            value = str(value)
+        return self._converted(field, value)
+
+    # tasks
+
+    def put(self, task: object) -> New:
+        """What a new task brings.
+
+        A mapping, an instance, or a sequence of values in the order of the fields. Raises BadValue and BadType.
+        """
+        brought = self._brought(task)
+        own: dict[str, float | None] = {}
+        for name, value in brought.items():
+            role = self._role_of.get(name)
+            if role and value is not None:
+                self._check_role(role, value)
+                if role in ("ttl", "ttr"):
+                    own[role] = self.seconds(role, value)
+        return New({name: self._converted(self._fields[name], value) for name, value in brought.items()}, own)
+
+    def _brought(self, task: object) -> dict[str, Any]:
+        data = self.store.data(task)
+        if data is not None:
+            keys = [field.name for field in self.table.key]
+            return {
+                name: value
+                for name, value in data.items()
+                if self._role_of.get(name) not in MANAGED and not (name in keys and value is None)
+            }
+        if isinstance(task, Mapping):
+            return {self._field(name).name: value for name, value in task.items()}
+        if isinstance(task, Sequence) and not isinstance(task, (str, bytes, bytearray)):
+            if len(task) != len(self._names):
+                raise BadValue(
+                    f"a task of {self.store.name} as a sequence has {len(self._names)} values "
+                    f"({', '.join(self._names)}), not {len(task)}"
+                )
+            ours = {field.name for field in self.table.key} | {
+                field.name for role, field in self.table.roles.items() if role in MANAGED
+            }
+            brought = {n: v for n, v in zip(self._names, task, strict=True) if v is not None or n not in ours}
+            return {self._field(name).name: value for name, value in brought.items()}
+        raise BadType(
+            f"put takes a mapping, a {self.store.name}, or a sequence of its values, not {type(task).__name__}: {task!r}"
+        )
+
+    def _field(self, name: object) -> Field:
+        field = self._fields.get(name) if isinstance(name, str) else None
+        if field is None:
+            raise BadValue(f"{self.store.name} has no field {name!r}: it has {', '.join(self._names)}")
+        role = self._role_of.get(field.name)
+        if role in MANAGED:
+            raise BadValue(f"{field.name!r} is the queue's own ({role}): put writes it, a task cannot bring it")
+        return field
+
+    def _check_role(self, role: str, value: Any) -> None:
+        if role in ("ttl", "ttr"):
+            self.seconds(role, value)
+        elif role == "priority":
+            if isinstance(value, bool) or not hasattr(value, "__float__"):
+                raise BadType(f"the priority is a number, not {value!r}")
+            if math.isnan(value):
+                raise BadValue("the priority is a number, and NaN has no place in an order")
+        elif role == "tube" and not isinstance(value, str):
+            raise BadType(f"a tube is named by text, not by {value!r}")
+
+    def complete(self, brought: dict[str, Any]) -> New:
+        """A new task with the model's defaults and a key. Raises BadValue when it must bring its key and does not."""
+        values = dict(brought)
+        for name, value in self.store.defaults().items():
+            if name not in values and self._role_of.get(name) not in MANAGED:
+                values[name] = self._converted(self._fields[name], value)
+        missing = [field for field in self.table.key if values.get(field.name) is None]
+        maker = self.machine.fill.get("key")
+        made = bool(missing and maker)
+        if maker and made:
+            (field,) = missing
+            task = {name: value for name, value in values.items() if name != field.name}
+            values[field.name] = self._key_part(field, maker(task))
+        elif missing and self.machine.settings.get("id") == "required":
+            names = ", ".join(field.name for field in missing)
+            raise BadValue(
+                f"a task of {self.store.name} must bring its key: {names} is missing (feature id='required')"
+            )
+        elif missing:
+            for field in missing:
+                values.pop(field.name, None)
+        if "attempts" in self.table.roles:
+            values[self.table.roles["attempts"].name] = 0
+        return New(values, {}, made)
+
+    def updates(self, update: object) -> dict[str, Any]:
+        """The values of `update=`, converted, by field name. Raises BadType and BadValue."""
+        if update is None:
+            return {}
+        if not isinstance(update, Mapping):
+            raise BadType(f"update is a mapping of fields to values, not {update!r}")
+        values = {}
+        for name, value in update.items():
+            field = self._field(name)
+            if field.name in self._role_of:
+                raise BadValue(
+                    f"update sets the application's own fields: {name!r} is the queue's {self._role_of[field.name]}"
+                )
+            if field in self.table.key:
+                raise BadValue(f"update cannot change the key {name!r}")
+            values[field.name] = self._converted(field, value)
+        return values
+
+    def _converted(self, field: Field, value: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            converted = field.to_database(value)
+            hash(converted)
+        except BadValue:
+            raise
+        except (TypeError, AttributeError) as error:
+            raise BadType(f"{field.name!r} of {self.store.name} cannot hold {value!r}: {error}") from error
+        except (ValueError, ArithmeticError) as error:
+            raise BadValue(f"{field.name!r} of {self.store.name} cannot hold {value!r}: {error}") from error
+        return converted
+
+    # options
+
+    def seconds(self, option: str, value: object) -> float | None:
+        """A number of seconds; None for never. Raises BadType and BadValue."""
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise BadType(f"{option} is a number of seconds, not {value!r}")
+        if value == math.inf:
+            return None
+        if not 0 <= value <= LONGEST:
+            raise BadValue(f"{option} is a number of seconds from 0 to {LONGEST:.0f}, or math.inf, not {value!r}")
+        return float(value)
+
+    def options(self, event: str, options: Mapping[str, object]) -> dict[str, float | None]:
+        """The seconds that a call of `event` brings. None among `options` is as if it were not there.
+
+        Raises FeatureOff for an option whose feature is off, BadType for one that no feature brings.
+        """
+        if not self.machine.sources(event):
+            self._refuse_event(event)
+        allowed = self.machine.options(event)
+        checked = {}
+        for name, value in options.items():
+            if name not in allowed:
+                self.refuse_option(event, name)
+            if value is not None:
+                checked[name] = self.seconds(name, value)
+        return checked
+
+    def choose(self, source: str, event: str, seconds: Mapping[str, float | None], to: str | None = None) -> Transition:
+        """The row of the table that a call means. Raises FeatureOff and BadValue for what the row does not take."""
+        row = self.machine.choose(source, event, seconds, to)
+        if row is None:
+            needed = next(row.given for row in self.machine.rows if row.event == event and row.target == to)
+            raise BadValue(f"{event} to {to} needs {needed}=seconds")
+        for option in seconds:
+            if option not in self.machine.accepts(row):
+                if option in ("ttl", "ttr") and option not in self.machine.roles and row.target in ("R", "W"):
+                    raise FeatureOff(
+                        f"{event} into {row.target} cannot remember {option!r} until it counts: "
+                        f"map the role {option!r} to a field that holds it",
+                        role=option,
+                    )
+                raise BadValue(f"{event} into {row.target} takes no {option!r}")
+        if row.given and seconds.get(row.given) is None:
+            raise BadValue(f"{row.given} must end: math.inf would never let the task become ready")
+        return row
+
+    def words(self, event: str, options: dict[str, Any]) -> dict[str, str]:
+        """Take the options that are one of a few words out of `options`. Raises BadValue and FeatureOff."""
+        found = {}
+        for choice in self.machine.choices:
+            if choice.event == event:
+                word = options.pop(choice.name, None)
+                if word is not None and word not in choice.words:
+                    raise BadValue(f"{choice.name} is one of {', '.join(choice.words)}, not {word!r}")
+                found[choice.name] = word or choice.words[0]
+        return found
+
+    def _refuse_event(self, event: str) -> None:
+        features = self.off.events.get(event, ())
+        if not features:
+            raise BadValue(f"{self.store.name} has no event {event!r}: it has {', '.join(self.machine.events)}")
+        raise FeatureOff(
+            f"{event} needs the feature {' or '.join(map(repr, features))}, which {self.store.name} does not have",
+            feature=features[0],
+        )
+
+    def refuse_option(self, event: str, option: str) -> None:
+        """Raise what is wrong with an option that `event` does not take here."""
+        features = self.off.options.get((event, option), ())
+        if not features:
+            taken = ", ".join(sorted(self.machine.options(event))) or "no options"
+            raise BadType(f"{event} of {self.store.name} has no option {option!r}: it takes {taken}")
+        names = {feature.name for feature in self.machine.features}
+        if names & set(features):
+            raise FeatureOff(f"{event} keeps {option!r} in the role {option!r}: map it to a field", role=option)
+        raise FeatureOff(
+            f"{event}({option}=) needs the feature {' or '.join(map(repr, features))}, "
+            f"which {self.store.name} does not have",
+            feature=features[0],
+        )
