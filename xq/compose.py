@@ -67,7 +67,9 @@ STRATEGIES: Final[Mapping[str, str]] = {
     "auto": "auto_increment",
     "bigauto": "auto_increment",
     "bigint": "time64",
-} | dict.fromkeys(("uuid", "text"), "uuid")
+    "uuid": "uuid",
+    "text": "uuid",
+}
 KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "auto_increment": ("auto", "bigauto"),
     "time64": ("bigint", "bigauto"),
@@ -169,13 +171,10 @@ def _define(
 @cache
 def _model_of_features() -> Any:
     """The pydantic model of features=: the annotation of each feature's argument is its validator."""
-    annotations = {
-        name: next(
-            hint for argument, hint in get_type_hints(feature, include_extras=True).items() if argument != "return"
-        )
-        for name, feature in FEATURES.items()
-    }
-    fields: dict[str, Any] = {name: (hint | Feature | None, None) for name, hint in annotations.items()}
+    fields: dict[str, Any] = {}
+    for name, feature in FEATURES.items():
+        hint, *_ = get_type_hints(feature, include_extras=True).values()
+        fields[name] = (hint | Feature | None, None)
     config = ConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True)
     return create_model("Features", __config__=config, **fields)
 

@@ -204,7 +204,7 @@ class Queue(Generic[T]):
         return [self._moves.tasks.returned(row) for row in self._moves.execute(statement, {"n": limit})]
 
     def count(self, state: str | None = None) -> int:
-        """How many tasks are in a state, or in the queue. Read from the counters: as fast for ten as for ten million."""
+        """How many tasks are in a state, or in the queue. Read from the counters: ten or ten million, as fast."""
         counts = self.stats().counts
         return sum(counts.values()) if state is None else counts[self._state(state)]
 

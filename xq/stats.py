@@ -38,21 +38,16 @@ class Stats(Numbers):
 def stats(counters: Iterable[Counter], states: Sequence[str], tubes: Sequence[str] = ()) -> Stats:
     """Add the counters up. What is in a state is what entered it minus what left it."""
     counted = list(counters)
+    order = {letter: place for place, letter in enumerate([ABSENT, ELSEWHERE, *states])}
 
     def numbers(tube: str) -> Numbers:
         mine = [(source, target, n) for name, source, target, n in counted if name == tube]
         entered = {state: sum(n for _, target, n in mine if target == state) for state in states}
         left = {state: sum(n for source, _, n in mine if source == state) for state in states}
-        order = [ABSENT, ELSEWHERE, *states]
+        mine.sort(key=lambda row: (order.get(row[0], -1), order.get(row[1], -1)))
         return Numbers(
             counts={state: entered[state] - left[state] for state in states},
-            transition={
-                f"{source}-{target}": n
-                for source, target, n in sorted(
-                    mine, key=lambda row: [order.index(s) if s in order else -1 for s in row[:2]]
-                )
-                if source and n
-            },
+            transition={f"{source}-{target}": n for source, target, n in mine if source and n},
         )
 
     return Stats(**numbers("").model_dump(), tube={name: numbers(name) for name in tubes})

@@ -160,7 +160,7 @@ class Tasks(Generic[T]):
             brought = {n: v for n, v in zip(self._names, task, strict=True) if v is not None or n not in ours}
             return {self._field(name).name: value for name, value in brought.items()}
         raise BadType(
-            f"put takes a mapping, a {self.store.name}, or a sequence of its values, not {type(task).__name__}: {task!r}"
+            f"put takes a mapping, a {self.store.name}, or a sequence of values, not {type(task).__name__}: {task!r}"
         )
 
     def _field(self, name: object) -> Field:

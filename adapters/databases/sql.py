@@ -235,14 +235,18 @@ class Dialect(ABC):
                     sets.get(field.name, self.quote(field.column)) for field in self.source.fields
                 )
             return Statement(f"DELETE FROM {self.object(self.source.name)} WHERE {where} {returning}")
-        sets = {
-            self.roles[role]: self.written(role, value) for role, value in change.roles.items() if role in self.roles
-        }
+        sets = self._of_roles(change)
         sets |= {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
         assignments = ", ".join(f"{column} = {value}" for column, value in sets.items())
         sql = f"UPDATE {self.object(self.source.name)} SET {assignments} WHERE {where} {returning}"
         takes = change.roles.get("owner") is TOKEN or (change.target == TAKEN and rows.state != TAKEN)
         return Statement(sql, self.remember_owner() if takes and "owner" not in self.roles else "")
+
+    def _of_roles(self, change: Change) -> dict[str, str]:
+        """What is written into the columns of roles; those that the queue knows and does not map are not there."""
+        return {
+            self.roles[role]: self.written(role, value) for role, value in change.roles.items() if role in self.roles
+        }
 
     def remember_owner(self) -> str:
         names = ", ".join(self.keys)
@@ -254,7 +258,7 @@ class Dialect(ABC):
 
     def insert(self, change: Change, names: Sequence[str], count: int) -> Statement:
         """Put `count` rows that bring values for the fields `names`. What is refused by a guard is not returned."""
-        roles = {self.roles[r]: self.written(r, value) for r, value in change.roles.items() if r in self.roles}
+        roles = self._of_roles(change)
         columns = [self.quote(self._column(name)) for name in names]
         own = [column for column in roles if column not in columns]
         rows = ", ".join(
@@ -350,21 +354,20 @@ class Dialect(ABC):
         """Tube, letter and number of tasks as the table itself has them: reads it whole."""
         letter = self.letter(self.roles["status"])
         states = self.in_states(self.machine.states)
-        everything = f"SELECT '' AS tube, {letter} AS state, COUNT(*) AS n FROM {self.table_in_schema} WHERE {states} GROUP BY 1, 2"
+        rows = f"FROM {self.table_in_schema} WHERE {states}"
+        everything = f"SELECT '' AS tube, {letter} AS state, COUNT(*) AS n {rows} GROUP BY 1, 2"
         if not self.tube_stats:
             return everything
         tube = self.roles["tube"]
         tubes = ", ".join(map(self.literal, self.tube_stats))
-        return (
-            f"{everything} UNION ALL SELECT {tube}, {letter}, COUNT(*) FROM {self.table_in_schema} "
-            f"WHERE {states} AND {tube} IN ({tubes}) GROUP BY 1, 2"
-        )
+        return f"{everything} UNION ALL SELECT {tube}, {letter}, COUNT(*) {rows} AND {tube} IN ({tubes}) GROUP BY 1, 2"
 
     def count_what_is_there(self) -> str:
         """The tasks that are there before counting begins, unless it has begun."""
         counts = self.object(self.name("count"))
         return (
-            f"INSERT INTO {counts} (tube, source, target, n) SELECT tube, '', state, n FROM ({self.actual_counts()}) AS a "
+            f"INSERT INTO {counts} (tube, source, target, n) "
+            f"SELECT tube, '', state, n FROM ({self.actual_counts()}) AS actual "
             f"WHERE NOT EXISTS (SELECT 1 FROM {counts})"
         )
 
