@@ -49,9 +49,8 @@ class Tasks(Generic[T]):
         self._names = [field.name for field in table.fields]
         self._key_at = [table.fields.index(field) for field in table.key]
         self._order_at = [table.fields.index(table.roles["priority"])] if "priority" in table.roles else []
-        self._wrap: Callable[[list[Any]], Any] = {"model": store.instance, "dict": self._dict, "tuple": tuple}[
-            machine.settings.get("retval", "model")
-        ]
+        shapes: dict[str, Callable[[list[Any]], Any]] = {"model": store.instance, "dict": self._dict, "tuple": tuple}
+        self._wrap = shapes[machine.settings.get("retval", "model")]
 
     # out
 
