@@ -29,6 +29,19 @@ KINDS: dict[str, Kind] = {
     "DATETIME": "datetime",
 }
 
+# What a driver returns for these is what the application sees; the fields' own conversion would copy it.
+NATIVE = (
+    pw.AutoField,
+    pw.BigAutoField,
+    pw.IntegerField,
+    pw.BigIntegerField,
+    pw.SmallIntegerField,
+    pw.CharField,
+    pw.TextField,
+    pw.DoubleField,
+    pw.FloatField,
+)
+
 ENGINES: tuple[tuple[type[pw.Database], str], ...] = ((pw.SqliteDatabase, "sqlite"),)
 
 
@@ -161,15 +174,16 @@ class PeeweeStore(Generic[M]):
 def _field(field: pw.Field[Any]) -> Field:
     # A TimestampField stores ticks of its own and a foreign key the type of what it points to.
     kind = "other" if isinstance(field, pw.TimestampField) else KINDS.get(field.field_type, "other")
-    own_reader = type(field).python_value is not pw.Field.python_value or type(field).adapt is not pw.Field.adapt
+    reads = type(field).python_value is not pw.Field.python_value or type(field).adapt is not pw.Field.adapt
     return Field(
         name=field.name,
         column=field.column_name,
         kind=kind,
+        type=field.field_type,
         null=field.null,
         max_length=getattr(field, "max_length", None),
         to_database=lambda value: _plain(field.db_value(value)),
-        from_database=field.python_value if own_reader else None,
+        from_database=field.python_value if reads and type(field) not in NATIVE else None,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from xq.machine import ABSENT, KEEP, Machine, Timer, Transition
 
@@ -12,8 +12,7 @@ Way = Literal["key", "keys", "oldest", "due", "held", "all"]
 Fence = Literal["", "session", "take"]
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(NamedTuple):
     """Which rows, all of them in `state`.
 
     key: one by its key. keys: those of a list. oldest: the first `n` by priority and key that are not due.
@@ -133,14 +132,14 @@ class Statements:
         self, rows: Rows, row: Transition, given: frozenset[str] = frozenset(), update: tuple[str, ...] = ()
     ) -> Statement:
         """Take `row` of the table with these rows."""
-        name = (rows, row, given, update)
+        name = (rows, id(row), given, update)  # the machine keeps its rows, and hashing one would cost as much as SQL
         if name not in self._kept:
             self._kept[name] = self._dialect.move(rows, change(self._machine, row, given, update))
         return self._kept[name]
 
     def insert(self, row: Transition, given: frozenset[str], names: tuple[str, ...], count: int = 1) -> Statement:
         """Put `count` tasks that bring values for the fields `names`."""
-        name = (row, given, names, count)
+        name = (id(row), given, names, count)
         if name not in self._kept:
             self._kept[name] = self._dialect.insert(change(self._machine, row, given), names, count)
         return self._kept[name]

@@ -104,7 +104,7 @@ class Queue(Generic[T]):
         """Push the time at which the task's state ends on by `increment` seconds, and its deadline with it."""
         if self._moves.tasks.seconds("increment", increment) is None:
             raise BadValue("increment is a number of seconds, and must be finite")
-        return self._moves.one("touch", key, {"increment": increment} if self.machine.sources("touch") else {})
+        return self._moves.one("touch", key, {"increment": increment})
 
     def ack_many(self, keys: Iterable[object], *, update: Mapping[str, Any] | None = None, **options: Any) -> list[T]:
         """ack, for all of the tasks or none."""

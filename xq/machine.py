@@ -193,8 +193,15 @@ class Machine:
         self.settings = {name: value for feature in self.features for name, value in feature.settings.items()}
         self.fill = {role: maker for feature in self.features for role, maker in feature.fill.items()}
         self._by_source: dict[tuple[str, str], list[Transition]] = {}
+        self._sources: dict[str, tuple[str, ...]] = {}
         for row in self.rows:
             self._by_source.setdefault((row.source, row.event), []).append(row)
+            if not row.due:
+                self._sources[row.event] = tuple(dict.fromkeys([*self._sources.get(row.event, ()), row.source]))
+        self._options = {
+            event: frozenset(option for row in self.rows if row.event == event for option in self.accepts(row))
+            for event in self._sources
+        }
         self._check()
 
     # composing
@@ -295,11 +302,11 @@ class Machine:
     @property
     def events(self) -> tuple[str, ...]:
         """Every event that a caller may run, in the order of the table."""
-        return tuple(dict.fromkeys(row.event for row in self.rows if not row.due))
+        return tuple(self._sources)
 
     def sources(self, event: str) -> tuple[str, ...]:
         """The states that `event` leaves."""
-        return tuple(dict.fromkeys(row.source for row in self.rows if row.event == event and not row.due))
+        return self._sources.get(event, ())
 
     def keeps_hold(self, state: str, event: str) -> bool:
         """Whether a taken task is still in the same hand after `event`."""
@@ -333,14 +340,19 @@ class Machine:
 
     def options(self, event: str) -> frozenset[str]:
         """The options, in seconds, that `event` takes in any state."""
-        return frozenset(option for row in self.rows if row.event == event for option in self.accepts(row))
+        return self._options.get(event, frozenset())
 
     def choose(self, source: str, event: str, given: Iterable[str], to: str | None = None) -> Transition | None:
         """The row that is meant in `source` when a call of `event` brings the options `given`."""
-        rows = [row for row in self._by_source.get((source, event), ()) if not row.named or row.target == to]
-        return next((row for row in rows if row.given and row.given in given), None) or next(
-            (row for row in rows if not row.given), None
-        )
+        chosen = None
+        for row in self._by_source.get((source, event), ()):
+            if row.named and row.target != to:
+                continue
+            if row.given in given:
+                return row
+            if not row.given:
+                chosen = row
+        return chosen
 
     def __str__(self) -> str:
         lines: list[tuple[str, ...]] = [("from", "event", "option", "to", "timed by", "brought by")]

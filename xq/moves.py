@@ -165,8 +165,8 @@ class Moves(Generic[T]):
 
     def give_back(self, session: sessions.Session) -> None:
         """Release what a session that was closed still holds, and forget it."""
-        if self.open().sessions is not session.sessions:
-            return
+        if self.connect().sessions is not session.sessions:
+            return  # the model is bound to another database now
         held = {"session": session.prefix, "session_end": session.end}
         self._batches(Rows("held", TAKEN), self.tasks.choose(TAKEN, "release", {}), held)
         self.execute(self.open().dialect.session_closed, {"uuid": session.uuid})

@@ -24,6 +24,7 @@ class Field:
     name: str
     column: str
     kind: Kind
+    type: str  # as the ORM declares it
     null: bool
     max_length: int | None
     to_database: Callable[[Any], Any]

@@ -134,7 +134,12 @@ class Tasks(Generic[T]):
                 self._check_role(role, value)
                 if role in ("ttl", "ttr"):
                     own[role] = self.seconds(role, value)
-        return New({name: self._converted(self._fields[name], value) for name, value in brought.items()}, own)
+        values = {}
+        for name, value in brought.items():
+            field = self._fields[name]
+            is_key = field in self.table.key and value is not None
+            values[name] = self._key_part(field, value) if is_key else self._converted(field, value)
+        return New(values, own)
 
     def _brought(self, task: object) -> dict[str, Any]:
         data = self.store.data(task)
@@ -258,6 +263,8 @@ class Tasks(Generic[T]):
         """
         if not self.machine.sources(event):
             self._refuse_event(event)
+        if not options:
+            return {}
         allowed = self.machine.options(event)
         checked = {}
         for name, value in options.items():

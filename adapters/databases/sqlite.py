@@ -6,7 +6,7 @@ from typing import Any
 
 from xq.adapters.databases.sql import Dialect, Object
 from xq.machine import ABSENT, ELSEWHERE, TAKEN
-from xq.store import Kind, Store
+from xq.store import Field, Kind, Store
 
 UPSERT = "ON CONFLICT DO UPDATE SET n = n + 1"
 
@@ -52,8 +52,8 @@ class Sqlite(Dialect):
     def side_tables(self) -> list[Object]:
         columns = {"count": "tube, source, target, n INTEGER NOT NULL, PRIMARY KEY (tube, source, target)"}
         if "owner" not in self.roles:
-            keys = ", ".join(self.keys)
-            columns["owner"] = f"{keys}, owner TEXT NOT NULL, PRIMARY KEY ({keys})"
+            keys = ", ".join(f"{key} {_type(field)}" for key, field in zip(self.keys, self.source.key, strict=True))
+            columns["owner"] = f"{keys}, owner TEXT NOT NULL, PRIMARY KEY ({', '.join(self.keys)})"
         return [
             Object(
                 "table",
@@ -150,3 +150,9 @@ class Sqlite(Dialect):
             )
             for suffix, (event, body) in events.items()
         ]
+
+
+def _type(field: Field) -> str:
+    """The type of a column that is compared with this one: were its affinity another, no index would serve."""
+    integers = ("auto", "bigauto", "integer", "bigint")
+    return "INTEGER" if field.kind in integers else "TEXT" if field.kind in ("text", "uuid") else field.type
