@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -191,6 +192,9 @@ def _plain(value: Any) -> Any:
     """What the driver is given: some fields wrap their value for Peewee's own query builder."""
     if isinstance(value, pw.Value):
         return value.value
+    if isinstance(value, pw.Function) and value.name == "json" and isinstance(value.arguments[0], str):
+        # SQLite's json(text) leaves the white space out, and so compares equal to what Peewee writes.
+        return json.dumps(json.loads(value.arguments[0]), separators=(",", ":"))
     if isinstance(value, pw.Node):
         raise BadValue(f"xq writes plain values, not the SQL expression {value!r}")
     return value
