@@ -123,6 +123,8 @@ def build(
     clock: Clock | None,
 ) -> Queue[T]:
     """A queue on any store: what `upgrade` does for one ORM."""
+    if isinstance(vars(store.model).get("xq"), Handle):
+        raise ConfigurationError(f"{store.name} is a queue already: its xq.reconfigure(features=...) changes it")
     table = Table(store.table, store.schema, store.fields, _key(store), _roles(store, fields))
     definition = _define(store, table, dict(statuses), _tubes(table, tube_stats), features)
     handle = Queue(store, definition, clock)

@@ -286,7 +286,8 @@ class Machine:
                     raise ConfigurationError(f"feature {feature.name!r} needs the feature {required!r}, which is off")
         for guard in self.guards:
             for row in self.rows if guard.states and guard.role else ():
-                if row.due and row.target in guard.states and row.source not in guard.states:
+                by_itself = row.due or (row.source, row.event) == (TAKEN, "release")  # when its session ends
+                if by_itself and row.target in guard.states and row.source not in guard.states:
                     raise ConfigurationError(
                         f"feature {guard.name!r} holds in {row.target} ({guard.states!r}) but not in {row.source}, "
                         f"which {row.event!r} moves there by itself, so two tasks could meet: add {row.source!r}"
