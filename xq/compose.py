@@ -12,11 +12,11 @@ from pydantic import ConfigDict, ValidationError, create_model
 from xq.adapters.databases import DIALECTS
 from xq.adapters.peewee import PeeweeStore
 from xq.clock import Clock
+from xq.database import Definition
 from xq.errors import ConfigurationError
 from xq.features import FEATURES
 from xq.handle import Queue
 from xq.machine import ABSENT, ELSEWHERE, MANAGED, Feature, Machine
-from xq.moves import Definition
 from xq.store import Field, Store, Table
 from xq.tasks import Catalogue
 
@@ -369,11 +369,6 @@ class Handle:
 
 
 def _attach(store: Store[Any], handle: Queue[Any], methods: bool | Sequence[str]) -> None:
-    own = vars(store.model)
-    if isinstance(own.get("xq"), Handle):
-        raise ConfigurationError(
-            f"{store.name} is a queue already: {store.name}.xq.reconfigure(features=...) changes it"
-        )
     wanted = () if methods is False else VERBS if methods is True else tuple(methods)
     for name in wanted:
         if name not in VERBS:

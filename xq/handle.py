@@ -8,12 +8,15 @@ from typing import Any, Generic, TypeVar
 from xq import sessions
 from xq.clock import Clock
 from xq.compile import Rows, change
+from xq.database import Database, Definition
 from xq.errors import BadType, BadValue, ConfigurationError, FeatureOff, UnknownSession
 from xq.machine import ABSENT, TAKEN, Machine, Transition
-from xq.moves import BATCH, Definition, Moves
+from xq.moves import BATCH, Moves
+from xq.puts import Puts
 from xq.sessions import Session
 from xq.stats import Stats, stats
 from xq.store import Store
+from xq.tasks import Tasks
 
 T = TypeVar("T")
 
@@ -41,12 +44,19 @@ class Queue(Generic[T]):
         self.store = store
         self.model = store.model
         self.clock = clock
-        self._moves: Moves[T] = Moves(store, definition, clock)
+        self._define(definition)
+
+    def _define(self, definition: Definition) -> None:
+        self._database = Database(self.store, definition, self.clock)
+        self._machine = definition.machine
+        self._tasks: Tasks[T] = Tasks(self.store, definition.table, definition.machine, definition.catalogue)
+        self._puts = Puts(self._database, self._tasks, definition.machine)
+        self._moves = Moves(self._database, self._tasks, definition.machine)
 
     @property
     def machine(self) -> Machine:
         """The transition table; print it."""
-        return self._moves.machine
+        return self._machine
 
     def __repr__(self) -> str:
         return f"<xq queue {self.store.name}: {' '.join(self.machine.states)}>"
@@ -59,13 +69,13 @@ class Queue(Generic[T]):
         `task` is a mapping of field names to values, an instance, or a sequence of values in the order of the
         fields. Options: delay, ttl, ttr (seconds); on_conflict with the feature unique. Raises Duplicate, Full.
         """
-        return self._moves.put([{} if task is MISSING else task], options)[0]
+        return self._puts.put([{} if task is MISSING else task], options)[0]
 
     def put_many(self, tasks: Iterable[object], **options: Any) -> list[T]:
         """Put all of the tasks or none, in one transaction, and return them in the same order."""
         if isinstance(tasks, (str, bytes, Mapping)) or not isinstance(tasks, Iterable):
             raise BadType(f"put_many takes tasks, not {type(tasks).__name__}: {tasks!r}")
-        return self._moves.put(list(tasks), options)
+        return self._puts.put(list(tasks), options)
 
     # consumers
 
@@ -102,7 +112,7 @@ class Queue(Generic[T]):
 
     def touch(self, key: object, increment: float) -> T:
         """Push the time at which the task's state ends on by `increment` seconds, and its deadline with it."""
-        if self._moves.tasks.seconds("increment", increment) is None:
+        if self._tasks.seconds("increment", increment) is None:
             raise BadValue("increment is a number of seconds, and must be finite")
         return self._moves.one("touch", key, {"increment": increment})
 
@@ -194,14 +204,14 @@ class Queue(Generic[T]):
 
     def peek(self, key: object) -> T:
         """The task, unchanged. Raises NotFound."""
-        parts, _ = self._moves.tasks.identify(key)
-        return self._moves.tasks.returned(self._moves.look(parts)[0])
+        parts, _ = self._tasks.identify(key)
+        return self._tasks.returned(self._moves.look(parts)[0])
 
     def by_state(self, state: str, n: int | None = None) -> list[T]:
         """The tasks in a state, oldest first; at most `n` of them."""
-        statement = self._moves.open().dialect.by_state(self._state(state))
+        statement = self._database.dialect.by_state(self._state(state))
         limit = -1 if n is None else _count(n)
-        return [self._moves.tasks.returned(row) for row in self._moves.execute(statement, {"n": limit})]
+        return [self._tasks.returned(row) for row in self._database.execute(statement, {"n": limit})]
 
     def count(self, state: str | None = None) -> int:
         """How many tasks are in a state, or in the queue. Read from the counters: ten or ten million, as fast."""
@@ -211,19 +221,19 @@ class Queue(Generic[T]):
     def taken(self) -> list[tuple[Any, str | None, float | None]]:
         """Who holds what: (key, uuid of the session, since when, in seconds since 1970), for each taken task."""
         found = []
-        for *key, mark in self._moves.execute(self._moves.open().dialect.taken()):
+        for *key, mark in self._database.execute(self._database.dialect.taken()):
             session, since = sessions.owner_of(mark) if mark else (None, None)
             found.append((key[0] if len(key) == 1 else tuple(key), session, since))
         return found
 
     def sessions(self) -> list[tuple[str, float]]:
         """The open sessions of the database: (uuid, since when, in seconds since 1970)."""
-        return [(uuid, since) for uuid, since in self._moves.execute(self._moves.open().dialect.sessions)]
+        return [(uuid, since) for uuid, since in self._database.execute(self._database.dialect.sessions)]
 
     def stats(self, pretty: bool = False) -> Stats:
         """Counts per state and transitions, exact at the last commit, whoever wrote. `pretty` spells the states."""
-        counters: list[Any] = self._moves.execute(self._moves.open().dialect.counters())
-        found = stats(counters, self.machine.states, self._moves.definition.tube_stats)
+        counters: list[Any] = self._database.execute(self._database.dialect.counters())
+        found = stats(counters, self.machine.states, self._database.definition.tube_stats)
         return found.spelled() if pretty else found
 
     queue_stats = stats
@@ -232,47 +242,47 @@ class Queue(Generic[T]):
         """Forget the transitions seen so far, and keep the counts."""
         with self.store.atomic():
             counts = self.stats()
-            self._moves.execute(self._moves.open().dialect.clear_counters())
+            self._database.execute(self._database.dialect.clear_counters())
             for tube, numbers in {"": counts, **counts.tube}.items():
                 for state, n in numbers.counts.items():
                     if n:
-                        self._moves.open().installation.add_counter(tube, "", state, n)
+                        self._database.open().installation.add_counter(tube, "", state, n)
 
     # sessions
 
     def session(self, uuid: object = None) -> Session:
         """Another session, or the one of this uuid. Raises UnknownSession when none of that uuid is open."""
         if uuid is None:
-            session = self._moves.open().sessions.new()
-            self._moves.execute(self._moves.open().dialect.session_opened, {"uuid": session.uuid})
+            session = self._database.open().sessions.new()
+            self._database.execute(self._database.dialect.session_opened, {"uuid": session.uuid})
             return session
         name = sessions.checked(uuid)
-        if not self._moves.execute(self._moves.open().dialect.session_known, {"uuid": name}):
+        if not self._database.execute(self._database.dialect.session_known, {"uuid": name}):
             raise UnknownSession(name)
-        return self._moves.open().sessions.named(name)
+        return self._database.open().sessions.named(name)
 
     # installing
 
     def install(self) -> None:
         """Bring what the queue needs into the database; does nothing where it is there. Sets SQLite files to WAL."""
-        self._moves.connect().installation.install()
+        self._database.connect().installation.install()
 
     def ddl(self) -> str:
         """The SQL that `install` runs, as text for migrations of your own. It may be run twice."""
-        return self._moves.connect().installation.ddl()
+        return self._database.connect().installation.ddl()
 
     def check(self) -> list[str]:
         """What is missing or uncounted, in words; empty when all is well. Reads the whole table."""
-        return self._moves.connect().installation.check()
+        return self._database.connect().installation.check()
 
     def recount(self) -> None:
         """Set the counts to what the table holds, where writers passed by the triggers (see `check`)."""
-        self._moves.open().installation.recount()
+        self._database.open().installation.recount()
 
     def uninstall(self) -> None:
         """Take away all that was installed, and leave the plain table."""
-        self._moves.connect().installation.uninstall()
-        self._moves.close()
+        self._database.connect().installation.uninstall()
+        self._database.close()
 
     def reconfigure(self, features: Mapping[str, Any], move: Mapping[str, str] | None = None) -> None:
         """Give the queue other features, in the database and in this process.
@@ -280,13 +290,14 @@ class Queue(Generic[T]):
         Refused with a ConfigurationError, which counts them, while tasks are in a state that the new features do
         not have, unless `move` says where they go: {"Z": "D"}.
         """
-        definition = self._moves.definition.redefine(features)
+        definition = self._database.definition.redefine(features)
         lost = [state for state in self.machine.states if state not in definition.machine.states]
         where = _targets(definition.machine, lost, move or {})
-        before, after = self._moves.open(), Moves(self.store, definition, self.clock)
-        new = after.connect()
+        before, after = self._database.open(), Database(self.store, definition, self.clock).connect()
         with self.store.atomic():
-            actual = {state: n for tube, state, n in self._moves.execute(before.dialect.actual_counts()) if tube == ""}
+            actual = {
+                state: n for tube, state, n in self._database.execute(before.dialect.actual_counts()) if tube == ""
+            }
             stranded = {state: actual[state] for state in lost if actual.get(state) and state not in where}
             if stranded:
                 told = ", ".join(f"{n} in {state}" for state, n in stranded.items())
@@ -297,10 +308,10 @@ class Queue(Generic[T]):
             before.installation.stop_counting()
             for state, target in where.items():
                 row = Transition(state, "reconfigure", target)
-                statement = new.dialect.move(Rows("all", state), change(definition.machine, row, frozenset()))
-                before.installation.move(state, statement, target, self._moves.values() | {"n": BATCH})
-            new.installation.create()
-        self._moves = after
+                statement = after.dialect.move(Rows("all", state), change(definition.machine, row, frozenset()))
+                before.installation.move(state, statement, target, self._database.values() | {"n": BATCH})
+            after.installation.create()
+        self._define(definition)
 
 
 def _targets(machine: Machine, lost: Sequence[str], move: Mapping[str, str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -14,6 +14,9 @@ from xq.machine import LONGEST, MANAGED, Machine, Transition
 from xq.store import Field, Row, Store, Table
 
 T = TypeVar("T")
+
+Parts = tuple[Any, ...]  # of a key, as the database holds them
+Seconds = Mapping[str, float | None]  # what a call brings, by option; None is never
 
 INTEGERS = ("auto", "bigauto", "integer", "bigint")
 MARK = "_xq_take"  # the attribute of an instance that carries the mark of its take
@@ -274,7 +277,7 @@ class Tasks(Generic[T]):
                 checked[name] = self.seconds(name, value)
         return checked
 
-    def choose(self, source: str, event: str, seconds: Mapping[str, float | None], to: str | None = None) -> Transition:
+    def choose(self, source: str, event: str, seconds: Seconds, to: str | None = None) -> Transition:
         """The row of the table that a call means. Raises FeatureOff and BadValue for what the row does not take."""
         row = self.machine.choose(source, event, seconds, to)
         if row is None:
@@ -327,3 +330,18 @@ class Tasks(Generic[T]):
             f"which {self.store.name} does not have",
             feature=features[0],
         )
+
+
+def named(parts: Parts) -> dict[str, Any]:
+    """A key as the values of a statement."""
+    return {f"k{i}": part for i, part in enumerate(parts)}
+
+
+def single(parts: Parts) -> Any:
+    """A key as the caller writes it."""
+    return parts[0] if len(parts) == 1 else parts
+
+
+def chunks(items: list[T], size: int) -> Iterator[list[T]]:
+    """So many at a time."""
+    return (items[i : i + size] for i in range(0, len(items), size))

@@ -1,0 +1,141 @@
+"""One queue in the database that its model has now: its dialect, its statements, and running them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from weakref import ref
+
+from xq import sessions
+from xq.clock import Clock
+from xq.compile import Statement, Statements
+from xq.errors import NotInstalled
+from xq.install import Installation
+from xq.machine import Machine
+from xq.store import Row, Store, Table
+from xq.tasks import Catalogue, Seconds
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What `upgrade` made of its arguments. Replaced as a whole by `reconfigure`."""
+
+    machine: Machine
+    table: Table
+    words: Mapping[str, str | int]  # letter -> what the status field holds
+    tube_stats: tuple[str, ...]
+    structure: Mapping[str, Any]  # what must be the same in every process
+    catalogue: Catalogue
+    dialects: Mapping[str, Callable[..., Any]]
+    redefine: Callable[[Mapping[str, Any]], Definition]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A definition, compiled for one database."""
+
+    database: ref[Any]
+    dialect: Any
+    statements: Statements
+    installation: Installation
+    sessions: sessions.Sessions
+
+
+class Database:
+    """Where the statements of a queue run, under its clock, as the current session."""
+
+    def __init__(self, store: Store[Any], definition: Definition, clock: Clock | None) -> None:
+        self.store = store
+        self.definition = definition
+        self.clock = clock
+        self.give_back: Callable[[sessions.Session], None] = lambda session: None
+        self._opened: Opened | None = None
+
+    def connect(self) -> Opened:
+        """The queue on the database that its model has now, installed or not."""
+        database = self.store.database
+        if self._opened is not None and self._opened.database() is database:
+            return self._opened
+        definition = self.definition
+        kind = definition.dialects[self.store.engine]
+        dialect = kind(definition.table, definition.machine, definition.words, definition.tube_stats)
+        return Opened(
+            ref(database),
+            dialect,
+            Statements(definition.machine, dialect),
+            Installation(self.store, dialect, definition.structure),
+            sessions.of(database),
+        )
+
+    def open(self) -> Opened:
+        """As `connect`, where the queue is installed: looked at on the first call. Raises NotInstalled."""
+        opened = self._opened
+        if opened is None or opened.database() is not self.store.database:
+            opened = self.connect()
+            missing = opened.installation.missing()
+            if missing:
+                raise NotInstalled(self.store.name, missing)
+            opened.sessions.queues.add(self)
+            self._opened = opened
+        return opened
+
+    def close(self) -> None:
+        """Look again, at the next call, whether the queue is installed."""
+        self._opened = None
+
+    @property
+    def dialect(self) -> Any:
+        return self.open().dialect
+
+    @property
+    def statements(self) -> Statements:
+        return self.open().statements
+
+    def values(self, seconds: Seconds | None = None) -> dict[str, Any]:
+        """The named values that every statement may use: the time, and the options of a call."""
+        values: dict[str, Any] = {"now": None if self.clock is None else self.clock.now}
+        for option, value in seconds.items() if seconds else ():
+            values[option] = value
+            values[f"own_{option}"] = float("inf") if value is None else value
+        return values
+
+    def execute(self, sql: str, values: Mapping[str, Any] | None = None) -> list[Row]:
+        """Run a text of the dialect."""
+        return self.run(Statement(sql), self.values() | dict(values or {}))
+
+    def run(self, statement: Statement, values: Mapping[str, Any]) -> list[Row]:
+        """Run a statement. Raises NotInstalled when it fails for want of something installed."""
+        opened = self.open()
+        try:
+            rows: list[Row] = opened.dialect.run(self.store, statement, values)
+        except Exception as error:
+            if self.store.is_failure(error) and not self.store.is_refusal(error):
+                missing = self._missing(opened)
+                if missing:
+                    self.close()
+                    raise NotInstalled(self.store.name, missing) from error
+            raise
+        return rows
+
+    def _missing(self, opened: Opened) -> list[str]:
+        try:
+            return opened.installation.missing()
+        except Exception as error:
+            if not self.store.is_failure(error):
+                raise
+            return []  # the database itself is in trouble, and the first error tells of it
+
+    @property
+    def session(self) -> sessions.Session:
+        """The current session with this database."""
+        return self.open().sessions.current()
+
+    def mark(self) -> str:
+        """The mark of a take by the current session, which is made known to the database at its first one."""
+        session = self.session
+        if not session.known:
+            self.execute(self.dialect.session_opened, {"uuid": session.uuid})
+            session.known = not self.store.in_transaction()
+        return session.mark(time.time() if self.clock is None else self.clock.now)

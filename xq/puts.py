@@ -1,0 +1,122 @@
+"""Putting tasks: keys, uniqueness, limits, batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Generic, TypeVar
+
+from xq.compile import Rows
+from xq.database import Database
+from xq.errors import BadValue, ConfigurationError, Duplicate, Full, WrongState
+from xq.machine import ABSENT, TAKEN, Machine, Transition
+from xq.store import Row
+from xq.tasks import New, Parts, Seconds, Tasks, chunks, named, single
+
+T = TypeVar("T")
+
+BATCH = 200  # tasks that one INSERT puts: longer texts take longer to prepare than they save
+TRIES = 20  # how often a key that is taken is made anew
+
+
+class Puts(Generic[T]):
+    """The way of tasks into one queue."""
+
+    def __init__(self, database: Database, tasks: Tasks[T], machine: Machine) -> None:
+        self.database = database
+        self.tasks = tasks
+        self.machine = machine
+        self.name = database.store.name
+        self._unique = next((guard for guard in machine.guards if guard.role), None)
+
+    def put(self, tasks: list[object], options: dict[str, Any]) -> list[T]:
+        """Put all of the tasks or none, and return them in the same order."""
+        words = self.tasks.words("put", options)
+        seconds = self.tasks.options("put", options)
+        row = self.tasks.choose(ABSENT, "put", seconds)
+        brought = [self.tasks.put(task) for task in tasks]
+        for new in brought:
+            both = sorted(seconds.keys() & new.own.keys())
+            if both:
+                raise BadValue(f"{both[0]} stands both in the task and in the option: give one of them")
+        if len(brought) == 1:
+            return [self._put_one(row, brought[0], seconds, words)]
+        with self.database.store.atomic():
+            if self._unique:
+                return [self._put_one(row, new, seconds, words) for new in brought]
+            return [task for batch in _batches(brought) for task in self._insert(row, batch, seconds)]
+
+    def _put_one(self, row: Transition, new: New, seconds: Seconds, words: Mapping[str, str]) -> T:
+        unique = self._unique
+        value = new.values.get(self.tasks.table.roles[unique.role].name) if unique else None
+        if unique is None or value is None:
+            return self._insert(row, [new], seconds)[0]
+        with self.database.store.atomic():
+            found = self.database.execute(self.database.dialect.holder(unique), {"unique": value})
+            if not found:
+                return self._insert(row, [new], seconds)[0]
+            if words["on_conflict"] == "raise":
+                raise Duplicate(self.name, value, single(self.tasks.key_of(found[0])))
+            if words["on_conflict"] == "skip":
+                return self.tasks.returned(found[0])
+            return self._replace(row, found[0], new, {**seconds, **new.own})
+
+    def _replace(self, row: Transition, found: Row, new: New, seconds: Seconds) -> T:
+        """Update a task in place, as if it were put anew."""
+        parts, state = self.tasks.key_of(found), self.database.dialect.state(found)
+        if state == TAKEN:
+            raise WrongState("replace", single(parts), state, [s for s in self.machine.states if s != TAKEN])
+        keys = [field.name for field in self.tasks.table.key]
+        update = {name: value for name, value in new.values.items() if name not in keys}
+        statement = self.database.statements.move(Rows("key", state), row, frozenset(seconds), tuple(update))
+        values = self.database.values(seconds) | self.database.dialect.values(update) | named(parts)
+        return self.tasks.returned(self.database.run(statement, values)[0])
+
+    def _insert(self, row: Transition, tasks: Sequence[New], seconds: Seconds) -> list[T]:
+        """Put tasks that bring the same fields with one statement. A key made here that is taken is made again."""
+        seconds = {**seconds, **tasks[0].own}
+        for _ in range(TRIES):
+            complete = [self.tasks.complete(new.values) for new in tasks]
+            names = tuple(complete[0].values)
+            values = self.database.values(seconds) | {"adding": len(tasks)}
+            for i, new in enumerate(complete):
+                values |= self.database.dialect.values(new.values, i)
+            statement = self.database.statements.insert(row, frozenset(seconds), names, len(tasks))
+            try:
+                rows = self.database.run(statement, values)
+            except Exception as error:
+                if self.database.store.is_refusal(error) and any(
+                    new.made_key and self._is_there(new) for new in complete
+                ):
+                    continue
+                raise
+            if len(rows) < len(tasks):
+                self._refuse(len(tasks))
+            return [self.tasks.returned(found) for found in self._as_put(rows, complete)]
+        raise ConfigurationError(f"{self.name}: the strategy of the feature id makes keys that are taken already")
+
+    def _refuse(self, adding: int) -> None:
+        limit = next((guard for guard in self.machine.guards if guard.name == "limit"), None)
+        if limit is not None:
+            raise Full(self.name, limit.value, adding)
+        raise Duplicate(self.name, "of a task put by another transaction meanwhile")
+
+    def _key_in(self, new: New) -> Parts:
+        return tuple(new.values.get(field.name) for field in self.tasks.table.key)
+
+    def _is_there(self, new: New) -> bool:
+        return bool(self.database.execute(self.database.dialect.look(), named(self._key_in(new))))
+
+    def _as_put(self, rows: list[Row], tasks: Sequence[New]) -> list[Row]:
+        """Rows in the order of the tasks they came from: by key where that was known, else as keys were made."""
+        by_key = {self.tasks.key_of(row): row for row in rows}
+        keys = [self._key_in(new) for new in tasks]
+        return (
+            [by_key[key] for key in keys if key in by_key] if keys[0] in by_key else [by_key[k] for k in sorted(by_key)]
+        )
+
+
+def _batches(tasks: list[New]) -> Iterator[list[New]]:
+    """Runs of tasks that one statement can put: they bring the same fields and the same seconds."""
+    for _, alike in groupby(tasks, key=lambda new: (tuple(n for n, v in new.values.items() if v is not None), new.own)):
+        yield from chunks(list(alike), BATCH)
