@@ -27,6 +27,9 @@ class Sqlite(Dialect):
     def seconds(self, kind: Kind, column: str) -> str:
         return f"(julianday({column}) - 2440587.5) * 86400.0" if kind == "datetime" else column
 
+    def not_by_index(self, column: str) -> str:
+        return f"+{column}"
+
     def bound(self, kind: Kind) -> str:
         return self.moment(kind, self.now) if kind == "datetime" else self.now
 
@@ -74,8 +77,14 @@ class Sqlite(Dialect):
         for column in {timer.column: None for timers in self.machine.timers.values() for timer in timers}:
             role = self.roles[column]
             found[column] = ("", f"{self.roles['status']}, {role}", f"{role} IS NOT NULL")
-        if "owner" in self.roles:
-            found["taken"] = ("", self.roles["owner"], self.is_state(TAKEN))
+        # The taken tasks of a session must be found among ten million others. An index of their own costs a fifth of
+        # the throughput, so where their ttr stands in one already, those without a ttr join them there.
+        taken = self.is_state(TAKEN)
+        if "runat" in found and ("owner" in self.roles or self.machine.timer(TAKEN, "runat")):
+            unique, columns, condition = found["runat"]
+            found["runat"] = (unique, columns, f"{taken} OR {condition}")
+        elif "owner" in self.roles:
+            found["taken"] = ("", self.roles["owner"], taken)
         for guard in self.machine.guards:
             if guard.role:
                 found[guard.name] = ("UNIQUE ", self.roles[guard.role], self.in_states(self.holding(guard)))
