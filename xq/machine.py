@@ -309,10 +309,6 @@ class Machine:
         """The states that `event` leaves."""
         return self._sources.get(event, ())
 
-    def keeps_hold(self, state: str, event: str) -> bool:
-        """Whether a taken task is still in the same hand after `event`."""
-        return any(not row.enters for row in self._by_source.get((state, event), ()) if state == TAKEN)
-
     def picked(self) -> tuple[str, ...]:
         """The states out of which an event may choose the oldest rows itself."""
         return tuple(dict.fromkeys(row.source for row in self.rows if row.picks))

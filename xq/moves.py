@@ -64,9 +64,12 @@ class Moves(Generic[T]):
         parts, mark = self.tasks.identify(key)
         state = self._only_source(call) or self._find(call, parts, mark)
         for _ in range(TRIES):
-            rows = self._move(call, "key", state, mark, named(parts))
+            row = self._row(state, call)
+            taken = row.target == TAKEN
+            held = self.database.mark() if taken and row.enters else mark
+            rows = self._move(call, "key", state, mark, {**named(parts), "owner": held})
             if rows:
-                return self.tasks.returned(rows[0], mark if self.machine.keeps_hold(state, event) else None)
+                return self.tasks.returned(rows[0], held if taken else None)
             state = self._find(call, parts, mark)
         raise WrongState(event, single(parts), state, self.machine.sources(event))
 
@@ -93,9 +96,8 @@ class Moves(Generic[T]):
         if row.fenced and not self._unfenced:
             prefix = self.database.session.prefix
             # The mark of another session opens nothing here, whoever carries the object.
-            owner = mark if mark and mark.startswith(prefix) else ""
+            values = {**values, "session": prefix, "mark": mark if mark and mark.startswith(prefix) else ""}
             fence = "session" if mark is None else "take"
-            values = {**values, "session": prefix, "owner": owner}
         return self._run(call, Rows(way, state, fence), row, values)
 
     def _run(self, call: Call, rows: Rows, row: Transition, values: Mapping[str, Any]) -> list[Row]:

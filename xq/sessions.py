@@ -126,10 +126,16 @@ def checked(name: object) -> str:
         raise BadValue(f"a session is named by its uuid, and {name!r} is none") from None
 
 
-def owner_of(mark: str) -> tuple[str, float]:
-    """The session's uuid and the time, in seconds since 1970, that a mark made by `Session.mark` tells."""
+def owner_of(mark: str) -> tuple[str, float | None]:
+    """The session's uuid and the time, in seconds since 1970, that a mark made by `Session.mark` tells.
+
+    A mark that another program wrote tells no time.
+    """
     session, _, take = mark.partition("/")
-    return session, int(take.partition(".")[0], 16) / 1000
+    try:
+        return session, int(take.partition(".")[0], 16) / 1000
+    except ValueError:
+        return mark, None
 
 
 def _in_child() -> None:

@@ -32,7 +32,8 @@ class Dialect(ABC):
     """The SQL for one queue in one database.
 
     Statuses are literals in it, never parameters: a planner that does not see the value cannot use a partial
-    index. Values are named: `:now` the clock of a test, `:owner` and `:session`, `:k0` the parts of a key,
+    index. Values are named: `:now` the clock of a test, `:owner` what a take
+    writes, `:mark` and `:session` what opens a fence, `:k0` the parts of a key,
     `:f3` the application's fields, and the options of a call by their names.
     """
 
@@ -42,7 +43,7 @@ class Dialect(ABC):
         self.source = table
         self.machine = machine
         self.words = words
-        self.letters = {word: letter for letter, word in words.items()}
+        self.letters = {words[state]: state for state in machine.states}
         self.tube_stats = tuple(tube_stats)
         self.roles = {role: self.quote(field.column) for role, field in table.roles.items()}
         self.keys = tuple(self.quote(field.column) for field in table.key)
@@ -172,7 +173,7 @@ class Dialect(ABC):
         fence = {
             "": "",
             "session": f" AND substr({self.owner}, 1, 37) = :session",
-            "take": f" AND {self.owner} = :owner",
+            "take": f" AND {self.owner} = :mark",
         }[rows.fence]
         if rows.way == "key":
             return f"{self.by_key()} AND {state}{fence}"
@@ -245,7 +246,7 @@ class Dialect(ABC):
         sets |= {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
         assignments = ", ".join(f"{column} = {value}" for column, value in sets.items())
         sql = f"UPDATE {self.object(self.source.name)} SET {assignments} WHERE {where} {returning}"
-        takes = change.roles.get("owner") is TOKEN or (change.target == TAKEN and rows.state != TAKEN)
+        takes = change.roles.get("status") == TAKEN
         return Statement(sql, self.remember_owner() if takes and "owner" not in self.roles else "")
 
     def _of_roles(self, change: Change) -> dict[str, str]:
