@@ -1,0 +1,137 @@
+"""What several of these tests do: bring a task into a state, look at its row, run a script in another process."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import peewee as pw
+
+from tests.factories import task
+
+PATIENCE = 60  # seconds, after which another process or thread counts as stuck
+
+
+def bring(Task: Any, state: str, brought: Any = None, **options: Any) -> Any:
+    """A new task, brought into a state. Takes the oldest one, so no other may be ready."""
+    if state == "W":
+        options.setdefault("delay", 5)
+    found = Task.xq.put(task() if brought is None else brought, **options)
+    if state in "TBZD":
+        found = Task.xq.take()
+    if state == "B":
+        found = Task.xq.bury(found)
+    if state in "ZD":
+        found = Task.xq.ack(found)
+    return found
+
+
+def row(Task: Any, key: Any) -> Any:
+    """The row as the table has it, None where there is none. The queue is not asked."""
+    key = key.get_id() if isinstance(key, pw.Model) else key
+    return Task.get_or_none(Task._meta.primary_key == key)
+
+
+def state(Task: Any, key: Any) -> str:
+    """The stored status, X where there is no row."""
+    found = row(Task, key)
+    return "X" if found is None else str(found.status)
+
+
+def transitions(Task: Any) -> Counter[str]:
+    """How often each transition was seen."""
+    return Counter(Task.xq.stats().transition)
+
+
+def is_exact(Task: Any) -> bool:
+    """Whether the numbers are what the table holds."""
+    held = Counter(found.status for found in Task.select())
+    counts = Task.xq.stats().counts
+    return Task.xq.check() == [] and all(n == held[letter] for letter, n in counts.items())
+
+
+class Other:
+    """A script in another process: `next(other)` is what it yields next."""
+
+    def __init__(self, db: pw.Database, script: Callable[[], Iterator[Any]]) -> None:
+        db.close()  # a connection must not be carried across a fork
+        context = multiprocessing.get_context("fork")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=self._run, args=(db, script, theirs))
+        self._process.start()
+        self._asked = True
+
+    @staticmethod
+    def _run(db: pw.Database, script: Callable[[], Iterator[Any]], pipe: Any) -> None:
+        try:
+            for value in script():
+                pipe.send((value, None))
+                if not pipe.recv():
+                    break
+        except BaseException:
+            pipe.send((None, traceback.format_exc()))
+        finally:
+            db.close()
+
+    def __next__(self) -> Any:
+        if not self._asked:
+            self._pipe.send(True)
+        assert self._pipe.poll(PATIENCE), "the other process is stuck"
+        value, error = self._pipe.recv()
+        self._asked = False
+        assert error is None, error
+        return value
+
+    def end(self) -> None:
+        if not self._asked:
+            self._pipe.send(False)
+        self._process.join(PATIENCE)
+        if self._process.is_alive():
+            self._process.kill()
+
+
+@contextmanager
+def processes(db: pw.Database, *scripts: Callable[[], Iterator[Any]]) -> Iterator[list[Other]]:
+    """Scripts, each in a process of its own, which run at once to their first yield."""
+    others = [Other(db, script) for script in scripts]
+    try:
+        yield others
+    finally:
+        for other in others:
+            other.end()
+
+
+@contextmanager
+def another_process(db: pw.Database, script: Callable[[], Iterator[Any]]) -> Iterator[Other]:
+    """A script in another process, which runs at once to its first yield."""
+    with processes(db, script) as (other,):
+        yield other
+
+
+def in_threads(db: pw.Database, *works: Callable[[], Any]) -> list[Any]:
+    """What these return, all started at the same moment, each in a thread with a connection of its own."""
+    results: list[Any] = [None] * len(works)
+    barrier = threading.Barrier(len(works))
+
+    def run(i: int) -> None:
+        try:
+            with db.connection_context():
+                barrier.wait(PATIENCE)
+                results[i] = works[i]()
+        except BaseException as error:
+            results[i] = error
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(works))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results

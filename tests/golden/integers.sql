@@ -1,0 +1,241 @@
+-- The least there is: the core, with integers as statuses.
+-- Written by tests/golden/regenerate.py. Where a title names several states, the SQL is that of the first;
+-- the others differ in the status after WHERE only.
+
+-- install: the table xq_queue
+CREATE TABLE IF NOT EXISTS xq_queue (name TEXT PRIMARY KEY, version TEXT NOT NULL, fingerprint TEXT NOT NULL);
+
+-- install: the table xq_session
+CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT PRIMARY KEY, since DOUBLE PRECISION NOT NULL);
+
+-- install: the table job_xq_count
+CREATE TABLE IF NOT EXISTS "job_xq_count" (tube, source, target, n INTEGER NOT NULL, PRIMARY KEY (tube, source, target)) WITHOUT ROWID;
+
+-- install: the table job_xq_owner
+CREATE TABLE IF NOT EXISTS "job_xq_owner" ("id" INTEGER, owner TEXT NOT NULL, PRIMARY KEY ("id")) WITHOUT ROWID;
+
+-- install: the index job_xq_oldest_R
+CREATE INDEX IF NOT EXISTS "job_xq_oldest_R"
+    ON "job" ("id")
+    WHERE "status" = 0;
+
+-- install: the trigger job_xq_insert
+DROP TRIGGER IF EXISTS "job_xq_insert";
+
+-- install: the trigger job_xq_insert
+CREATE TRIGGER "job_xq_insert" AFTER INSERT
+    ON "job" BEGIN
+    INSERT INTO "job_xq_count"
+        SELECT '', 'X', CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 1
+        WHERE NEW."status" IN (0, 1)
+        ON CONFLICT DO UPDATE
+        SET n = n + 1;
+END;
+
+-- install: the trigger job_xq_update
+DROP TRIGGER IF EXISTS "job_xq_update";
+
+-- install: the trigger job_xq_update
+CREATE TRIGGER "job_xq_update" AFTER UPDATE OF "status", "id"
+    ON "job" BEGIN
+    INSERT INTO "job_xq_count"
+        SELECT '', CASE OLD."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 1
+        WHERE OLD."status" IS NOT NEW."status" AND (OLD."status" IN (0, 1) OR NEW."status" IN (0, 1))
+        ON CONFLICT DO UPDATE
+        SET n = n + 1;
+    DELETE FROM "job_xq_owner"
+        WHERE "id" = OLD."id" AND OLD."status" = 1 AND (NEW."status" IS NOT OLD."status" OR NEW."id" IS NOT OLD."id");
+END;
+
+-- install: the trigger job_xq_delete
+DROP TRIGGER IF EXISTS "job_xq_delete";
+
+-- install: the trigger job_xq_delete
+CREATE TRIGGER "job_xq_delete" AFTER DELETE
+    ON "job" BEGIN
+    INSERT INTO "job_xq_count"
+        SELECT '', CASE OLD."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 'X', 1
+        WHERE OLD."status" IN (0, 1)
+        ON CONFLICT DO UPDATE
+        SET n = n + 1;
+    DELETE FROM "job_xq_owner"
+        WHERE "id" = OLD."id" AND OLD."status" = 1;
+END;
+
+-- install: count what is there
+INSERT INTO "job_xq_count" (tube, source, target, n)
+    SELECT tube, '', state, n FROM (SELECT '' AS tube, CASE "status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END AS state, COUNT(*) AS n FROM "job" WHERE "status" IN (0, 1) GROUP BY 1, 2) AS actual
+    WHERE NOT EXISTS (SELECT 1 FROM "job_xq_count");
+
+-- install: record what is installed
+DELETE FROM xq_queue
+    WHERE name = 'job';
+
+-- install: record what is installed
+INSERT INTO xq_queue (name, version, fingerprint)
+    VALUES ('job', 'VERSION', 'FINGERPRINT');
+
+-- X put R: 1
+INSERT INTO "job" ("name", "status")
+    VALUES (:f1_0, 0)
+    RETURNING "id", "name", "status";
+
+-- X put R: 2
+INSERT INTO "job" ("name", "status")
+    VALUES (:f1_0, 0), (:f1_1, 0)
+    RETURNING "id", "name", "status";
+
+-- R take T: the n oldest
+UPDATE "job"
+    SET "status" = 1
+    WHERE "id" IN (SELECT "id" FROM "job" WHERE "status" = 0 ORDER BY "id" LIMIT :n)
+    RETURNING "id", "name", "status";
+-- and for each row of these
+INSERT OR REPLACE INTO "job_xq_owner" ("id", owner)
+    VALUES (:k0, :owner);
+
+-- T ack X: one, of this session
+DELETE FROM "job"
+    WHERE "id" = :k0 AND "status" = 1 AND substr((SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id"), 1, 37) = :session
+    RETURNING "id", "name", "status";
+
+-- T ack X: many, of this session
+DELETE FROM "job"
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 1 AND substr((SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id"), 1, 37) = :session
+    RETURNING "id", "name", "status";
+
+-- T ack X: one, of this very take
+DELETE FROM "job"
+    WHERE "id" = :k0 AND "status" = 1 AND (SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id") = :mark
+    RETURNING "id", "name", "status";
+
+-- T ack X: many, of this very take
+DELETE FROM "job"
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 1 AND (SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id") = :mark
+    RETURNING "id", "name", "status";
+
+-- T ack X with update={'name': ...}: one
+DELETE FROM "job"
+    WHERE "id" = :k0 AND "status" = 1 AND substr((SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id"), 1, 37) = :session
+    RETURNING "id", :f1, "status";
+
+-- T release R: one, of this session
+UPDATE "job"
+    SET "status" = 0
+    WHERE "id" = :k0 AND "status" = 1 AND substr((SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id"), 1, 37) = :session
+    RETURNING "id", "name", "status";
+
+-- T release R: many, of this session
+UPDATE "job"
+    SET "status" = 0
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 1 AND substr((SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id"), 1, 37) = :session
+    RETURNING "id", "name", "status";
+
+-- T release R: one, of this very take
+UPDATE "job"
+    SET "status" = 0
+    WHERE "id" = :k0 AND "status" = 1 AND (SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id") = :mark
+    RETURNING "id", "name", "status";
+
+-- T release R: many, of this very take
+UPDATE "job"
+    SET "status" = 0
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 1 AND (SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id") = :mark
+    RETURNING "id", "name", "status";
+
+-- T release R: n of a session
+UPDATE "job"
+    SET "status" = 0
+    WHERE "id" IN (SELECT "id" FROM "job" WHERE "status" = 1 AND "id" IN (SELECT "id" FROM "job_xq_owner" WHERE owner >= :session AND owner < :session_end) LIMIT :n)
+    RETURNING "id", "name", "status";
+
+-- T release R: n, whosesoever
+UPDATE "job"
+    SET "status" = 0
+    WHERE "id" IN (SELECT "id" FROM "job" WHERE "status" = 1 LIMIT :n)
+    RETURNING "id", "name", "status";
+
+-- T snatch R: one
+UPDATE "job"
+    SET "status" = 0
+    WHERE "id" = :k0 AND "status" = 1
+    RETURNING "id", "name", "status";
+
+-- R switch R: one
+UPDATE "job"
+    SET "status" = 0
+    WHERE "id" = :k0 AND "status" = 0
+    RETURNING "id", "name", "status";
+
+-- R T kill X: one
+DELETE FROM "job"
+    WHERE "id" = :k0 AND "status" = 0
+    RETURNING "id", "name", "status";
+
+-- R T kill X: many
+DELETE FROM "job"
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 0
+    RETURNING "id", "name", "status";
+
+-- R T kill X: n, whosesoever
+DELETE FROM "job"
+    WHERE "id" IN (SELECT "id" FROM "job" WHERE "status" = 0 LIMIT :n)
+    RETURNING "id", "name", "status";
+
+-- look at one task, and at who holds it
+SELECT "id", "name", "status", (SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id") FROM "job"
+    WHERE "id" = :k0;
+
+-- R T by_state
+SELECT "id", "name", "status" FROM "job"
+    WHERE "status" = 0
+    ORDER BY "id" LIMIT :n;
+
+-- taken
+SELECT "id", (SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id") FROM "job"
+    WHERE "status" = 1;
+
+-- stats
+SELECT tube, source, target, n FROM "job_xq_count";
+
+-- check, recount: what the table holds
+SELECT '' AS tube, CASE "status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END AS state, COUNT(*) AS n FROM "job"
+    WHERE "status" IN (0, 1)
+    GROUP BY 1, 2;
+
+-- recount, reset: add to a counter
+INSERT INTO "job_xq_count" (tube, source, target, n)
+    VALUES (:tube, :source, :target, :count)
+    ON CONFLICT (tube, source, target) DO UPDATE
+    SET n = n + :count;
+
+-- reset
+DELETE FROM "job_xq_count";
+
+-- what is installed
+SELECT version, fingerprint FROM xq_queue
+    WHERE name = 'job';
+
+-- uninstall: forget this queue
+DELETE FROM xq_queue
+    WHERE name = 'job';
+
+-- uninstall: the other queues
+SELECT name FROM xq_queue;
+
+-- sessions
+SELECT uuid, since FROM xq_session
+    ORDER BY since, uuid;
+
+-- session: open
+INSERT INTO xq_session (uuid, since)
+    VALUES (:uuid, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+    ON CONFLICT (uuid) DO NOTHING;
+
+-- session: join
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid;
+
+-- session: close
+DELETE FROM xq_session
+    WHERE uuid = :uuid;

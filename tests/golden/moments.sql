@@ -1,0 +1,551 @@
+-- A key of two parts, and times that are date-times: delayed, buried, lifetime, ttr.
+-- Written by tests/golden/regenerate.py. Where a title names several states, the SQL is that of the first;
+-- the others differ in the status after WHERE only.
+
+-- install: the table xq_queue
+CREATE TABLE IF NOT EXISTS xq_queue (name TEXT PRIMARY KEY, version TEXT NOT NULL, fingerprint TEXT NOT NULL);
+
+-- install: the table xq_session
+CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT PRIMARY KEY, since DOUBLE PRECISION NOT NULL);
+
+-- install: the table visit_xq_count
+CREATE TABLE IF NOT EXISTS "visit_xq_count" (tube, source, target, n INTEGER NOT NULL, PRIMARY KEY (tube, source, target)) WITHOUT ROWID;
+
+-- install: the table visit_xq_owner
+CREATE TABLE IF NOT EXISTS "visit_xq_owner" ("host" TEXT, "number" INTEGER, owner TEXT NOT NULL, PRIMARY KEY ("host", "number")) WITHOUT ROWID;
+
+-- install: the index visit_xq_oldest_R
+CREATE INDEX IF NOT EXISTS "visit_xq_oldest_R"
+    ON "visit" ("host", "number")
+    WHERE "status" = 'R';
+
+-- install: the index visit_xq_oldest_B
+CREATE INDEX IF NOT EXISTS "visit_xq_oldest_B"
+    ON "visit" ("host", "number")
+    WHERE "status" = 'B';
+
+-- install: the index visit_xq_deadline
+CREATE INDEX IF NOT EXISTS "visit_xq_deadline"
+    ON "visit" ("status", "deadline")
+    WHERE "deadline" IS NOT NULL;
+
+-- install: the index visit_xq_runat
+CREATE INDEX IF NOT EXISTS "visit_xq_runat"
+    ON "visit" ("status", "runat")
+    WHERE "status" = 'T' OR "runat" IS NOT NULL;
+
+-- install: the trigger visit_xq_insert
+DROP TRIGGER IF EXISTS "visit_xq_insert";
+
+-- install: the trigger visit_xq_insert
+CREATE TRIGGER "visit_xq_insert" AFTER INSERT
+    ON "visit" BEGIN
+    INSERT INTO "visit_xq_count"
+        SELECT '', 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 1
+        WHERE NEW."status" IN ('R', 'T', 'W', 'B')
+        ON CONFLICT DO UPDATE
+        SET n = n + 1;
+END;
+
+-- install: the trigger visit_xq_update
+DROP TRIGGER IF EXISTS "visit_xq_update";
+
+-- install: the trigger visit_xq_update
+CREATE TRIGGER "visit_xq_update" AFTER UPDATE OF "status", "host", "number"
+    ON "visit" BEGIN
+    INSERT INTO "visit_xq_count"
+        SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 1
+        WHERE OLD."status" IS NOT NEW."status" AND (OLD."status" IN ('R', 'T', 'W', 'B') OR NEW."status" IN ('R', 'T', 'W', 'B'))
+        ON CONFLICT DO UPDATE
+        SET n = n + 1;
+    DELETE FROM "visit_xq_owner"
+        WHERE "host" = OLD."host" AND "number" = OLD."number" AND OLD."status" = 'T' AND (NEW."status" IS NOT OLD."status" OR NEW."host" IS NOT OLD."host" OR NEW."number" IS NOT OLD."number");
+END;
+
+-- install: the trigger visit_xq_delete
+DROP TRIGGER IF EXISTS "visit_xq_delete";
+
+-- install: the trigger visit_xq_delete
+CREATE TRIGGER "visit_xq_delete" AFTER DELETE
+    ON "visit" BEGIN
+    INSERT INTO "visit_xq_count"
+        SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', 1
+        WHERE OLD."status" IN ('R', 'T', 'W', 'B')
+        ON CONFLICT DO UPDATE
+        SET n = n + 1;
+    DELETE FROM "visit_xq_owner"
+        WHERE "host" = OLD."host" AND "number" = OLD."number" AND OLD."status" = 'T';
+END;
+
+-- install: count what is there
+INSERT INTO "visit_xq_count" (tube, source, target, n)
+    SELECT tube, '', state, n FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END AS state, COUNT(*) AS n FROM "visit" WHERE "status" IN ('R', 'T', 'W', 'B') GROUP BY 1, 2) AS actual
+    WHERE NOT EXISTS (SELECT 1 FROM "visit_xq_count");
+
+-- install: record what is installed
+DELETE FROM xq_queue
+    WHERE name = 'visit';
+
+-- install: record what is installed
+INSERT INTO xq_queue (name, version, fingerprint)
+    VALUES ('visit', 'VERSION', 'FINGERPRINT');
+
+-- X put R: 1
+INSERT INTO "visit" ("host", "number", "note", "status", "runat", "deadline")
+    VALUES (:f0_0, :f1_0, :f2_0, 'R', NULL, strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 300.0, 'unixepoch'))
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- X put R: 2
+INSERT INTO "visit" ("host", "number", "note", "status", "runat", "deadline")
+    VALUES (:f0_0, :f1_0, :f2_0, 'R', NULL, strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 300.0, 'unixepoch')), (:f0_1, :f1_1, :f2_1, 'R', NULL, strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 300.0, 'unixepoch'))
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- X put R with ttl: 1
+INSERT INTO "visit" ("host", "number", "note", "status", "runat", "deadline")
+    VALUES (:f0_0, :f1_0, :f2_0, 'R', NULL, strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, 'unixepoch'))
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- X put R with ttl: 2
+INSERT INTO "visit" ("host", "number", "note", "status", "runat", "deadline")
+    VALUES (:f0_0, :f1_0, :f2_0, 'R', NULL, strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, 'unixepoch')), (:f0_1, :f1_1, :f2_1, 'R', NULL, strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, 'unixepoch'))
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- X put W with delay: 1
+INSERT INTO "visit" ("host", "number", "note", "status", "runat", "deadline")
+    VALUES (:f0_0, :f1_0, :f2_0, 'W', strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'), strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 300.0, 'unixepoch'))
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- X put W with delay: 2
+INSERT INTO "visit" ("host", "number", "note", "status", "runat", "deadline")
+    VALUES (:f0_0, :f1_0, :f2_0, 'W', strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'), strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 300.0, 'unixepoch')), (:f0_1, :f1_1, :f2_1, 'W', strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'), strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 300.0, 'unixepoch'))
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- X put W with delay, ttl: 1
+INSERT INTO "visit" ("host", "number", "note", "status", "runat", "deadline")
+    VALUES (:f0_0, :f1_0, :f2_0, 'W', strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'), strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + :ttl, 'unixepoch'))
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- X put W with delay, ttl: 2
+INSERT INTO "visit" ("host", "number", "note", "status", "runat", "deadline")
+    VALUES (:f0_0, :f1_0, :f2_0, 'W', strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'), strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + :ttl, 'unixepoch')), (:f0_1, :f1_1, :f2_1, 'W', strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'), strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + :ttl, 'unixepoch'))
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- R take T: the n oldest
+UPDATE "visit"
+    SET "status" = 'T',
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 60.0, 'unixepoch')
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'R' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+-- and for each row of these
+INSERT OR REPLACE INTO "visit_xq_owner" ("host", "number", owner)
+    VALUES (:k0, :k1, :owner);
+
+-- R take T with ttl, ttr: the n oldest
+UPDATE "visit"
+    SET "status" = 'T',
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr, 'unixepoch'),
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, 'unixepoch')
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'R' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+-- and for each row of these
+INSERT OR REPLACE INTO "visit_xq_owner" ("host", "number", owner)
+    VALUES (:k0, :k1, :owner);
+
+-- T ack X: one, of this session
+DELETE FROM "visit"
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND substr((SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number"), 1, 37) = :session
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T ack X: one, of this very take
+DELETE FROM "visit"
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :mark
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T ack X with update={'note': ...}: one
+DELETE FROM "visit"
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND substr((SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number"), 1, 37) = :session
+    RETURNING "host", "number", :f2, "status", "runat", "deadline";
+
+-- T release R: one, of this session
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND substr((SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number"), 1, 37) = :session
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T release R: one, of this very take
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :mark
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T release R: n of a session
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'T' AND ("host", "number") IN (SELECT "host", "number" FROM "visit_xq_owner" WHERE owner >= :session AND owner < :session_end) LIMIT :n)
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T release R: n, whosesoever
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'T' LIMIT :n)
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T release R with ttl: one, of this session
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL,
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND substr((SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number"), 1, 37) = :session
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T release R with ttl: one, of this very take
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL,
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :mark
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T snatch R: one
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T snatch R with ttl: one
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL,
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T touch T with increment: one, of this session
+UPDATE "visit"
+    SET "deadline" = strftime('%Y-%m-%d %H:%M:%f', (julianday("deadline") - 2440587.5) * 86400.0 + :increment, 'unixepoch'),
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE((julianday("runat") - 2440587.5) * 86400.0, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) + :increment, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND substr((SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number"), 1, 37) = :session
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T touch T with increment: one, of this very take
+UPDATE "visit"
+    SET "deadline" = strftime('%Y-%m-%d %H:%M:%f', (julianday("deadline") - 2440587.5) * 86400.0 + :increment, 'unixepoch'),
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE((julianday("runat") - 2440587.5) * 86400.0, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) + :increment, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :mark
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- W restart R: one
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'W'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- W restart R with ttl: one
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL,
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'W'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- R W B switch R: one
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'R'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- R W B switch R with ttl: one
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL,
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'R'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- R W B switch W with delay: one
+UPDATE "visit"
+    SET "status" = 'W',
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', (julianday("deadline") - 2440587.5) * 86400.0 + :delay, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'R'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- R W B switch W with delay, ttl: one
+UPDATE "visit"
+    SET "status" = 'W',
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + :ttl, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'R'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- R W B switch B: one
+UPDATE "visit"
+    SET "status" = 'B',
+        "runat" = NULL
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'R'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- R W B switch B with ttl: one
+UPDATE "visit"
+    SET "status" = 'B',
+        "runat" = NULL,
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'R'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- R T W B kill X: one
+DELETE FROM "visit"
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'R'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- R T W B kill X: n, whosesoever
+DELETE FROM "visit"
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'R' LIMIT :n)
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- W delay R: n that are due by runat
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'W' AND "runat" <= strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch') ORDER BY "runat" LIMIT :n)
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T bury B: one, of this session
+UPDATE "visit"
+    SET "status" = 'B',
+        "runat" = NULL
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND substr((SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number"), 1, 37) = :session
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T bury B: one, of this very take
+UPDATE "visit"
+    SET "status" = 'B',
+        "runat" = NULL
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :mark
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T bury B with ttl: one, of this session
+UPDATE "visit"
+    SET "status" = 'B',
+        "runat" = NULL,
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND substr((SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number"), 1, 37) = :session
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T bury B with ttl: one, of this very take
+UPDATE "visit"
+    SET "status" = 'B',
+        "runat" = NULL,
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :mark
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- B dig R: the n oldest
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- B dig R: one
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'B'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- B dig R with ttl: the n oldest
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL,
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, 'unixepoch')
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- B dig R with ttl: one
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL,
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'B'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- R W B lifetime X: n that are due by deadline
+DELETE FROM "visit"
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'R' AND "deadline" <= strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch') ORDER BY "deadline" LIMIT :n)
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T lifetime R: n that are due by deadline
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'T' AND "deadline" <= strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch') ORDER BY "deadline" LIMIT :n)
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T ttr R: n that are due by runat
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'T' AND "runat" <= strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch') ORDER BY "runat" LIMIT :n)
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T release W with delay: one, of this session
+UPDATE "visit"
+    SET "status" = 'W',
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', (julianday("deadline") - 2440587.5) * 86400.0 + :delay, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND substr((SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number"), 1, 37) = :session
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T release W with delay: one, of this very take
+UPDATE "visit"
+    SET "status" = 'W',
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', (julianday("deadline") - 2440587.5) * 86400.0 + :delay, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :mark
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T release W with delay, ttl: one, of this session
+UPDATE "visit"
+    SET "status" = 'W',
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + :ttl, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND substr((SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number"), 1, 37) = :session
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T release W with delay, ttl: one, of this very take
+UPDATE "visit"
+    SET "status" = 'W',
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + :ttl, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :mark
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T snatch W with delay: one
+UPDATE "visit"
+    SET "status" = 'W',
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', (julianday("deadline") - 2440587.5) * 86400.0 + :delay, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- T snatch W with delay, ttl: one
+UPDATE "visit"
+    SET "status" = 'W',
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + :ttl, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- W restart W with delay: one
+UPDATE "visit"
+    SET "status" = 'W',
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', (julianday("deadline") - 2440587.5) * 86400.0 + :delay, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'W'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- W restart W with delay, ttl: one
+UPDATE "visit"
+    SET "status" = 'W',
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + :ttl, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'W'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- B dig W with delay: the n oldest
+UPDATE "visit"
+    SET "status" = 'W',
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', (julianday("deadline") - 2440587.5) * 86400.0 + :delay, 'unixepoch')
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- B dig W with delay: one
+UPDATE "visit"
+    SET "status" = 'W',
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', (julianday("deadline") - 2440587.5) * 86400.0 + :delay, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'B'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- B dig W with delay, ttl: the n oldest
+UPDATE "visit"
+    SET "status" = 'W',
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + :ttl, 'unixepoch')
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- B dig W with delay, ttl: one
+UPDATE "visit"
+    SET "status" = 'W',
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + :ttl, 'unixepoch')
+    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'B'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- look at one task, and at who holds it
+SELECT "host", "number", "note", "status", "runat", "deadline", (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") FROM "visit"
+    WHERE "host" = :k0 AND "number" = :k1;
+
+-- R T W B by_state
+SELECT "host", "number", "note", "status", "runat", "deadline" FROM "visit"
+    WHERE "status" = 'R'
+    ORDER BY "host", "number" LIMIT :n;
+
+-- taken
+SELECT "host", "number", (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") FROM "visit"
+    WHERE "status" = 'T';
+
+-- stats
+SELECT tube, source, target, n FROM "visit_xq_count";
+
+-- check, recount: what the table holds
+SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END AS state, COUNT(*) AS n FROM "visit"
+    WHERE "status" IN ('R', 'T', 'W', 'B')
+    GROUP BY 1, 2;
+
+-- recount, reset: add to a counter
+INSERT INTO "visit_xq_count" (tube, source, target, n)
+    VALUES (:tube, :source, :target, :count)
+    ON CONFLICT (tube, source, target) DO UPDATE
+    SET n = n + :count;
+
+-- reset
+DELETE FROM "visit_xq_count";
+
+-- what is installed
+SELECT version, fingerprint FROM xq_queue
+    WHERE name = 'visit';
+
+-- uninstall: forget this queue
+DELETE FROM xq_queue
+    WHERE name = 'visit';
+
+-- uninstall: the other queues
+SELECT name FROM xq_queue;
+
+-- sessions
+SELECT uuid, since FROM xq_session
+    ORDER BY since, uuid;
+
+-- session: open
+INSERT INTO xq_session (uuid, since)
+    VALUES (:uuid, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+    ON CONFLICT (uuid) DO NOTHING;
+
+-- session: join
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid;
+
+-- session: close
+DELETE FROM xq_session
+    WHERE uuid = :uuid;

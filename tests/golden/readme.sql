@@ -1,0 +1,429 @@
+-- The queue of the README: delayed, buried, keep, ttr. Who took what is in a side table.
+-- Written by tests/golden/regenerate.py. Where a title names several states, the SQL is that of the first;
+-- the others differ in the status after WHERE only.
+
+-- install: the table xq_queue
+CREATE TABLE IF NOT EXISTS xq_queue (name TEXT PRIMARY KEY, version TEXT NOT NULL, fingerprint TEXT NOT NULL);
+
+-- install: the table xq_session
+CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT PRIMARY KEY, since DOUBLE PRECISION NOT NULL);
+
+-- install: the table page_xq_count
+CREATE TABLE IF NOT EXISTS "page_xq_count" (tube, source, target, n INTEGER NOT NULL, PRIMARY KEY (tube, source, target)) WITHOUT ROWID;
+
+-- install: the table page_xq_owner
+CREATE TABLE IF NOT EXISTS "page_xq_owner" ("id" INTEGER, owner TEXT NOT NULL, PRIMARY KEY ("id")) WITHOUT ROWID;
+
+-- install: the index page_xq_oldest_R
+CREATE INDEX IF NOT EXISTS "page_xq_oldest_R"
+    ON "page" ("id")
+    WHERE "status" = 'R';
+
+-- install: the index page_xq_oldest_B
+CREATE INDEX IF NOT EXISTS "page_xq_oldest_B"
+    ON "page" ("id")
+    WHERE "status" = 'B';
+
+-- install: the index page_xq_runat
+CREATE INDEX IF NOT EXISTS "page_xq_runat"
+    ON "page" ("status", "runat")
+    WHERE "status" = 'T' OR "runat" IS NOT NULL;
+
+-- install: the trigger page_xq_insert
+DROP TRIGGER IF EXISTS "page_xq_insert";
+
+-- install: the trigger page_xq_insert
+CREATE TRIGGER "page_xq_insert" AFTER INSERT
+    ON "page" BEGIN
+    INSERT INTO "page_xq_count"
+        SELECT '', 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1
+        WHERE NEW."status" IN ('R', 'T', 'W', 'B', 'D')
+        ON CONFLICT DO UPDATE
+        SET n = n + 1;
+END;
+
+-- install: the trigger page_xq_update
+DROP TRIGGER IF EXISTS "page_xq_update";
+
+-- install: the trigger page_xq_update
+CREATE TRIGGER "page_xq_update" AFTER UPDATE OF "status", "id"
+    ON "page" BEGIN
+    INSERT INTO "page_xq_count"
+        SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1
+        WHERE OLD."status" IS NOT NEW."status" AND (OLD."status" IN ('R', 'T', 'W', 'B', 'D') OR NEW."status" IN ('R', 'T', 'W', 'B', 'D'))
+        ON CONFLICT DO UPDATE
+        SET n = n + 1;
+    DELETE FROM "page_xq_owner"
+        WHERE "id" = OLD."id" AND OLD."status" = 'T' AND (NEW."status" IS NOT OLD."status" OR NEW."id" IS NOT OLD."id");
+END;
+
+-- install: the trigger page_xq_delete
+DROP TRIGGER IF EXISTS "page_xq_delete";
+
+-- install: the trigger page_xq_delete
+CREATE TRIGGER "page_xq_delete" AFTER DELETE
+    ON "page" BEGIN
+    INSERT INTO "page_xq_count"
+        SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 'X', 1
+        WHERE OLD."status" IN ('R', 'T', 'W', 'B', 'D')
+        ON CONFLICT DO UPDATE
+        SET n = n + 1;
+    DELETE FROM "page_xq_owner"
+        WHERE "id" = OLD."id" AND OLD."status" = 'T';
+END;
+
+-- install: count what is there
+INSERT INTO "page_xq_count" (tube, source, target, n)
+    SELECT tube, '', state, n FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM "page" WHERE "status" IN ('R', 'T', 'W', 'B', 'D') GROUP BY 1, 2) AS actual
+    WHERE NOT EXISTS (SELECT 1 FROM "page_xq_count");
+
+-- install: record what is installed
+DELETE FROM xq_queue
+    WHERE name = 'page';
+
+-- install: record what is installed
+INSERT INTO xq_queue (name, version, fingerprint)
+    VALUES ('page', 'VERSION', 'FINGERPRINT');
+
+-- X put R: 1
+INSERT INTO "page" ("url", "title", "status", "runat")
+    VALUES (:f1_0, :f2_0, 'R', NULL)
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- X put R: 2
+INSERT INTO "page" ("url", "title", "status", "runat")
+    VALUES (:f1_0, :f2_0, 'R', NULL), (:f1_1, :f2_1, 'R', NULL)
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- X put W with delay: 1
+INSERT INTO "page" ("url", "title", "status", "runat")
+    VALUES (:f1_0, :f2_0, 'W', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay)
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- X put W with delay: 2
+INSERT INTO "page" ("url", "title", "status", "runat")
+    VALUES (:f1_0, :f2_0, 'W', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay), (:f1_1, :f2_1, 'W', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay)
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- R take T: the n oldest
+UPDATE "page"
+    SET "status" = 'T',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 60.0
+    WHERE "id" IN (SELECT "id" FROM "page" WHERE "status" = 'R' ORDER BY "id" LIMIT :n)
+    RETURNING "id", "url", "title", "status", "runat";
+-- and for each row of these
+INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
+    VALUES (:k0, :owner);
+
+-- R take T with ttr: the n oldest
+UPDATE "page"
+    SET "status" = 'T',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr
+    WHERE "id" IN (SELECT "id" FROM "page" WHERE "status" = 'R' ORDER BY "id" LIMIT :n)
+    RETURNING "id", "url", "title", "status", "runat";
+-- and for each row of these
+INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
+    VALUES (:k0, :owner);
+
+-- T ack D: one, of this session
+UPDATE "page"
+    SET "status" = 'D',
+        "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- T ack D: many, of this session
+UPDATE "page"
+    SET "status" = 'D',
+        "runat" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- T ack D: one, of this very take
+UPDATE "page"
+    SET "status" = 'D',
+        "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :mark
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- T ack D: many, of this very take
+UPDATE "page"
+    SET "status" = 'D',
+        "runat" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :mark
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- T ack D with update={'url': ...}: one
+UPDATE "page"
+    SET "status" = 'D',
+        "runat" = NULL,
+        "url" = :f1
+    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- T release R: one, of this session
+UPDATE "page"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- T release R: many, of this session
+UPDATE "page"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- T release R: one, of this very take
+UPDATE "page"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :mark
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- T release R: many, of this very take
+UPDATE "page"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :mark
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- T release R: n of a session
+UPDATE "page"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "id" IN (SELECT "id" FROM "page" WHERE "status" = 'T' AND "id" IN (SELECT "id" FROM "page_xq_owner" WHERE owner >= :session AND owner < :session_end) LIMIT :n)
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- T release R: n, whosesoever
+UPDATE "page"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "id" IN (SELECT "id" FROM "page" WHERE "status" = 'T' LIMIT :n)
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- T snatch R: one
+UPDATE "page"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'T'
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- T touch T with increment: one, of this session
+UPDATE "page"
+    SET "runat" = COALESCE("runat", COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) + :increment
+    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- T touch T with increment: one, of this very take
+UPDATE "page"
+    SET "runat" = COALESCE("runat", COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) + :increment
+    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :mark
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- W D restart R: one
+UPDATE "page"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'W'
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- R W B D switch R: one
+UPDATE "page"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'R'
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- R W B D switch W with delay: one
+UPDATE "page"
+    SET "status" = 'W',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    WHERE "id" = :k0 AND "status" = 'R'
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- R W B D switch B: one
+UPDATE "page"
+    SET "status" = 'B',
+        "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'R'
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- R W B D switch D: one
+UPDATE "page"
+    SET "status" = 'D',
+        "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'R'
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- R T W B D kill X: one
+DELETE FROM "page"
+    WHERE "id" = :k0 AND "status" = 'R'
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- R T W B D kill X: many
+DELETE FROM "page"
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'R'
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- R T W B D kill X: n, whosesoever
+DELETE FROM "page"
+    WHERE "id" IN (SELECT "id" FROM "page" WHERE "status" = 'R' LIMIT :n)
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- W delay R: n that are due by runat
+UPDATE "page"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "id" IN (SELECT "id" FROM "page" WHERE "status" = 'W' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- T bury B: one, of this session
+UPDATE "page"
+    SET "status" = 'B',
+        "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- T bury B: many, of this session
+UPDATE "page"
+    SET "status" = 'B',
+        "runat" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- T bury B: one, of this very take
+UPDATE "page"
+    SET "status" = 'B',
+        "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :mark
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- T bury B: many, of this very take
+UPDATE "page"
+    SET "status" = 'B',
+        "runat" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :mark
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- B dig R: the n oldest
+UPDATE "page"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "id" IN (SELECT "id" FROM "page" WHERE "status" = 'B' ORDER BY "id" LIMIT :n)
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- B dig R: one
+UPDATE "page"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "id" = :k0 AND "status" = 'B'
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- T ttr R: n that are due by runat
+UPDATE "page"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "id" IN (SELECT "id" FROM "page" WHERE "status" = 'T' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- T release W with delay: one, of this session
+UPDATE "page"
+    SET "status" = 'W',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- T release W with delay: one, of this very take
+UPDATE "page"
+    SET "status" = 'W',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    WHERE "id" = :k0 AND "status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :mark
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- T snatch W with delay: one
+UPDATE "page"
+    SET "status" = 'W',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    WHERE "id" = :k0 AND "status" = 'T'
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- W D restart W with delay: one
+UPDATE "page"
+    SET "status" = 'W',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    WHERE "id" = :k0 AND "status" = 'W'
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- B dig W with delay: the n oldest
+UPDATE "page"
+    SET "status" = 'W',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    WHERE "id" IN (SELECT "id" FROM "page" WHERE "status" = 'B' ORDER BY "id" LIMIT :n)
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- B dig W with delay: one
+UPDATE "page"
+    SET "status" = 'W',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    WHERE "id" = :k0 AND "status" = 'B'
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- look at one task, and at who holds it
+SELECT "id", "url", "title", "status", "runat", (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") FROM "page"
+    WHERE "id" = :k0;
+
+-- R T W B D by_state
+SELECT "id", "url", "title", "status", "runat" FROM "page"
+    WHERE "status" = 'R'
+    ORDER BY "id" LIMIT :n;
+
+-- taken
+SELECT "id", (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") FROM "page"
+    WHERE "status" = 'T';
+
+-- stats
+SELECT tube, source, target, n FROM "page_xq_count";
+
+-- check, recount: what the table holds
+SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM "page"
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'D')
+    GROUP BY 1, 2;
+
+-- recount, reset: add to a counter
+INSERT INTO "page_xq_count" (tube, source, target, n)
+    VALUES (:tube, :source, :target, :count)
+    ON CONFLICT (tube, source, target) DO UPDATE
+    SET n = n + :count;
+
+-- reset
+DELETE FROM "page_xq_count";
+
+-- what is installed
+SELECT version, fingerprint FROM xq_queue
+    WHERE name = 'page';
+
+-- uninstall: forget this queue
+DELETE FROM xq_queue
+    WHERE name = 'page';
+
+-- uninstall: the other queues
+SELECT name FROM xq_queue;
+
+-- sessions
+SELECT uuid, since FROM xq_session
+    ORDER BY since, uuid;
+
+-- session: open
+INSERT INTO xq_session (uuid, since)
+    VALUES (:uuid, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+    ON CONFLICT (uuid) DO NOTHING;
+
+-- session: join
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid;
+
+-- session: close
+DELETE FROM xq_session
+    WHERE uuid = :uuid;

@@ -1,0 +1,355 @@
+"""The SQL that xq runs on SQLite for a few queues, as text files that a reviewer reads in a diff.
+
+`python tests/golden/regenerate.py` writes them anew, after a change of the SQL that is meant.
+tests/test_compile.py compares.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+
+import peewee as pw
+
+import xq
+from xq.compile import Rows, Statement, change
+from xq.machine import ABSENT, TAKEN, Transition
+from xq.testing import Clock
+
+FOLDER = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One statement: what it is for, in words, and its SQL. `status` stands in its WHERE and may vary with `source`."""
+
+    title: str
+    sql: str
+    source: str = ""
+    status: str = ""
+    then: str = ""
+
+    @property
+    def shape(self) -> tuple[str, str, str]:
+        """What it has in common with the statements for other source states."""
+        before, where, after = self.sql.partition(" WHERE ")
+        return (
+            self.title,
+            before + where + (after.replace(self.status, "<status>") if self.status else after),
+            self.then,
+        )
+
+
+# the queues
+
+
+def readme(db: pw.Database) -> Any:
+    """The queue of the README: delayed, buried, keep, ttr. Who took what is in a side table."""
+
+    class Page(pw.Model):
+        url = pw.TextField()
+        title = pw.TextField(null=True)
+        status = pw.CharField(max_length=1, default="R")
+        runat = pw.DoubleField(null=True)
+
+        class Meta:
+            database = db
+
+    roles = {"status": "status", "runat": "runat"}
+    return xq.upgrade(Page, roles, {"delayed": True, "buried": True, "keep": True, "ttr": 60}, clock=Clock())
+
+
+def tubes(db: pw.Database) -> Any:
+    """Every role of a queue with tubes that are counted: owner, attempts, priority, ttl and ttr of the task's own."""
+
+    class Mail(pw.Model):
+        id = pw.BigIntegerField(primary_key=True)
+        address = pw.TextField()
+        status = pw.CharField(max_length=1, default="R")
+        runat = pw.DoubleField(null=True)
+        priority = pw.IntegerField(default=0)
+        tube = pw.TextField(null=True)
+        owner = pw.CharField(max_length=64, null=True)
+        attempts = pw.IntegerField(default=0)
+        ttl = pw.DoubleField(null=True)
+        ttr = pw.DoubleField(null=True)
+
+        class Meta:
+            database = db
+
+    roles = {role: role for role in ("status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr")}
+    features = {"delayed": True, "buried": True, "zombie": 3600, "ttl": 10, "ttr": 60}
+    return xq.upgrade(Mail, roles, features, tube_stats=["news", "it's"], clock=Clock())
+
+
+def moments(db: pw.Database) -> Any:
+    """A key of two parts, and times that are date-times: delayed, buried, lifetime, ttr."""
+
+    class Visit(pw.Model):
+        host = pw.TextField()
+        number = pw.IntegerField()
+        note = pw.TextField(null=True)
+        status = pw.CharField(max_length=1, default="R")
+        runat = pw.DateTimeField(null=True)
+        deadline = pw.DateTimeField(null=True)
+
+        class Meta:
+            database = db
+            primary_key = pw.CompositeKey("host", "number")
+
+    roles = {role: role for role in ("status", "runat", "deadline")}
+    features = {"delayed": True, "buried": True, "lifetime": 300, "ttr": 60}
+    return xq.upgrade(Visit, roles, features, clock=Clock())
+
+
+def words(db: pw.Database) -> Any:
+    """Words as statuses and as key in a table with odd names: unique, limit, not_check_session, buried by anyone."""
+
+    class Order(pw.Model):
+        id = pw.TextField(primary_key=True)
+        number = pw.TextField(null=True)
+        note = pw.TextField(null=True, column_name='"x')
+        status = pw.TextField(default="new", column_name="select")
+        runat = pw.BigIntegerField(null=True)
+
+        class Meta:
+            database = db
+            table_name = "order"
+
+    roles = {"status": "status", "runat": "runat", "unique": "number"}
+    features = {
+        "buried": "any",
+        "delayed": True,
+        "keep": True,
+        "ttr": True,
+        "not_check_session": True,
+        "unique": True,
+        "limit": 100_000,
+    }
+    statuses = {"R": "new", "T": "in hand", "B": "won't do", "D": "done"}
+    return xq.upgrade(Order, roles, features, statuses=statuses, clock=Clock())
+
+
+def integers(db: pw.Database) -> Any:
+    """The least there is: the core, with integers as statuses."""
+
+    class Job(pw.Model):
+        name = pw.TextField(null=True)
+        status = pw.IntegerField(default=0)
+
+        class Meta:
+            database = db
+
+    return xq.upgrade(Job, {"status": "status"}, statuses={"R": 0, "T": 1}, clock=Clock())
+
+
+QUEUES: dict[str, Callable[[pw.Database], Any]] = {
+    made.__name__: made for made in (readme, tubes, moments, words, integers)
+}
+
+
+# their statements
+
+MANY = ("ack", "release", "bury", "kill")  # the events of ack_many and so on
+
+
+def dialect(queue: Any) -> Any:
+    """The SQL of a queue. It may stand in no database yet."""
+    return queue._database.connect().dialect
+
+
+def entries(queue: Any) -> Iterator[Entry]:
+    """Every statement of a queue: installing, putting, moving, looking, counting."""
+    of = dialect(queue)
+    for item in [*of.shared(), *of.objects()]:
+        for sql in item.create:
+            yield Entry(f"install: the {item.kind} {item.name}", sql)
+    yield Entry("install: count what is there", of.count_what_is_there())
+    for sql in of.record("VERSION", "FINGERPRINT"):
+        yield Entry("install: record what is installed", sql)
+    yield from puts(queue)
+    for row in queue.machine.rows:
+        if row.source != ABSENT:
+            yield from moves(queue, row)
+    yield from looks(queue)
+
+
+def puts(queue: Any) -> Iterator[Entry]:
+    of = dialect(queue)
+    # What put_many brings: the fields that the application writes, a key that is made, and a first attempt.
+    managed = [of.source.roles[role] for role in ("status", "runat", "deadline", "owner") if role in of.source.roles]
+    auto = of.source.key if queue.machine.settings["id"] == "auto_increment" else ()
+    names = tuple(field.name for field in of.source.fields if field not in (*managed, *auto))
+    for row in queue.machine.rows:
+        if row.source == ABSENT:
+            for given in brought(queue, row):
+                for count in (1, 2):
+                    title = f"X {row.event} {row.target}{_with(given)}: {count}"
+                    yield Entry(title, of.insert(change(queue.machine, row, given), names, count).sql)
+    for guard in queue.machine.guards:
+        if guard.role:
+            yield Entry(f"put: the row that holds a value of {guard.role}", of.holder(guard))
+            for row in queue.machine.rows:
+                if row.source == ABSENT:
+                    for state in of.holding(guard):
+                        if state != TAKEN:
+                            given = frozenset(filter(None, [row.given]))
+                            statement = of.move(Rows("key", state), change(queue.machine, row, given, names))
+                            yield _entry(of, f"put {row.target}{_with(given)}, on_conflict='replace'", state, statement)
+
+
+def moves(queue: Any, row: Transition) -> Iterator[Entry]:
+    of, machine = dialect(queue), queue.machine
+    for given in brought(queue, row):
+        for rows in ways(queue, row, given):
+            title = f"{row.event} {row.target}{_with(given)}: {_chosen(rows)}"
+            yield _entry(of, title, row.source, of.move(rows, change(machine, row, given)))
+    if row.event == "ack":
+        own = next(field.name for field in of.source.fields if field not in (*of.source.roles.values(), *of.source.key))
+        fence = _fences(queue, row)[0]
+        statement = of.move(Rows("key", row.source, fence), change(machine, row, frozenset(), (own,)))
+        yield _entry(of, f"ack {row.target} with update={{{own!r}: ...}}: one", row.source, statement)
+
+
+def brought(queue: Any, row: Transition) -> list[frozenset[str]]:
+    """What a call may bring that takes this row: as little as it can, and all that it can."""
+    accepted = queue.machine.accepts(row)
+    least = accepted if not row.enters else frozenset(filter(None, [row.given]))
+    return [least] if row.due or least == accepted else [least, accepted]
+
+
+def ways(queue: Any, row: Transition, given: frozenset[str]) -> Iterator[Rows]:
+    """The ways in which a row of the table is chosen."""
+    if row.due:
+        yield Rows("due", row.source, column=row.due)
+        return
+    if row.picks:
+        yield Rows("oldest", row.source)
+        if "tube" in queue.machine.roles and row.event == "take":
+            yield Rows("oldest", row.source, tube=True)
+    if row.event != "take":
+        for fence in _fences(queue, row):
+            yield Rows("key", row.source, fence)
+            if row.event in MANY and not given and len(dialect(queue).keys) == 1:
+                yield Rows("keys", row.source, fence)
+    if row.event == "release" and not given:
+        yield Rows("held", row.source)
+    if row.event in ("release", "kill") and not given:
+        yield Rows("all", row.source)
+
+
+def looks(queue: Any) -> Iterator[Entry]:
+    of = dialect(queue)
+    yield Entry("look at one task, and at who holds it", of.look())
+    for state in queue.machine.states:
+        yield _entry(of, "by_state", state, Statement(of.by_state(state)))
+    yield Entry("taken", of.taken())
+    yield Entry("stats", of.counters())
+    yield Entry("check, recount: what the table holds", of.actual_counts())
+    yield Entry("recount, reset: add to a counter", of.add_counter())
+    yield Entry("reset", of.clear_counters())
+    yield Entry("what is installed", of.installed())
+    yield Entry("uninstall: forget this queue", of.forget())
+    yield Entry("uninstall: the other queues", of.queues)
+    yield Entry("sessions", of.sessions)
+    yield Entry("session: open", of.session_opened)
+    yield Entry("session: join", of.session_known)
+    yield Entry("session: close", of.session_closed)
+
+
+def _entry(of: Any, title: str, source: str, statement: Statement) -> Entry:
+    return Entry(title, statement.sql, source, of.is_state(source), statement.then)
+
+
+def _fences(queue: Any, row: Transition) -> list[Any]:
+    return ["session", "take"] if row.fenced and not queue.machine.settings.get("unfenced") else [""]
+
+
+def _with(given: Iterable[str]) -> str:
+    return f" with {', '.join(sorted(given))}" if given else ""
+
+
+def _chosen(rows: Rows) -> str:
+    fence = {"": "", "session": ", of this session", "take": ", of this very take"}[rows.fence]
+    way = {
+        "key": "one",
+        "keys": "many",
+        "oldest": "the n oldest of a tube" if rows.tube else "the n oldest",
+        "due": f"n that are due by {rows.column}",
+        "held": "n of a session",
+        "all": "n, whosesoever",
+    }[rows.way]
+    return way + fence
+
+
+# as text
+
+
+def render(name: str) -> str:
+    """The file for one queue."""
+    queue = QUEUES[name](pw.SqliteDatabase(":memory:"))
+    grouped: dict[Any, list[Entry]] = {}
+    for entry in entries(queue):
+        grouped.setdefault(entry.shape, []).append(entry)
+    parts = [
+        f"-- {QUEUES[name].__doc__}",
+        "-- Written by tests/golden/regenerate.py. Where a title names several states, the SQL is that of the first;",
+        "-- the others differ in the status after WHERE only.",
+    ]
+    for group in grouped.values():
+        first = group[0]
+        sources = " ".join(entry.source for entry in group if entry.source)
+        parts += ["", f"-- {sources + ' ' if sources else ''}{first.title}", laid_out(first.sql) + ";"]
+        if first.then:
+            parts += ["-- and for each row of these", laid_out(first.then) + ";"]
+    return "\n".join(parts) + "\n"
+
+
+TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\s+|[(),;]|[^\s'"(),;]+""")
+CLAUSES = ("SET", "WHERE", "RETURNING", "VALUES", "ON", "UNION", "ORDER", "SELECT", "GROUP")
+
+
+def laid_out(sql: str) -> str:
+    """The same SQL with a line for each clause, each assignment and each statement of a trigger."""
+    head, begin, body = sql.partition(" BEGIN ")
+    if not begin:
+        return _clauses(sql)
+    statements = [indent(f"{_clauses(statement)};", "    ") for statement in _statements(body)]
+    return "\n".join([f"{_clauses(head)} BEGIN", *statements, "END"])
+
+
+def _statements(body: str) -> list[str]:
+    parts = [""]
+    for token in TOKEN.findall(body):
+        if token == ";":
+            parts.append("")
+        else:
+            parts[-1] += token
+    return [part.strip() for part in parts[:-1]]  # the last one is END
+
+
+def _clauses(sql: str) -> str:
+    lines, depth, setting = [""], 0, False
+    for token in TOKEN.findall(sql):
+        depth += {"(": 1, ")": -1}.get(token, 0)
+        if depth == 0 and token in CLAUSES and lines[-1]:
+            lines.append("    ")
+            setting = token == "SET"
+        if lines[-1].strip() or not token.isspace():
+            lines[-1] += token
+        if depth == 0 and setting and token == ",":
+            lines.append("        ")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def main() -> None:
+    for name in QUEUES:
+        (FOLDER / f"{name}.sql").write_text(render(name), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,703 @@
+-- Every role of a queue with tubes that are counted: owner, attempts, priority, ttl and ttr of the task's own.
+-- Written by tests/golden/regenerate.py. Where a title names several states, the SQL is that of the first;
+-- the others differ in the status after WHERE only.
+
+-- install: the table xq_queue
+CREATE TABLE IF NOT EXISTS xq_queue (name TEXT PRIMARY KEY, version TEXT NOT NULL, fingerprint TEXT NOT NULL);
+
+-- install: the table xq_session
+CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT PRIMARY KEY, since DOUBLE PRECISION NOT NULL);
+
+-- install: the table mail_xq_count
+CREATE TABLE IF NOT EXISTS "mail_xq_count" (tube, source, target, n INTEGER NOT NULL, PRIMARY KEY (tube, source, target)) WITHOUT ROWID;
+
+-- install: the index mail_xq_oldest_R
+CREATE INDEX IF NOT EXISTS "mail_xq_oldest_R"
+    ON "mail" ("priority", "id")
+    WHERE "status" = 'R';
+
+-- install: the index mail_xq_oldest_R_of_tube
+CREATE INDEX IF NOT EXISTS "mail_xq_oldest_R_of_tube"
+    ON "mail" ("tube", "priority", "id")
+    WHERE "status" = 'R';
+
+-- install: the index mail_xq_oldest_B
+CREATE INDEX IF NOT EXISTS "mail_xq_oldest_B"
+    ON "mail" ("priority", "id")
+    WHERE "status" = 'B';
+
+-- install: the index mail_xq_runat
+CREATE INDEX IF NOT EXISTS "mail_xq_runat"
+    ON "mail" ("status", "runat")
+    WHERE "status" = 'T' OR "runat" IS NOT NULL;
+
+-- install: the trigger mail_xq_insert
+DROP TRIGGER IF EXISTS "mail_xq_insert";
+
+-- install: the trigger mail_xq_insert
+CREATE TRIGGER "mail_xq_insert" AFTER INSERT
+    ON "mail" BEGIN
+    INSERT INTO "mail_xq_count"
+        SELECT '', 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
+        WHERE NEW."status" IN ('R', 'T', 'W', 'B', 'Z')
+        ON CONFLICT DO UPDATE
+        SET n = n + 1;
+    INSERT INTO "mail_xq_count"
+        SELECT NEW."tube", 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
+        WHERE NEW."status" IN ('R', 'T', 'W', 'B', 'Z') AND NEW."tube" IN ('news', 'it''s')
+        ON CONFLICT DO UPDATE
+        SET n = n + 1;
+END;
+
+-- install: the trigger mail_xq_update
+DROP TRIGGER IF EXISTS "mail_xq_update";
+
+-- install: the trigger mail_xq_update
+CREATE TRIGGER "mail_xq_update" AFTER UPDATE OF "status", "tube"
+    ON "mail" BEGIN
+    INSERT INTO "mail_xq_count"
+        SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
+        WHERE OLD."status" IS NOT NEW."status" AND (OLD."status" IN ('R', 'T', 'W', 'B', 'Z') OR NEW."status" IN ('R', 'T', 'W', 'B', 'Z'))
+        ON CONFLICT DO UPDATE
+        SET n = n + 1;
+    INSERT INTO "mail_xq_count"
+        SELECT NEW."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
+        WHERE OLD."tube" IS NEW."tube" AND NEW."tube" IN ('news', 'it''s') AND CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END
+        ON CONFLICT DO UPDATE
+        SET n = n + 1;
+    INSERT INTO "mail_xq_count"
+        SELECT OLD."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE WHEN NEW."status" IN ('R', 'T', 'W', 'B', 'Z') THEN 'S' ELSE 'X' END, 1
+        WHERE OLD."tube" IS NOT NEW."tube" AND OLD."tube" IN ('news', 'it''s') AND OLD."status" IN ('R', 'T', 'W', 'B', 'Z')
+        ON CONFLICT DO UPDATE
+        SET n = n + 1;
+    INSERT INTO "mail_xq_count"
+        SELECT NEW."tube", CASE WHEN OLD."status" IN ('R', 'T', 'W', 'B', 'Z') THEN 'S' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
+        WHERE OLD."tube" IS NOT NEW."tube" AND NEW."tube" IN ('news', 'it''s') AND NEW."status" IN ('R', 'T', 'W', 'B', 'Z')
+        ON CONFLICT DO UPDATE
+        SET n = n + 1;
+END;
+
+-- install: the trigger mail_xq_delete
+DROP TRIGGER IF EXISTS "mail_xq_delete";
+
+-- install: the trigger mail_xq_delete
+CREATE TRIGGER "mail_xq_delete" AFTER DELETE
+    ON "mail" BEGIN
+    INSERT INTO "mail_xq_count"
+        SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', 1
+        WHERE OLD."status" IN ('R', 'T', 'W', 'B', 'Z')
+        ON CONFLICT DO UPDATE
+        SET n = n + 1;
+    INSERT INTO "mail_xq_count"
+        SELECT OLD."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', 1
+        WHERE OLD."status" IN ('R', 'T', 'W', 'B', 'Z') AND OLD."tube" IN ('news', 'it''s')
+        ON CONFLICT DO UPDATE
+        SET n = n + 1;
+END;
+
+-- install: count what is there
+INSERT INTO "mail_xq_count" (tube, source, target, n)
+    SELECT tube, '', state, n FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM "mail" WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') GROUP BY 1, 2 UNION ALL SELECT "tube", CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM "mail" WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('news', 'it''s') GROUP BY 1, 2) AS actual
+    WHERE NOT EXISTS (SELECT 1 FROM "mail_xq_count");
+
+-- install: record what is installed
+DELETE FROM xq_queue
+    WHERE name = 'mail';
+
+-- install: record what is installed
+INSERT INTO xq_queue (name, version, fingerprint)
+    VALUES ('mail', 'VERSION', 'FINGERPRINT');
+
+-- X put R: 1
+INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "ttl", "ttr", "status", "runat", "owner")
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, 'R', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 10.0, NULL)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- X put R: 2
+INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "ttl", "ttr", "status", "runat", "owner")
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, 'R', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 10.0, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, :f8_1, :f9_1, 'R', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 10.0, NULL)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- X put R with ttl, ttr: 1
+INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "ttl", "ttr", "status", "runat", "owner")
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, 'R', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, NULL)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- X put R with ttl, ttr: 2
+INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "ttl", "ttr", "status", "runat", "owner")
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, 'R', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, :f8_1, :f9_1, 'R', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, NULL)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- X put W with delay: 1
+INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "ttl", "ttr", "status", "runat", "owner")
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, 'W', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, NULL)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- X put W with delay: 2
+INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "ttl", "ttr", "status", "runat", "owner")
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, 'W', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, :f8_1, :f9_1, 'W', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, NULL)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- X put W with delay, ttl, ttr: 1
+INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "ttl", "ttr", "status", "runat", "owner")
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, 'W', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, NULL)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- X put W with delay, ttl, ttr: 2
+INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "ttl", "ttr", "status", "runat", "owner")
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, 'W', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, :f8_1, :f9_1, 'W', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, NULL)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- R take T: the n oldest
+UPDATE "mail"
+    SET "status" = 'T',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttr", 60.0), 9e999),
+        "owner" = :owner,
+        "attempts" = COALESCE("attempts", 0) + 1
+    WHERE "id" IN (SELECT "id" FROM "mail" WHERE "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT :n)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- R take T: the n oldest of a tube
+UPDATE "mail"
+    SET "status" = 'T',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttr", 60.0), 9e999),
+        "owner" = :owner,
+        "attempts" = COALESCE("attempts", 0) + 1
+    WHERE "id" IN (SELECT "id" FROM "mail" WHERE "status" = 'R' AND "tube" = :tube AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT :n)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- R take T with ttr: the n oldest
+UPDATE "mail"
+    SET "status" = 'T',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr,
+        "owner" = :owner,
+        "attempts" = COALESCE("attempts", 0) + 1
+    WHERE "id" IN (SELECT "id" FROM "mail" WHERE "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT :n)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- R take T with ttr: the n oldest of a tube
+UPDATE "mail"
+    SET "status" = 'T',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr,
+        "owner" = :owner,
+        "attempts" = COALESCE("attempts", 0) + 1
+    WHERE "id" IN (SELECT "id" FROM "mail" WHERE "status" = 'R' AND "tube" = :tube AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT :n)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T ack Z: one, of this session
+UPDATE "mail"
+    SET "status" = 'Z',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T ack Z: many, of this session
+UPDATE "mail"
+    SET "status" = 'Z',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0,
+        "owner" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND substr("owner", 1, 37) = :session
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T ack Z: one, of this very take
+UPDATE "mail"
+    SET "status" = 'Z',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T ack Z: many, of this very take
+UPDATE "mail"
+    SET "status" = 'Z',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0,
+        "owner" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "owner" = :mark
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T ack Z with delay: one, of this session
+UPDATE "mail"
+    SET "status" = 'Z',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T ack Z with delay: one, of this very take
+UPDATE "mail"
+    SET "status" = 'Z',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T ack Z with update={'address': ...}: one
+UPDATE "mail"
+    SET "status" = 'Z',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0,
+        "owner" = NULL,
+        "address" = :f1
+    WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T release R: one, of this session
+UPDATE "mail"
+    SET "status" = 'R',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T release R: many, of this session
+UPDATE "mail"
+    SET "status" = 'R',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
+        "owner" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND substr("owner", 1, 37) = :session
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T release R: one, of this very take
+UPDATE "mail"
+    SET "status" = 'R',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T release R: many, of this very take
+UPDATE "mail"
+    SET "status" = 'R',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
+        "owner" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "owner" = :mark
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T release R: n of a session
+UPDATE "mail"
+    SET "status" = 'R',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
+        "owner" = NULL
+    WHERE "id" IN (SELECT "id" FROM "mail" WHERE "status" = 'T' AND "owner" >= :session AND "owner" < :session_end LIMIT :n)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T release R: n, whosesoever
+UPDATE "mail"
+    SET "status" = 'R',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
+        "owner" = NULL
+    WHERE "id" IN (SELECT "id" FROM "mail" WHERE "status" = 'T' LIMIT :n)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T release R with ttl, ttr: one, of this session
+UPDATE "mail"
+    SET "status" = 'R',
+        "ttl" = :own_ttl,
+        "ttr" = :own_ttr,
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T release R with ttl, ttr: one, of this very take
+UPDATE "mail"
+    SET "status" = 'R',
+        "ttl" = :own_ttl,
+        "ttr" = :own_ttr,
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T snatch R: one
+UPDATE "mail"
+    SET "status" = 'R',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T snatch R with ttl, ttr: one
+UPDATE "mail"
+    SET "status" = 'R',
+        "ttl" = :own_ttl,
+        "ttr" = :own_ttr,
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T touch T with increment: one, of this session
+UPDATE "mail"
+    SET "runat" = COALESCE("runat", COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) + :increment
+    WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T touch T with increment: one, of this very take
+UPDATE "mail"
+    SET "runat" = COALESCE("runat", COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) + :increment
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- W Z restart R: one
+UPDATE "mail"
+    SET "status" = 'R',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'W'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- W Z restart R with ttl, ttr: one
+UPDATE "mail"
+    SET "status" = 'R',
+        "ttl" = :own_ttl,
+        "ttr" = :own_ttr,
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'W'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- R W B Z switch R: one
+UPDATE "mail"
+    SET "status" = 'R',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'R'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- R W B Z switch R with ttl, ttr: one
+UPDATE "mail"
+    SET "status" = 'R',
+        "ttl" = :own_ttl,
+        "ttr" = :own_ttr,
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'R'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- R W B Z switch W with delay: one
+UPDATE "mail"
+    SET "status" = 'W',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'R'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- R W B Z switch W with delay, ttl, ttr: one
+UPDATE "mail"
+    SET "status" = 'W',
+        "ttl" = :own_ttl,
+        "ttr" = :own_ttr,
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'R'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- R W B Z switch B: one
+UPDATE "mail"
+    SET "status" = 'B',
+        "runat" = NULL,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'R'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- R W B Z switch Z: one
+UPDATE "mail"
+    SET "status" = 'Z',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'R'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- R W B Z switch Z with delay: one
+UPDATE "mail"
+    SET "status" = 'Z',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'R'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- R T W B Z kill X: one
+DELETE FROM "mail"
+    WHERE "id" = :k0 AND "status" = 'R'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- R T W B Z kill X: many
+DELETE FROM "mail"
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'R'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- R T W B Z kill X: n, whosesoever
+DELETE FROM "mail"
+    WHERE "id" IN (SELECT "id" FROM "mail" WHERE "status" = 'R' LIMIT :n)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- W delay R: n that are due by runat
+UPDATE "mail"
+    SET "status" = 'R',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
+        "owner" = NULL
+    WHERE "id" IN (SELECT "id" FROM "mail" WHERE "status" = 'W' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T bury B: one, of this session
+UPDATE "mail"
+    SET "status" = 'B',
+        "runat" = NULL,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T bury B: many, of this session
+UPDATE "mail"
+    SET "status" = 'B',
+        "runat" = NULL,
+        "owner" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND substr("owner", 1, 37) = :session
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T bury B: one, of this very take
+UPDATE "mail"
+    SET "status" = 'B',
+        "runat" = NULL,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T bury B: many, of this very take
+UPDATE "mail"
+    SET "status" = 'B',
+        "runat" = NULL,
+        "owner" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "owner" = :mark
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- B dig R: the n oldest
+UPDATE "mail"
+    SET "status" = 'R',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
+        "owner" = NULL
+    WHERE "id" IN (SELECT "id" FROM "mail" WHERE "status" = 'B' ORDER BY "priority", "id" LIMIT :n)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- B dig R: one
+UPDATE "mail"
+    SET "status" = 'R',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'B'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- B dig R with ttl, ttr: the n oldest
+UPDATE "mail"
+    SET "status" = 'R',
+        "ttl" = :own_ttl,
+        "ttr" = :own_ttr,
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl,
+        "owner" = NULL
+    WHERE "id" IN (SELECT "id" FROM "mail" WHERE "status" = 'B' ORDER BY "priority", "id" LIMIT :n)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- B dig R with ttl, ttr: one
+UPDATE "mail"
+    SET "status" = 'R',
+        "ttl" = :own_ttl,
+        "ttr" = :own_ttr,
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'B'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- Z zombie X: n that are due by runat
+DELETE FROM "mail"
+    WHERE "id" IN (SELECT "id" FROM "mail" WHERE "status" = 'Z' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- R touch R with increment: one
+UPDATE "mail"
+    SET "runat" = COALESCE("runat", COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) + :increment
+    WHERE "id" = :k0 AND "status" = 'R'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- R ttl X: n that are due by runat
+DELETE FROM "mail"
+    WHERE "id" IN (SELECT "id" FROM "mail" WHERE "status" = 'R' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T ttr R: n that are due by runat
+UPDATE "mail"
+    SET "status" = 'R',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
+        "owner" = NULL
+    WHERE "id" IN (SELECT "id" FROM "mail" WHERE "status" = 'T' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T release W with delay: one, of this session
+UPDATE "mail"
+    SET "status" = 'W',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T release W with delay: one, of this very take
+UPDATE "mail"
+    SET "status" = 'W',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T release W with delay, ttl, ttr: one, of this session
+UPDATE "mail"
+    SET "status" = 'W',
+        "ttl" = :own_ttl,
+        "ttr" = :own_ttr,
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T release W with delay, ttl, ttr: one, of this very take
+UPDATE "mail"
+    SET "status" = 'W',
+        "ttl" = :own_ttl,
+        "ttr" = :own_ttr,
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :mark
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T snatch W with delay: one
+UPDATE "mail"
+    SET "status" = 'W',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- T snatch W with delay, ttl, ttr: one
+UPDATE "mail"
+    SET "status" = 'W',
+        "ttl" = :own_ttl,
+        "ttr" = :own_ttr,
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'T'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- W Z restart W with delay: one
+UPDATE "mail"
+    SET "status" = 'W',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'W'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- W Z restart W with delay, ttl, ttr: one
+UPDATE "mail"
+    SET "status" = 'W',
+        "ttl" = :own_ttl,
+        "ttr" = :own_ttr,
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'W'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- B dig W with delay: the n oldest
+UPDATE "mail"
+    SET "status" = 'W',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
+        "owner" = NULL
+    WHERE "id" IN (SELECT "id" FROM "mail" WHERE "status" = 'B' ORDER BY "priority", "id" LIMIT :n)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- B dig W with delay: one
+UPDATE "mail"
+    SET "status" = 'W',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'B'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- B dig W with delay, ttl, ttr: the n oldest
+UPDATE "mail"
+    SET "status" = 'W',
+        "ttl" = :own_ttl,
+        "ttr" = :own_ttr,
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
+        "owner" = NULL
+    WHERE "id" IN (SELECT "id" FROM "mail" WHERE "status" = 'B' ORDER BY "priority", "id" LIMIT :n)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- B dig W with delay, ttl, ttr: one
+UPDATE "mail"
+    SET "status" = 'W',
+        "ttl" = :own_ttl,
+        "ttr" = :own_ttr,
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
+        "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'B'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- look at one task, and at who holds it
+SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr", "owner" FROM "mail"
+    WHERE "id" = :k0;
+
+-- R T W B Z by_state
+SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr" FROM "mail"
+    WHERE "status" = 'R'
+    ORDER BY "priority", "id" LIMIT :n;
+
+-- taken
+SELECT "id", "owner" FROM "mail"
+    WHERE "status" = 'T';
+
+-- stats
+SELECT tube, source, target, n FROM "mail_xq_count";
+
+-- check, recount: what the table holds
+SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM "mail"
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'Z')
+    GROUP BY 1, 2
+    UNION ALL
+    SELECT "tube", CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM "mail"
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('news', 'it''s')
+    GROUP BY 1, 2;
+
+-- recount, reset: add to a counter
+INSERT INTO "mail_xq_count" (tube, source, target, n)
+    VALUES (:tube, :source, :target, :count)
+    ON CONFLICT (tube, source, target) DO UPDATE
+    SET n = n + :count;
+
+-- reset
+DELETE FROM "mail_xq_count";
+
+-- what is installed
+SELECT version, fingerprint FROM xq_queue
+    WHERE name = 'mail';
+
+-- uninstall: forget this queue
+DELETE FROM xq_queue
+    WHERE name = 'mail';
+
+-- uninstall: the other queues
+SELECT name FROM xq_queue;
+
+-- sessions
+SELECT uuid, since FROM xq_session
+    ORDER BY since, uuid;
+
+-- session: open
+INSERT INTO xq_session (uuid, since)
+    VALUES (:uuid, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+    ON CONFLICT (uuid) DO NOTHING;
+
+-- session: join
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid;
+
+-- session: close
+DELETE FROM xq_session
+    WHERE uuid = :uuid;

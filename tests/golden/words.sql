@@ -1,0 +1,415 @@
+-- Words as statuses and as key in a table with odd names: unique, limit, not_check_session, buried by anyone.
+-- Written by tests/golden/regenerate.py. Where a title names several states, the SQL is that of the first;
+-- the others differ in the status after WHERE only.
+
+-- install: the table xq_queue
+CREATE TABLE IF NOT EXISTS xq_queue (name TEXT PRIMARY KEY, version TEXT NOT NULL, fingerprint TEXT NOT NULL);
+
+-- install: the table xq_session
+CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT PRIMARY KEY, since DOUBLE PRECISION NOT NULL);
+
+-- install: the table order_xq_count
+CREATE TABLE IF NOT EXISTS "order_xq_count" (tube, source, target, n INTEGER NOT NULL, PRIMARY KEY (tube, source, target)) WITHOUT ROWID;
+
+-- install: the table order_xq_owner
+CREATE TABLE IF NOT EXISTS "order_xq_owner" ("id" TEXT, owner TEXT NOT NULL, PRIMARY KEY ("id")) WITHOUT ROWID;
+
+-- install: the index order_xq_oldest_R
+CREATE INDEX IF NOT EXISTS "order_xq_oldest_R"
+    ON "order" ("id")
+    WHERE "select" = 'new';
+
+-- install: the index order_xq_oldest_B
+CREATE INDEX IF NOT EXISTS "order_xq_oldest_B"
+    ON "order" ("id")
+    WHERE "select" = 'won''t do';
+
+-- install: the index order_xq_runat
+CREATE INDEX IF NOT EXISTS "order_xq_runat"
+    ON "order" ("select", "runat")
+    WHERE "select" = 'in hand' OR "runat" IS NOT NULL;
+
+-- install: the index order_xq_unique
+CREATE UNIQUE INDEX IF NOT EXISTS "order_xq_unique"
+    ON "order" ("number")
+    WHERE "select" IN ('new', 'in hand', 'W');
+
+-- install: the trigger order_xq_insert
+DROP TRIGGER IF EXISTS "order_xq_insert";
+
+-- install: the trigger order_xq_insert
+CREATE TRIGGER "order_xq_insert" AFTER INSERT
+    ON "order" BEGIN
+    INSERT INTO "order_xq_count"
+        SELECT '', 'X', CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 1
+        WHERE NEW."select" IN ('new', 'in hand', 'W', 'won''t do', 'done')
+        ON CONFLICT DO UPDATE
+        SET n = n + 1;
+END;
+
+-- install: the trigger order_xq_update
+DROP TRIGGER IF EXISTS "order_xq_update";
+
+-- install: the trigger order_xq_update
+CREATE TRIGGER "order_xq_update" AFTER UPDATE OF "select", "id"
+    ON "order" BEGIN
+    INSERT INTO "order_xq_count"
+        SELECT '', CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 1
+        WHERE OLD."select" IS NOT NEW."select" AND (OLD."select" IN ('new', 'in hand', 'W', 'won''t do', 'done') OR NEW."select" IN ('new', 'in hand', 'W', 'won''t do', 'done'))
+        ON CONFLICT DO UPDATE
+        SET n = n + 1;
+    DELETE FROM "order_xq_owner"
+        WHERE "id" = OLD."id" AND OLD."select" = 'in hand' AND (NEW."select" IS NOT OLD."select" OR NEW."id" IS NOT OLD."id");
+END;
+
+-- install: the trigger order_xq_delete
+DROP TRIGGER IF EXISTS "order_xq_delete";
+
+-- install: the trigger order_xq_delete
+CREATE TRIGGER "order_xq_delete" AFTER DELETE
+    ON "order" BEGIN
+    INSERT INTO "order_xq_count"
+        SELECT '', CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 'X', 1
+        WHERE OLD."select" IN ('new', 'in hand', 'W', 'won''t do', 'done')
+        ON CONFLICT DO UPDATE
+        SET n = n + 1;
+    DELETE FROM "order_xq_owner"
+        WHERE "id" = OLD."id" AND OLD."select" = 'in hand';
+END;
+
+-- install: count what is there
+INSERT INTO "order_xq_count" (tube, source, target, n)
+    SELECT tube, '', state, n FROM (SELECT '' AS tube, CASE "select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM "order" WHERE "select" IN ('new', 'in hand', 'W', 'won''t do', 'done') GROUP BY 1, 2) AS actual
+    WHERE NOT EXISTS (SELECT 1 FROM "order_xq_count");
+
+-- install: record what is installed
+DELETE FROM xq_queue
+    WHERE name = 'order';
+
+-- install: record what is installed
+INSERT INTO xq_queue (name, version, fingerprint)
+    VALUES ('order', 'VERSION', 'FINGERPRINT');
+
+-- X put R: 1
+INSERT INTO "order" ("id", "number", """x", "select", "runat")
+    SELECT * FROM (VALUES (:f0_0, :f1_0, :f2_0, 'new', NULL))
+    WHERE (SELECT COALESCE(SUM(n * ((target IN ('R', 'T', 'W', 'B')) - (source IN ('R', 'T', 'W', 'B')))), 0) FROM "order_xq_count" WHERE tube = '') + :adding <= 100000
+    ON CONFLICT ("number")
+    WHERE "select" IN ('new', 'in hand', 'W') DO NOTHING
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- X put R: 2
+INSERT INTO "order" ("id", "number", """x", "select", "runat")
+    SELECT * FROM (VALUES (:f0_0, :f1_0, :f2_0, 'new', NULL), (:f0_1, :f1_1, :f2_1, 'new', NULL))
+    WHERE (SELECT COALESCE(SUM(n * ((target IN ('R', 'T', 'W', 'B')) - (source IN ('R', 'T', 'W', 'B')))), 0) FROM "order_xq_count" WHERE tube = '') + :adding <= 100000
+    ON CONFLICT ("number")
+    WHERE "select" IN ('new', 'in hand', 'W') DO NOTHING
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- X put W with delay: 1
+INSERT INTO "order" ("id", "number", """x", "select", "runat")
+    SELECT * FROM (VALUES (:f0_0, :f1_0, :f2_0, 'W', CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 0.999 AS INTEGER)))
+    WHERE (SELECT COALESCE(SUM(n * ((target IN ('R', 'T', 'W', 'B')) - (source IN ('R', 'T', 'W', 'B')))), 0) FROM "order_xq_count" WHERE tube = '') + :adding <= 100000
+    ON CONFLICT ("number")
+    WHERE "select" IN ('new', 'in hand', 'W') DO NOTHING
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- X put W with delay: 2
+INSERT INTO "order" ("id", "number", """x", "select", "runat")
+    SELECT * FROM (VALUES (:f0_0, :f1_0, :f2_0, 'W', CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 0.999 AS INTEGER)), (:f0_1, :f1_1, :f2_1, 'W', CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 0.999 AS INTEGER)))
+    WHERE (SELECT COALESCE(SUM(n * ((target IN ('R', 'T', 'W', 'B')) - (source IN ('R', 'T', 'W', 'B')))), 0) FROM "order_xq_count" WHERE tube = '') + :adding <= 100000
+    ON CONFLICT ("number")
+    WHERE "select" IN ('new', 'in hand', 'W') DO NOTHING
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- put: the row that holds a value of unique
+SELECT "id", "number", """x", "select", "runat" FROM "order"
+    WHERE "number" = :unique AND "select" IN ('new', 'in hand', 'W');
+
+-- R W put R, on_conflict='replace'
+UPDATE "order"
+    SET "select" = 'new',
+        "runat" = NULL,
+        "id" = :f0,
+        "number" = :f1,
+        """x" = :f2
+    WHERE "id" = :k0 AND "select" = 'new'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- R W put W with delay, on_conflict='replace'
+UPDATE "order"
+    SET "select" = 'W',
+        "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 0.999 AS INTEGER),
+        "id" = :f0,
+        "number" = :f1,
+        """x" = :f2
+    WHERE "id" = :k0 AND "select" = 'new'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- R take T: the n oldest
+UPDATE "order"
+    SET "select" = 'in hand',
+        "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULL + 0.999 AS INTEGER)
+    WHERE "id" IN (SELECT "id" FROM "order" WHERE "select" = 'new' ORDER BY "id" LIMIT :n)
+    RETURNING "id", "number", """x", "select", "runat";
+-- and for each row of these
+INSERT OR REPLACE INTO "order_xq_owner" ("id", owner)
+    VALUES (:k0, :owner);
+
+-- R take T with ttr: the n oldest
+UPDATE "order"
+    SET "select" = 'in hand',
+        "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr + 0.999 AS INTEGER)
+    WHERE "id" IN (SELECT "id" FROM "order" WHERE "select" = 'new' ORDER BY "id" LIMIT :n)
+    RETURNING "id", "number", """x", "select", "runat";
+-- and for each row of these
+INSERT OR REPLACE INTO "order_xq_owner" ("id", owner)
+    VALUES (:k0, :owner);
+
+-- T ack D: one
+UPDATE "order"
+    SET "select" = 'done',
+        "runat" = NULL
+    WHERE "id" = :k0 AND "select" = 'in hand'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- T ack D: many
+UPDATE "order"
+    SET "select" = 'done',
+        "runat" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"select" = 'in hand'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- T ack D with update={'note': ...}: one
+UPDATE "order"
+    SET "select" = 'done',
+        "runat" = NULL,
+        """x" = :f2
+    WHERE "id" = :k0 AND "select" = 'in hand'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- T release R: one
+UPDATE "order"
+    SET "select" = 'new',
+        "runat" = NULL
+    WHERE "id" = :k0 AND "select" = 'in hand'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- T release R: many
+UPDATE "order"
+    SET "select" = 'new',
+        "runat" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"select" = 'in hand'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- T release R: n of a session
+UPDATE "order"
+    SET "select" = 'new',
+        "runat" = NULL
+    WHERE "id" IN (SELECT "id" FROM "order" WHERE "select" = 'in hand' AND "id" IN (SELECT "id" FROM "order_xq_owner" WHERE owner >= :session AND owner < :session_end) LIMIT :n)
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- T release R: n, whosesoever
+UPDATE "order"
+    SET "select" = 'new',
+        "runat" = NULL
+    WHERE "id" IN (SELECT "id" FROM "order" WHERE "select" = 'in hand' LIMIT :n)
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- T snatch R: one
+UPDATE "order"
+    SET "select" = 'new',
+        "runat" = NULL
+    WHERE "id" = :k0 AND "select" = 'in hand'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- T touch T with increment: one
+UPDATE "order"
+    SET "runat" = CAST(COALESCE("runat", COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) + :increment + 0.999 AS INTEGER)
+    WHERE "id" = :k0 AND "select" = 'in hand'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- W D restart R: one
+UPDATE "order"
+    SET "select" = 'new',
+        "runat" = NULL
+    WHERE "id" = :k0 AND "select" = 'W'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- R W B D switch R: one
+UPDATE "order"
+    SET "select" = 'new',
+        "runat" = NULL
+    WHERE "id" = :k0 AND "select" = 'new'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- R W B D switch W with delay: one
+UPDATE "order"
+    SET "select" = 'W',
+        "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 0.999 AS INTEGER)
+    WHERE "id" = :k0 AND "select" = 'new'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- R W B D switch B: one
+UPDATE "order"
+    SET "select" = 'won''t do',
+        "runat" = NULL
+    WHERE "id" = :k0 AND "select" = 'new'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- R W B D switch D: one
+UPDATE "order"
+    SET "select" = 'done',
+        "runat" = NULL
+    WHERE "id" = :k0 AND "select" = 'new'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- R T W B D kill X: one
+DELETE FROM "order"
+    WHERE "id" = :k0 AND "select" = 'new'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- R T W B D kill X: many
+DELETE FROM "order"
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"select" = 'new'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- R T W B D kill X: n, whosesoever
+DELETE FROM "order"
+    WHERE "id" IN (SELECT "id" FROM "order" WHERE "select" = 'new' LIMIT :n)
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- R T W B D bury B: one
+UPDATE "order"
+    SET "select" = 'won''t do',
+        "runat" = NULL
+    WHERE "id" = :k0 AND "select" = 'new'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- R T W B D bury B: many
+UPDATE "order"
+    SET "select" = 'won''t do',
+        "runat" = NULL
+    WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"select" = 'new'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- B dig R: the n oldest
+UPDATE "order"
+    SET "select" = 'new',
+        "runat" = NULL
+    WHERE "id" IN (SELECT "id" FROM "order" WHERE "select" = 'won''t do' ORDER BY "id" LIMIT :n)
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- B dig R: one
+UPDATE "order"
+    SET "select" = 'new',
+        "runat" = NULL
+    WHERE "id" = :k0 AND "select" = 'won''t do'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- W delay R: n that are due by runat
+UPDATE "order"
+    SET "select" = 'new',
+        "runat" = NULL
+    WHERE "id" IN (SELECT "id" FROM "order" WHERE "select" = 'W' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- T ttr R: n that are due by runat
+UPDATE "order"
+    SET "select" = 'new',
+        "runat" = NULL
+    WHERE "id" IN (SELECT "id" FROM "order" WHERE "select" = 'in hand' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- T release W with delay: one
+UPDATE "order"
+    SET "select" = 'W',
+        "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 0.999 AS INTEGER)
+    WHERE "id" = :k0 AND "select" = 'in hand'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- T snatch W with delay: one
+UPDATE "order"
+    SET "select" = 'W',
+        "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 0.999 AS INTEGER)
+    WHERE "id" = :k0 AND "select" = 'in hand'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- W D restart W with delay: one
+UPDATE "order"
+    SET "select" = 'W',
+        "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 0.999 AS INTEGER)
+    WHERE "id" = :k0 AND "select" = 'W'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- B dig W with delay: the n oldest
+UPDATE "order"
+    SET "select" = 'W',
+        "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 0.999 AS INTEGER)
+    WHERE "id" IN (SELECT "id" FROM "order" WHERE "select" = 'won''t do' ORDER BY "id" LIMIT :n)
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- B dig W with delay: one
+UPDATE "order"
+    SET "select" = 'W',
+        "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 0.999 AS INTEGER)
+    WHERE "id" = :k0 AND "select" = 'won''t do'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- look at one task, and at who holds it
+SELECT "id", "number", """x", "select", "runat", (SELECT o.owner FROM "order_xq_owner" AS o WHERE o."id" = "order"."id") FROM "order"
+    WHERE "id" = :k0;
+
+-- R T W B D by_state
+SELECT "id", "number", """x", "select", "runat" FROM "order"
+    WHERE "select" = 'new'
+    ORDER BY "id" LIMIT :n;
+
+-- taken
+SELECT "id", (SELECT o.owner FROM "order_xq_owner" AS o WHERE o."id" = "order"."id") FROM "order"
+    WHERE "select" = 'in hand';
+
+-- stats
+SELECT tube, source, target, n FROM "order_xq_count";
+
+-- check, recount: what the table holds
+SELECT '' AS tube, CASE "select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM "order"
+    WHERE "select" IN ('new', 'in hand', 'W', 'won''t do', 'done')
+    GROUP BY 1, 2;
+
+-- recount, reset: add to a counter
+INSERT INTO "order_xq_count" (tube, source, target, n)
+    VALUES (:tube, :source, :target, :count)
+    ON CONFLICT (tube, source, target) DO UPDATE
+    SET n = n + :count;
+
+-- reset
+DELETE FROM "order_xq_count";
+
+-- what is installed
+SELECT version, fingerprint FROM xq_queue
+    WHERE name = 'order';
+
+-- uninstall: forget this queue
+DELETE FROM xq_queue
+    WHERE name = 'order';
+
+-- uninstall: the other queues
+SELECT name FROM xq_queue;
+
+-- sessions
+SELECT uuid, since FROM xq_session
+    ORDER BY since, uuid;
+
+-- session: open
+INSERT INTO xq_session (uuid, since)
+    VALUES (:uuid, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+    ON CONFLICT (uuid) DO NOTHING;
+
+-- session: join
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid;
+
+-- session: close
+DELETE FROM xq_session
+    WHERE uuid = :uuid;

@@ -1,0 +1,307 @@
+"""A queue in a dictionary: what the tests compare the real one with, after every call.
+
+It says what a queue does in as few lines as that takes, and shares nothing with xq but the names of the errors.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Row = dict[str, Any]  # the fields of a task, its letter as `state`, and who took it: `holder` (session, take, since)
+Options = Mapping[str, Any]
+
+TO_READY = ("put", "release", "dig", "snatch", "restart", "wake", "retry")  # to R, or to W with delay
+BROUGHT = {"W": "delayed", "B": "buried", "Z": "zombie", "D": "keep", "P": "nap"}  # state -> the feature it comes with
+TIMED = {"W": "delayed", "R": "ttl", "T": "ttr", "Z": "zombie", "P": "nap"}  # state -> the feature that times it
+FRESH = {"name": None, "size": 0, "priority": 0, "tube": None, "attempts": 0, "ttl": None, "ttr": None, "job": None}
+
+
+class Refused(Exception):
+    """The call fails with one of these errors, and changes nothing."""
+
+    def __init__(self, *errors: str, state: str = "") -> None:
+        self.errors, self.state = errors, state
+
+
+class Model:
+    """`features` and `roles` as for upgrade. The feature "nap" is a user's own: R -nap-> P -wake-> R, T -retry-> R."""
+
+    def __init__(self, features: Mapping[str, Any], roles: Sequence[str], tubes: Sequence[str], now: float) -> None:
+        self.on = {name: value for name, value in features.items() if value not in (None, False)}
+        self.roles, self.tubes, self.now, self.takes = tuple(roles), tuple(tubes), now, 0
+        self.rows: dict[Any, Row] = {}
+        self.seen: Counter[tuple[str, str]] = Counter()  # (tube, "R-T"); tube "" is all together
+        self.sessions: dict[str, float] = {}
+        self.states = "RT" + "".join(state for state, feature in BROUGHT.items() if feature in self.on)
+        self.alone = "WRT" if self.on.get("unique") is True else self.on.get("unique", "")
+
+    def snapshot(self) -> Any:
+        return copy.deepcopy((self.rows, self.seen, self.sessions))
+
+    def restore(self, snapshot: Any) -> None:
+        self.rows, self.seen, self.sessions = copy.deepcopy(snapshot)
+
+    # writing rows, and counting it, whoever writes
+
+    def write(self, key: Any, row: Row | None) -> None:
+        old = self.rows.get(key)
+        source, target = self.state(old), self.state(row)
+        if row and any(at != key for at in self.holders(target, row["job"])):
+            raise Refused("Duplicate", "IntegrityError")
+        left, entered = old and old["tube"], row and row["tube"]
+        stays = old is not None and row is not None and left == entered
+        self.count("", source, target)
+        if stays:
+            self.count(left, source, target)
+        elif source != "X":
+            self.count(left, source, "X" if target == "X" else "S")
+        if not stays and target != "X":
+            self.count(entered, "X" if source == "X" else "S", target)
+        if row is None:
+            del self.rows[key]
+        else:
+            self.rows[key] = row
+
+    def state(self, row: Row | None) -> str:
+        """The letter of a row; X also when it is not the queue's."""
+        return row["state"] if row and row["state"] in self.states else "X"
+
+    def count(self, tube: Any, source: str, target: str) -> None:
+        if source != target and (tube == "" or tube in self.tubes):
+            self.seen[tube, f"{source}-{target}"] += 1
+
+    def holders(self, state: str, job: str | None) -> list[Any]:
+        """The keys of the tasks that a unique value meets when it is to be in a state."""
+        if job is None or state not in self.alone:
+            return []
+        return [key for key, row in self.rows.items() if row["job"] == job and self.state(row) in self.alone]
+
+    def plain(self, key: Any, values: Row) -> None:
+        """Another program's UPDATE, which knows nothing of owners: a column stays, a side table is kept in step."""
+        row = self.rows[key] | values
+        if row["state"] != "T" and "owner" not in self.roles:
+            row["holder"] = None
+        self.write(key, row)
+
+    def enter(self, key: Any, row: Row, to: str, given: Options) -> Row:
+        """What a state that is entered writes, whatever the road that led there. Returns the task as it then is."""
+        source, row = row["state"], dict(row)
+        if to == "X":
+            self.write(key, None)
+            return row
+        for option, features in {"ttl": {"ttl", "lifetime"}, "ttr": {"ttr"}}.items():
+            if option in given and option in self.roles and to in "RW" and features & self.on.keys():
+                row[option] = given[option]
+        if "runat" in self.roles:
+            row["runat"] = after(self.now, self.lasts(row, to, given))
+        if "deadline" in self.roles:
+            delay = given.get("delay", 0) if to == "W" else 0
+            if "lifetime" not in self.on or to in "DZ":
+                row["deadline"] = None
+            elif "ttl" in given or source in "XDZ":
+                row["deadline"] = after(self.now + delay, self.seconds(row, "ttl", "lifetime", given))
+            else:
+                row["deadline"] = after(row["deadline"], delay)
+        row |= {"state": to, "holder": row["holder"] if to == "T" else None}
+        self.write(key, row)
+        return row
+
+    def lasts(self, row: Row, state: str, given: Options) -> float | None:
+        """For how many seconds a task stays in a state; None: for ever."""
+        if state in ("R", "T") and TIMED[state] in self.on:
+            return self.seconds(row, TIMED[state], TIMED[state], given)
+        if state == "Z":
+            return finite(given.get("delay", None if self.on["zombie"] is True else self.on["zombie"]))
+        return {"W": given.get("delay"), "P": finite(given.get("nap", 30.0))}.get(state)
+
+    def seconds(self, row: Row, option: str, feature: str, given: Options) -> float | None:
+        """What the call brings, else what the task remembers, else the default."""
+        default = None if self.on[feature] is True else self.on[feature]
+        own = row[option] if option in self.roles else None
+        return finite(given.get(option, default if own is None else own))
+
+    # what is refused before anything is looked at
+
+    def problems(self, event: str, options: Options, to: str = "") -> set[str]:
+        found = set() if self.leaves(event) else {"FeatureOff"}
+        target = self.goes(event, options, to)
+        if event == "switch" and (to not in self.states or to == "T" or (to == "W" and "delay" not in options)):
+            found.add("BadValue")
+        for name, value in options.items():
+            if not isinstance(value, (int, float)) or isinstance(value, bool):
+                found.add("BadType")
+            elif not (0 <= value <= 1e10 or value == math.inf) or (
+                value == math.inf and (name == "increment" or (name == "delay" and target == "W"))
+            ):
+                found.add("BadValue")
+            found |= self.off(event, name, target)
+        return found
+
+    def off(self, event: str, name: str, target: str) -> set[str]:
+        """What is wrong with an option, whatever its value."""
+        if name == "delay" and event == "switch":
+            return set() if target in ("W", "Z") else {"BadValue", "FeatureOff"}
+        if name == "delay":
+            return {"FeatureOff"} - (
+                {"FeatureOff"} if ("zombie" if event == "ack" else "delayed") in self.on else set()
+            )
+        if name == "ttl":
+            remembered = "ttl" in self.roles or "lifetime" in self.on or target == "R"
+            return set() if remembered and {"ttl", "lifetime"} & self.on.keys() else {"FeatureOff"}
+        if name == "ttr":
+            return set() if "ttr" in self.on and (event == "take" or "ttr" in self.roles) else {"FeatureOff"}
+        return set()
+
+    def leaves(self, event: str) -> str:
+        """The states that an event moves."""
+        taken = {"ack", "release", "snatch", "retry"}
+        buried = {True: "T", "any": self.states}.get(self.on.get("buried", ""), "")
+        touch = "T" * bool({"ttr", "lifetime"} & self.on.keys()) + "R" * ("ttl" in self.on)
+        states = {"put": "X", "take": "R", "bury": buried, "dig": "B", "restart": "WZD", "nap": "R", "wake": "P"}
+        states |= {"switch": self.states.replace("T", ""), "kill": self.states, "touch": touch}
+        return "".join(s for s in states.get(event, "T" if event in taken else "") if s in self.states + "X")
+
+    def goes(self, event: str, options: Options, to: str = "") -> str:
+        if event in TO_READY:
+            return "W" if "delay" in options else "R"
+        done = "D" if "keep" in self.on else "Z" if "zombie" in self.on else "X"
+        return {"ack": done, "bury": "B", "kill": "X", "take": "T", "nap": "P", "switch": to}.get(event, "")
+
+    # calls
+
+    def find(self, event: str, key: Any, token: int | None, session: str) -> Row:
+        row = self.rows.get(key)
+        if row is None or self.state(row) == "X":
+            raise Refused("NotFound")
+        if row["state"] not in self.leaves(event):
+            raise Refused("WrongState", state=row["state"])
+        anyones = "not_check_session" in self.on or (event == "bury" and self.on["buried"] == "any")
+        if row["state"] == "T" and event in ("ack", "release", "bury", "touch", "retry") and not anyones:
+            if row["holder"] is None or row["holder"][0] != session or token not in (None, row["holder"][1]):
+                raise Refused("NotOwner")
+        return row
+
+    def move(
+        self, event: str, key: Any, token: int | None, session: str, options: Options, update: Row, to: str = ""
+    ) -> Row:
+        if problems := self.problems(event, options, to):
+            raise Refused(*problems)
+        row = self.find(event, key, token, session) | update
+        if event != "touch":
+            return self.enter(key, row, self.goes(event, options, to), options)
+        if TIMED[row["state"]] in self.on:
+            row["runat"] = (self.now if row["runat"] is None else row["runat"]) + options["increment"]
+        if "lifetime" in self.on:
+            row["deadline"] = after(row["deadline"], options["increment"])
+        self.write(key, row)
+        return row
+
+    def oldest(self, state: str, tube: str | None = None) -> list[Any]:
+        """The keys of the tasks in a state, lower priority first, none before any."""
+        found = {key: row for key, row in self.rows.items() if row["state"] == state and tube in (None, row["tube"])}
+        first = {key: (row["priority"] is not None, row["priority"] or 0) for key, row in found.items()}
+        return sorted(found, key=lambda key: (first[key] if "priority" in self.roles else (), key))
+
+    def take(self, session: str, n: int, options: Options, tube: str | None = None) -> list[tuple[Any, Row]]:
+        problems = self.problems("take", options) | ({"FeatureOff"} if tube and "tube" not in self.roles else set())
+        if problems:
+            raise Refused(*problems)
+        if n == 0:
+            return []
+        self.sessions.setdefault(session, self.now)
+        self.sweep()
+        self.takes += 1
+        taken = []
+        for key in self.oldest("R", tube)[:n]:
+            row = self.rows[key] | {"holder": (session, self.takes, self.now)}
+            row["attempts"] = (row["attempts"] or 0) + 1 if "attempts" in self.roles else row["attempts"]
+            taken.append((key, self.enter(key, row, "T", options)))
+        return taken
+
+    def put(
+        self, keys: list[Any], tasks: list[Row], options: Options, on_conflict: str | None
+    ) -> list[tuple[Any, Row]]:
+        problems = self.problems("put", options)
+        problems |= {"FeatureOff"} if on_conflict is not None and not self.alone else set()
+        own = [
+            {name: t[name] for name in ("ttl", "ttr") if name in self.roles and t.get(name) is not None} for t in tasks
+        ]
+        if problems := problems | {"BadValue" for brought in own if brought.keys() & options.keys()}:
+            raise Refused(*problems)
+        return [self.put_one(*one, on_conflict or "raise") for one in zip(keys, tasks, [{**options, **o} for o in own])]
+
+    def put_one(self, key: Any, task: Row, given: Options, on_conflict: str) -> tuple[Any, Row]:
+        to = self.goes("put", given)
+        for held in self.holders(self.alone[:1], task.get("job")):
+            if on_conflict == "raise":
+                raise Refused("Duplicate")
+            if on_conflict == "replace" and self.rows[held]["state"] == "T":
+                raise Refused("WrongState", state="T")
+            if on_conflict == "replace":
+                self.enter(held, self.rows[held] | task | {"state": "X"}, to, given)
+            return held, self.rows[held]
+        crowd = sum(self.state(row) in "WRTB" for row in self.rows.values())
+        refused = ["Full"] * (crowd + 1 > self.on.get("limit", math.inf)) + ["IntegrityError"] * (key in self.rows)
+        if refused:
+            raise Refused(*refused)
+        return key, self.enter(
+            key, FRESH | dict.fromkeys(("runat", "deadline", "holder")) | {"state": "X"} | task, to, given
+        )
+
+    def release_all(self, session: str | None = None) -> int:
+        held = [self.rows[key]["holder"] for key in self.oldest("T")]
+        ours = [
+            key for key, holder in zip(self.oldest("T"), held) if session is None or (holder and holder[0] == session)
+        ]
+        return len([self.enter(key, self.rows[key], "R", {}) for key in ours])
+
+    def close(self, session: str) -> None:
+        self.release_all(session)
+        self.sessions.pop(session, None)
+
+    def truncate(self) -> int:
+        return len([self.write(key, None) for key, row in list(self.rows.items()) if self.state(row) != "X"])
+
+    def sweep(self) -> int:
+        moves = 0
+        while due := [(key, to) for key, row in self.rows.items() if (to := self.due(row))]:
+            moves += len([self.enter(key, self.rows[key], to, {}) for key, to in due])
+        return moves
+
+    def due(self, row: Row) -> str | None:
+        """Where time takes a task. Which of two times that passed comes first is the order of the features."""
+        state, found = self.state(row), {}
+        if TIMED.get(state) in self.on and row["runat"] is not None and row["runat"] <= self.now:
+            found[TIMED[state]] = "X" if state in "RZ" else "R"
+        if "lifetime" in self.on and state in tuple("RWTBP") and row["deadline"] is not None:
+            found |= {"lifetime": "R" if state == "T" else "X"} if row["deadline"] <= self.now else {}
+        return next((found[name] for name in self.on if name in found), None)
+
+    def reconfigured(self, features: Mapping[str, Any], move: Mapping[str, str]) -> Model:
+        """The model under other features."""
+        new = Model(features, self.roles, self.tubes, self.now)
+        new.takes = self.takes
+        new.restore(self.snapshot())
+        if any(self.state(row) not in new.states + "X" + "".join(move) for row in self.rows.values()):
+            raise Refused("ConfigurationError")
+        for key, row in list(new.rows.items()):
+            if self.state(row) in move:
+                new.count("", state := row["state"], to := move[state])
+                new.count(row["tube"], state, to)
+                new.rows[key] = row | {"state": to}  # counted already
+                new.enter(key, row if "lifetime" in self.on else row | {"state": "X"}, to, {})
+            else:
+                new.write(key, row)  # two tasks may not hold one value from now on
+        return new
+
+
+def finite(seconds: float | None) -> float | None:
+    return None if seconds == math.inf else seconds
+
+
+def after(moment: float | None, seconds: float | None) -> float | None:
+    return None if moment is None or seconds is None else moment + seconds

@@ -1,0 +1,233 @@
+"""The programs in examples/, run as a reader runs them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+# example -> parts of what it prints, in this order, whatever stands between them
+TOLD: Mapping[str, tuple[str, ...]] = {
+    "five_lines": (
+        "Taken: https://example.org. Acked, and so deleted: https://example.org.",
+        "0 pages are left. What happened: {'X-Ready': 1, 'Ready-Taken': 1, 'Taken-X': 1}",
+    ),
+    "own_statuses": (
+        "Before:\n  1 teapot: shipped\n  2 lamp: new\n  3 clock: new\n  4 mirror: cancelled\n  5 chair: a draft\n",
+        "Missing:\n  the table xq_queue is missing\n",
+        "Missing after install(): []\nOrders by state: {'Ready': 2, 'Taken': 0, 'Buried': 0, 'Done': 1}\n",
+        "lamp is packing\nclock is packing\nvase is packing\n",
+        "After:\n  1 teapot: shipped\n  2 lamp: shipped\n  3 clock: failed\n  4 mirror: cancelled\n  5 chair: a draft\n"
+        "  6 vase: shipped\n",
+        "Orders by state: {'Ready': 0, 'Taken': 0, 'Buried': 1, 'Done': 3}",
+        "What happened: {'X-Ready': 1, 'Ready-Taken': 3, 'Taken-Buried': 1, 'Taken-Done': 2}",
+        "In the end:\n  1 teapot: shipped\n  2 lamp: shipped\n  3 clock: shipped\n  4 mirror: cancelled\n"
+        "  5 chair: shipped\n  6 vase: shipped\n",
+        "Tables after uninstall(): ['order']",
+    ),
+    "mail": (
+        "bob, attempt 1: failed, again in 0.1 seconds",
+        "bob gets a mailbox",
+        "carol, attempt 3: failed, buried",
+        "Buried: carol, because of NoSuchMailboxError",
+        "carol, attempt 4: delivered",
+        "Delivered: {'ann': 2, 'bob': 1, 'carol': 1}",
+    ),
+    "demo": (
+        "4 workers",
+        "by GROUP BY",
+        "Taken-Done",
+        "The slowest to parse",
+        "The largest",
+        "holds all workers ended well",
+        "holds the broken files are Buried",
+        "holds the statistics equal a GROUP BY",
+        "holds every Done file was acked exactly once",
+        "The Buried ones are dug up and tried again",
+        "holds the repaired file is Done, and it alone",
+        "holds every Done file was acked exactly once",
+        "sqlite3 ",
+    ),
+}
+
+
+def start(name: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """An example as a process of its own, in a folder of its own, whose temporary files stay there."""
+    return subprocess.Popen(
+        [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments],
+        cwd=folder,
+        env=os.environ | {"TMPDIR": str(folder), "PYTHONIOENCODING": "utf-8"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    )
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=300)
+    return process.returncode, out, err
+
+
+def check_told(name: str, out: str) -> None:
+    place = 0
+    for part in TOLD[name]:
+        assert part in out[place:], f"{part!r} is not told, or not in its place:\n{out}"
+        place = out.index(part, place) + len(part)
+
+
+def test_every_example_is_run():
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(TOLD)
+
+
+@pytest.mark.parametrize("name", sorted(set(TOLD) - {"demo"}))
+def test_an_example_runs_and_tells_what_it_shows(name, tmp_path):
+    code, out, err = end(start(name, tmp_path))
+    assert (code, err) == (0, "")
+    check_told(name, out)
+
+
+# the demo
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str, str]:
+    """The demo, run to its end: exit status, output, errors."""
+    folder = tmp_path_factory.mktemp("demo") / "a [new] folder"
+    folder.mkdir()
+    return end(start("demo", folder))
+
+
+def test_the_demo_runs_and_finds_that_all_holds(finished):
+    code, out, err = finished
+    assert (code, err) == (0, "")
+    check_told("demo", out)
+    assert "FAILS" not in out
+
+
+def test_the_demo_leaves_a_database_that_anybody_can_read(finished):
+    _, out, _ = finished
+    (command,) = re.findall(r"^ *sqlite3 (.*)$", out, re.MULTILINE)
+    (file,) = shlex.split(command)
+    with closing(sqlite3.connect(file)) as connection:
+        files, packages = connection.execute("SELECT count(*), count(DISTINCT package) FROM module").fetchone()
+        assert files > 500
+        assert packages > 10
+        assert connection.execute("SELECT DISTINCT status FROM module ORDER BY 1").fetchall() == [("B",), ("D",)]
+        broken = "SELECT status, count(*) FROM module WHERE package = 'broken-by-the-demo' GROUP BY 1"
+        assert connection.execute(broken).fetchall() == [("B", 2), ("D", 1)]
+        for sql in re.findall(r"sqlite> (.*)", out):
+            assert connection.execute(sql).fetchall(), sql
+
+
+def test_the_demo_does_not_overwrite_a_file(tmp_path):
+    file = tmp_path / "letters.db"
+    file.write_text("dear diary")
+    process = start("demo", tmp_path, "--db", str(file))
+    code, _, err = end(process)
+    assert code == 2
+    assert "letters.db is there already" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["letters.db"]
+    assert file.read_text() == "dear diary"
+
+
+def test_the_demo_fails_when_acks_are_seen_twice(tmp_path):
+    file = tmp_path / "demo.db"
+    process = start("demo", tmp_path, "--db", str(file))
+    # While it runs, another program interferes: from now on each receipt is written twice.
+    double = (
+        "CREATE TRIGGER double AFTER INSERT ON receipt WHEN NEW.worker > 0 "
+        "BEGIN INSERT INTO receipt (module_id, worker) VALUES (NEW.module_id, 0); END"
+    )
+    interfered = False
+    while not interfered and process.poll() is None:
+        try:
+            with closing(sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True)) as connection:
+                connection.execute(double)
+                interfered = True
+        except sqlite3.OperationalError:  # no such file, or no such table: not yet
+            continue
+    code, out, _ = end(process)
+    assert interfered
+    assert code == 1
+    assert "FAILS every Done file was acked exactly once" in out
+    assert "holds the statistics equal a GROUP BY" in out
+
+
+@pytest.fixture
+def demo() -> Iterator[Any]:
+    """The demo as a module, with models and a database of its own."""
+    spec = importlib.util.spec_from_file_location("demo_of_a_test", EXAMPLES / "demo.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    module.db.close()
+
+
+def worked_off(demo: Any, folder: Path) -> Any:
+    """A small database as the workers leave it: two packages, four files, one of them Buried."""
+    sources = {"a/one.py": "def f(): 1", "a/two.py": "'''Two.'''", "b/three.py": "class C: 3", "b/four.py": "def f("}
+    for name, source in sources.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(source)
+    modules = demo.open_queue(str(folder / "small.db"), ["a"])
+    demo.db.create_tables([demo.Module, demo.Receipt])
+    demo.fill(modules, [(folder / name, name[0]) for name in sources])
+    demo.drain(modules)
+    return modules
+
+
+def test_the_demo_finds_that_all_holds_before_and_after_digging(demo, tmp_path):
+    modules = worked_off(demo, tmp_path)
+    assert all(demo.verify(modules, 4).values())
+    rows = {Path(row.path).name: row for row in demo.Module.select()}
+    assert (rows["one.py"].functions, rows["three.py"].classes, rows["two.py"].title) == (1, 1, "Two.")
+    assert rows["four.py"].error.startswith("SyntaxError")
+    modules.dig(n=None)
+    demo.drain(modules)
+    assert all(demo.verify(modules, 4, dug=1).values())
+
+
+@pytest.mark.parametrize(
+    ("interference", "found"),
+    [
+        ("INSERT INTO receipt (module_id, worker) SELECT module_id, 0 FROM receipt LIMIT 1", "acked exactly once"),
+        ("DELETE FROM receipt WHERE id = 1", "acked exactly once"),
+        ("UPDATE receipt SET module_id = (SELECT id FROM module WHERE status = 'B')", "acked exactly once"),
+        ("UPDATE module SET status = 'D' WHERE status = 'B'", "acked exactly once"),
+        ("UPDATE module SET attempts = 2 WHERE id = 1", "taken once"),
+        ("UPDATE module SET attempts = 2 * (id = 1) + (id > 2)", "taken once"),
+        ("UPDATE module SET status = 'T' WHERE id = 1", "Done or Buried"),
+        ("UPDATE module SET status = '?' WHERE id = 1", "Done or Buried"),
+        ("UPDATE module SET path = 'the same'", "put once"),
+        (
+            "INSERT INTO module (path, size, package, status, priority, attempts) "
+            "SELECT path, size, package, status, priority, attempts FROM module LIMIT 1",
+            "put once",
+        ),
+        ("UPDATE module SET error = NULL", "says why"),
+        ("UPDATE module_xq_count SET n = n + 1 WHERE tube = '' AND target = 'D'", "equal a GROUP BY"),
+        ("UPDATE module_xq_count SET n = n + 1 WHERE tube = 'a' AND target = 'D'", "each package"),
+        ("DROP TRIGGER module_xq_delete; DELETE FROM module WHERE id = 1", "passed by the counters"),
+    ],
+)
+def test_the_demo_finds_a_violation(demo, tmp_path, interference, found):
+    modules = worked_off(demo, tmp_path)
+    with closing(sqlite3.connect(tmp_path / "small.db")) as other:
+        other.executescript(interference)
+    failed = [what for what, holds in demo.verify(modules, 4).items() if not holds]
+    assert any(found in what for what in failed), failed
