@@ -88,15 +88,21 @@ class PeeweeStore(Generic[M]):
         raise ConfigurationError(f"{self.name} is on {type(database).__name__}; xq speaks {known}")
 
     def execute(self, sql: str, values: Values | None = None) -> list[Row]:
+        # Fetched to the end: only then does SQLite end, and commit, a statement with RETURNING.
+        rows: list[Row] = self._cursor(sql, values).fetchall()
+        return rows
+
+    def change(self, sql: str, values: Values | None = None) -> int:
+        return int(self._cursor(sql, values).rowcount)
+
+    def _cursor(self, sql: str, values: Values | None) -> Any:
         database = self.database
         if getattr(self._prepared, "connection", None) is not database.connection():
             self._prepare(database)
         try:
-            # Fetched to the end: only then does SQLite end, and commit, a statement with RETURNING.
-            rows: list[Row] = database.execute_sql(sql, values).fetchall()
+            return database.execute_sql(sql, values)
         except (OverflowError, UnicodeError) as error:
             raise BadValue(f"the database cannot hold a value given: {error}") from error
-        return rows
 
     def _prepare(self, database: pw.Database) -> None:
         if isinstance(database, pw.SqliteDatabase):

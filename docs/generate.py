@@ -113,7 +113,7 @@ def values(hint: Any) -> list[str]:
         return ["a function"]
     if get_args(hint):
         return [value for part in get_args(hint) for value in values(part)]
-    return [{float: "a number", int: "an integer", str: "text"}[hint]]
+    return [{bool: "`True`", float: "a number", int: "an integer", str: "text"}[hint]]
 
 
 def _limits(limit: Any) -> str:

@@ -15,7 +15,7 @@ def unique(on: On | Annotated[str, Len(1)] = True) -> Feature:
     put(on_conflict=) decides about a second one: "raise" Duplicate, "skip" (the one that is there comes back),
     or "replace" (it is updated in place).
     """
-    states = "WRT" if on is True else on
+    states = "WRT" if isinstance(on, bool) else on
     return Feature(
         "unique",
         needs=("unique",),

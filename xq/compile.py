@@ -16,7 +16,7 @@ class Rows(NamedTuple):
     """Which rows, all of them in `state`.
 
     key: one by its key. keys: those of a list. oldest: the first `n` by priority and key that are not due.
-    due: up to `n` whose time in `column` has passed. held: up to `n` of a session. all: up to `n`, whosesoever.
+    due: up to `n` whose time in `column` has passed. held: up to `n` of a session. all: whosesoever; not returned.
     """
 
     way: Way

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import combinations, product
 from typing import Any, Final, TypeVar, get_type_hints
 
 from pydantic import ConfigDict, ValidationError, create_model
@@ -13,7 +14,7 @@ from xq.adapters.databases import DIALECTS
 from xq.adapters.peewee import PeeweeStore
 from xq.clock import Clock
 from xq.database import Definition
-from xq.errors import ConfigurationError
+from xq.errors import ConfigurationError, Conflict
 from xq.features import FEATURES
 from xq.handle import Queue
 from xq.machine import ABSENT, ELSEWHERE, MANAGED, Feature, Machine
@@ -102,12 +103,18 @@ def upgrade(
 
 
 def queue(
-    fields: Mapping[str, Any], features: Mapping[str, Any] | None = None, **options: Any
+    fields: Mapping[str, Any],
+    features: Mapping[str, Any] | None = None,
+    *,
+    statuses: Mapping[str, str | int] | None = None,
+    tube_stats: Sequence[str] | None = None,
+    methods: bool | Sequence[str] = True,
+    clock: Clock | None = None,
 ) -> Callable[[type[T]], type[T]]:
     """upgrade, as a class decorator: `@xq.queue(fields={"status": "status"}, features={"keep": True})`."""
 
     def decorate(model: type[T]) -> type[T]:
-        upgrade(model, fields, features, **options)
+        upgrade(model, fields, features, statuses=statuses, tube_stats=tube_stats, methods=methods, clock=clock)
         return model
 
     return decorate
@@ -188,45 +195,80 @@ def compose(features: Mapping[str, Any], default_id: str = "required") -> list[F
     """
     if not isinstance(features, Mapping):
         raise ConfigurationError(f"features is a mapping of names to values, not {features!r}")
-    on = {name: value for name, value in features.items() if value is not None and value is not False}
-    own = {name: value for name, value in on.items() if isinstance(value, Feature)}
-    named = {"id": default_id} | {name: value for name, value in on.items() if name not in own}
+    own = {name: value for name, value in features.items() if isinstance(value, Feature)}
+    for name in features:
+        if name not in FEATURES and name not in own:
+            raise ConfigurationError(
+                f"there is no feature {name!r}: there are {', '.join(FEATURES)}, or a value that is an xq.Feature"
+            )
+    on = {
+        name: value for name, value in features.items() if name not in own and value is not None and value is not False
+    }
+    if not any("key" in feature.fill for feature in own.values()):
+        on = {"id": default_id} | on
     try:
-        _model_of_features()(**named)
-    except (ValidationError, TypeError) as error:
-        raise ConfigurationError(_told(error, named)) from error
-    return [FEATURES[name](value) for name, value in named.items()] + list(own.values())
+        _model_of_features()(**on)
+    except ValidationError as error:
+        raise ConfigurationError(_told(error, on)) from error
+    return [FEATURES[name](value) for name, value in on.items()] + list(own.values())
 
 
-def _told(error: ValidationError | TypeError, given: Mapping[str, Any]) -> str:
-    if isinstance(error, TypeError):
-        return f"features: {error}"
+def _told(error: ValidationError, given: Mapping[str, Any]) -> str:
     name = str(error.errors()[0]["loc"][0])
-    if name not in FEATURES:
-        return f"there is no feature {name!r}: there are {', '.join(FEATURES)}, or a value that is an xq.Feature"
     wants = "; ".join(dict.fromkeys(problem["msg"] for problem in error.errors() if "Feature" not in problem["msg"]))
     return f"feature {name!r} does not take {given[name]!r}: {wants}"
 
 
 @cache
 def catalogue() -> Catalogue:
-    """Which features bring which events and options, found by composing each with what it requires."""
-    bare = Machine((), ROLES)
-    events: dict[str, tuple[str, ...]] = {}
-    options: dict[tuple[str, str], tuple[str, ...]] = {}
-    for name, make in FEATURES.items():
-        feature = make()
-        machine = Machine([feature, *(FEATURES[required]() for required in feature.requires)], ROLES)
-        choices = {(choice.event, choice.name) for choice in machine.choices}
-        for event in machine.events:
-            if not bare.sources(event):
-                events[event] = (*events.get(event, ()), name)
-            found = {(event, option) for option in machine.options(event) - bare.options(event)} | {
-                choice for choice in choices if choice[0] == event
-            }
-            for option in found:
-                options[option] = (*options.get(option, ()), name)
-    return Catalogue(events, options)
+    """Which features bring which events and options: what is missing when each is left out.
+
+    Left out of nothing but what it requires, and of all that go together, since some options need two.
+    """
+    features = {name: make() for name, make in FEATURES.items()}
+    events: dict[str, list[str]] = {}
+    options: dict[tuple[str, str], list[str]] = {}
+    for name, feature in features.items():
+        for others in ([features[required] for required in feature.requires], *_companies(features, feature)):
+            with_it, without = Machine([feature, *others], ROLES), Machine(others, ROLES)
+            for event in set(with_it.events) - set(without.events):
+                events.setdefault(event, []).append(name)
+            for option in _options(with_it) - _options(without):
+                options.setdefault(option, []).append(name)
+    return Catalogue(_each_once(events), _each_once(options))
+
+
+def _companies(features: Mapping[str, Feature], feature: Feature) -> list[list[Feature]]:
+    """The largest sets of features that go with one, and without it."""
+    clashes = [pair for pair in combinations(features, 2) if _clash(features[pair[0]], features[pair[1]])]
+    found = []
+    for left_out in product(*clashes):
+        names = [
+            name
+            for name, other in features.items()
+            if name not in (*left_out, feature.name) and feature.name not in other.requires
+        ]
+        others = [features[name] for name in names]
+        if feature.name not in left_out and set(feature.requires) <= set(names):
+            found.append(others)
+    return found
+
+
+def _clash(one: Feature, other: Feature) -> bool:
+    try:
+        Machine([replace(one, requires=()), replace(other, requires=())], ROLES)
+    except Conflict:
+        return True
+    return False
+
+
+def _options(machine: Machine) -> set[tuple[str, str]]:
+    choices = {(choice.event, choice.name) for choice in machine.choices}
+    return choices | {(event, option) for event in machine.events for option in machine.options(event)}
+
+
+def _each_once(found: Mapping[Any, list[str]]) -> dict[Any, tuple[str, ...]]:
+    return {what: tuple(dict.fromkeys(names)) for what, names in found.items()}
 
 
 # the model
@@ -314,7 +356,7 @@ def _default_id(table: Table) -> str:
 
 
 def _fits_the_key(table: Table, features: Sequence[Feature]) -> None:
-    strategy = next(str(f.settings["id"]) for f in features if "id" in f.settings)
+    strategy = next((str(f.settings["id"]) for f in features if "id" in f.settings), "required")
     if strategy == "required":
         return
     names = ", ".join(field.name for field in table.key)

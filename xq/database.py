@@ -106,18 +106,31 @@ class Database:
         return self.run(Statement(sql), self.values() | dict(values or {}))
 
     def run(self, statement: Statement, values: Mapping[str, Any]) -> list[Row]:
-        """Run a statement. Raises NotInstalled when it fails for want of something installed."""
+        """Run a statement and return its rows. Raises NotInstalled when it fails for want of something installed."""
         opened = self.open()
         try:
             rows: list[Row] = opened.dialect.run(self.store, statement, values)
         except Exception as error:
-            if self.store.is_failure(error) and not self.store.is_refusal(error):
-                missing = self._missing(opened)
-                if missing:
-                    self.close()
-                    raise NotInstalled(self.store.name, missing) from error
+            self._explain(opened, error)
             raise
         return rows
+
+    def change(self, statement: Statement, values: Mapping[str, Any]) -> int:
+        """Run a statement that returns no rows, and tell how many it changed. Raises as `run`."""
+        opened = self.open()
+        try:
+            return self.store.change(statement.sql, values)
+        except Exception as error:
+            self._explain(opened, error)
+            raise
+
+    def _explain(self, opened: Opened, error: Exception) -> None:
+        """Raise NotInstalled when that is what is behind an error of the database."""
+        if self.store.is_failure(error) and not self.store.is_refusal(error):
+            missing = self._missing(opened)
+            if missing:
+                self.close()
+                raise NotInstalled(self.store.name, missing) from error
 
     def _missing(self, opened: Opened) -> list[str]:
         try:

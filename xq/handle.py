@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from xq import sessions
 from xq.clock import Clock
@@ -11,7 +11,7 @@ from xq.compile import Rows, change
 from xq.database import Database, Definition
 from xq.errors import BadType, BadValue, ConfigurationError, FeatureOff, UnknownSession
 from xq.machine import ABSENT, TAKEN, Machine, Transition
-from xq.moves import BATCH, Moves
+from xq.moves import Moves
 from xq.puts import Puts
 from xq.sessions import Session
 from xq.stats import Stats, stats
@@ -132,9 +132,15 @@ class Queue(Generic[T]):
 
     # operators
 
+    @overload
+    def dig(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T: ...
+
+    @overload
+    def dig(self, *, n: int | None, update: Mapping[str, Any] | None = None, **options: Any) -> list[T]: ...
+
     def dig(
         self, key: object = MISSING, *, n: int | None = MISSING, update: Mapping[str, Any] | None = None, **options: Any
-    ) -> Any:
+    ) -> T | list[T]:
         """Dig a buried task out: to R, or to W when `delay` is given. With n=, the list of the n oldest (None: all)."""
         if (key is MISSING) == (n is MISSING):
             raise BadType("dig takes a key, or n= (a number of tasks, None for all)")
@@ -142,9 +148,7 @@ class Queue(Generic[T]):
             return self._moves.one("dig", key, options, update)
         return self._moves.oldest("dig", None if n is None else _count(n), options, update)
 
-    def kick(self, key: object = MISSING, **options: Any) -> Any:
-        """dig, under its older name: a number is a key here too, a count is n=."""
-        return self.dig(key, **options)
+    kick = dig  # its older name; a number is a key here too
 
     def plow(self, n: int | None = None, **options: Any) -> list[T]:
         """dig the `n` oldest buried tasks out (None: all)."""
@@ -309,7 +313,7 @@ class Queue(Generic[T]):
             for state, target in where.items():
                 row = Transition(state, "reconfigure", target)
                 statement = after.dialect.move(Rows("all", state), change(definition.machine, row, frozenset()))
-                before.installation.move(state, statement, target, self._database.values() | {"n": BATCH})
+                before.installation.move(state, statement, target, self._database.values())
             after.installation.create()
         self._define(definition)
 

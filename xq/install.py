@@ -57,8 +57,7 @@ class Installation:
     def move(self, state: str, statement: Statement, target: str, values: Values) -> None:
         """Move every row out of a state that a new configuration does not have, and count it, with no trigger there."""
         counts = [row for row in self.store.execute(self.dialect.actual_counts()) if row[1] == state]
-        while self.store.execute(statement.sql, values):
-            pass
+        self.store.change(statement.sql, values)
         for tube, _, n in counts:
             self.add_counter(tube, state, target, n)
 

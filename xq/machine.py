@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from annotated_types import Interval
 
@@ -21,7 +21,7 @@ NAMES: Final = {"R": "Ready", "T": "Taken", "W": "Waiting", "B": "Buried", "Z": 
 # Seconds: an hour is 3600, and nobody means more than these 300 years. math.inf is never.
 LONGEST: Final = 10_000_000_000.0
 Seconds = Annotated[float, Interval(gt=0, le=LONGEST)]
-On = Literal[True]
+On = bool  # a feature that is off is left out before its value is looked at
 
 # Roles that only xq writes; the others are plain fields of a task that xq reads.
 MANAGED: Final = ("status", "runat", "deadline", "owner", "attempts")
@@ -172,6 +172,19 @@ def spread(letters: str, states: Iterable[str]) -> tuple[str, ...]:
     return tuple(letters) if len(letters) == 1 else tuple(state for state in letters if state in states)
 
 
+class _Claims:
+    """Who decides what. A feature may replace what the core decides, but not what another feature does."""
+
+    def __init__(self) -> None:
+        self._by: dict[tuple[str, ...], str] = {}
+
+    def __call__(self, by: str, *claim: str, what: str) -> None:
+        other = self._by.get(claim, CORE.name)
+        if other not in (by, CORE.name):
+            raise Conflict(other, by, what)
+        self._by[claim] = by
+
+
 class Machine:
     """The transition table of one queue, composed of its features. Holds no state.
 
@@ -183,15 +196,17 @@ class Machine:
         self.features = tuple(features)
         self.roles = frozenset(roles)
         brought = (CORE, *self.features)
+        claim = _Claims()
+        self._check_names()
         self.states = self._states(brought)
-        self.timers = self._timers()
-        self.detours = tuple(detour for feature in self.features for detour in feature.detours)
-        self.rows = self._rows(brought)
-        self.columns = self._columns()
+        self.detours = tuple(self._detours(claim))
+        self.timers = self._timers(claim)
+        self.rows = self._rows(brought, claim)
+        self.columns = self._columns(claim)
         self.guards = tuple(guard for feature in self.features for guard in feature.guards)
-        self.choices = tuple(choice for feature in self.features for choice in feature.choices)
+        self.choices = tuple(self._choices(claim))
+        self.fill = self._fill(claim)
         self.settings = {name: value for feature in self.features for name, value in feature.settings.items()}
-        self.fill = {role: maker for feature in self.features for role, maker in feature.fill.items()}
         self._by_source: dict[tuple[str, str], list[Transition]] = {}
         self._sources: dict[str, tuple[str, ...]] = {}
         for row in self.rows:
@@ -202,60 +217,72 @@ class Machine:
             event: frozenset(option for row in self.rows if row.event == event for option in self.accepts(row))
             for event in self._sources
         }
-        self._check()
+        self._check_guards()
 
     # composing
 
+    def _check_names(self) -> None:
+        names = [CORE.name, *(feature.name for feature in self.features)]
+        for feature in self.features:
+            if names.count(feature.name) > 1:
+                raise ConfigurationError(f"two features are called {feature.name!r}: a feature needs a name of its own")
+            for required in feature.requires:
+                if required not in names:
+                    raise ConfigurationError(f"feature {feature.name!r} needs the feature {required!r}, which is off")
+
     @staticmethod
     def _states(brought: Iterable[Feature]) -> tuple[str, ...]:
-        entered = {
-            letter
-            for feature in brought
-            for letter in (
-                *(row.target for row in feature.transitions if len(row.target) == 1),
+        entered: dict[str, str] = {}
+        for feature in brought:
+            targets = [
+                *(row.target for row in feature.transitions if not row.target.startswith(("*", "^"))),
                 *(timer.target for timer in feature.timers),
                 *(detour.via for detour in feature.detours),
-            )
-        }
-        order = [*NAMES, *sorted(entered - set(NAMES))]
-        return tuple(state for state in order if state in entered - {ABSENT, "*"})
+            ]
+            entered |= dict.fromkeys(targets, feature.name)
+        for state, name in entered.items():
+            if len(state) != 1 or state == ELSEWHERE:
+                raise ConfigurationError(f"feature {name!r} moves tasks to {state!r}: a state is one letter, and not S")
+        order = [*NAMES, *sorted(entered.keys() - NAMES.keys())]
+        return tuple(state for state in order if state in entered and state != ABSENT)
 
-    def _timers(self) -> dict[str, tuple[Timer, ...]]:
-        claimed: dict[tuple[str, str], str] = {}
+    def _detours(self, claim: _Claims) -> Iterator[Detour]:
+        for feature in self.features:
+            for detour in feature.detours:
+                claim(feature.name, "detour", detour.into, detour.option, what=f"{detour.into} with {detour.option!r}")
+                yield detour
+
+    def _timers(self, claim: _Claims) -> dict[str, tuple[Timer, ...]]:
         timers: dict[str, list[Timer]] = {state: [] for state in self.states}
         for feature in self.features:
             for timer in feature.timers:
                 for state in spread(timer.state, self.states):
-                    for claim in (timer.column, timer.option):
-                        other = claimed.setdefault((state, claim), feature.name)
-                        if other != feature.name:
-                            raise Conflict(other, feature.name, f"how long {state} lasts ({claim})")
                     if state not in timers:
                         raise _never_entered(feature.name, state)
+                    for by in (timer.column, timer.option):
+                        claim(feature.name, "timer", state, by, what=f"how long {state} lasts ({by})")
                     timers[state].append(replace(timer, state=state))
         return {state: tuple(found) for state, found in timers.items()}
 
-    def _rows(self, brought: Iterable[Feature]) -> tuple[Transition, ...]:
+    def _rows(self, brought: Iterable[Feature], claim: _Claims) -> tuple[Transition, ...]:
         rows: dict[tuple[str, str, str], Transition] = {}
         for feature in brought:
             for transition in feature.transitions:
                 for row in self._spread(transition, feature.name):
-                    claim = (row.source, row.event, row.target if row.named else row.given)
-                    held = rows.get(claim)
-                    if held is not None and held.by != CORE.name:
-                        raise Conflict(held.by, feature.name, f"({row.source}, {row.event})")
-                    rows[claim] = row
-            for due in feature.timers:
-                for state in spread(due.state, self.states):
-                    row = Transition(state, due.event, due.target, due=due.column, by=feature.name)
-                    rows[state, due.event, due.column] = row
+                    name = (row.source, row.event, row.target if row.named else row.given)
+                    claim(feature.name, "row", *name, what=f"({row.source}, {row.event})")
+                    rows[name] = row
+            for timer in feature.timers:
+                for state in spread(timer.state, self.states):
+                    row = Transition(state, timer.event, timer.target, due=timer.column, by=feature.name)
+                    rows[state, timer.event, timer.column] = row
         callers = [row for row in rows.values() if row.enters and not row.due and not row.named]
-        for feature in brought:
+        for feature in self.features:
             for detour in feature.detours:
                 for row in callers:
                     if row.target == detour.into and not row.given:
-                        delayed = replace(row, target=detour.via, given=detour.option, by=feature.name)
-                        rows.setdefault((row.source, row.event, detour.option), delayed)
+                        by_detour = replace(row, target=detour.via, given=detour.option, by=feature.name)
+                        rows.setdefault((row.source, row.event, detour.option), by_detour)
         return tuple(rows.values())
 
     def _spread(self, row: Transition, by: str) -> Iterator[Transition]:
@@ -269,23 +296,38 @@ class Machine:
                 given = next((d.option for d in self.detours if d.via == target), "") if named else row.given
                 yield replace(row, source=source, target=target, given=given, named=named, by=by)
 
-    def _columns(self) -> tuple[Column, ...]:
-        columns = {column.role: (column, CORE.name) for column in ROLE_COLUMNS if column.role in self.roles}
+    def _columns(self, claim: _Claims) -> tuple[Column, ...]:
+        columns = {column.role: column for column in ROLE_COLUMNS if column.role in self.roles}
         for feature in self.features:
             for column in feature.columns:
-                if column.role in columns:
-                    raise Conflict(columns[column.role][1], feature.name, f"what the role {column.role!r} holds")
-                columns[column.role] = (column, feature.name)
-        return tuple(column for column, _ in columns.values())
+                claim(feature.name, "column", column.role, what=f"what the role {column.role!r} holds")
+                columns[column.role] = column
+        return tuple(columns.values())
 
-    def _check(self) -> None:
-        names = {feature.name for feature in self.features}
+    def _choices(self, claim: _Claims) -> Iterator[Choice]:
         for feature in self.features:
-            for required in feature.requires:
-                if required not in names:
-                    raise ConfigurationError(f"feature {feature.name!r} needs the feature {required!r}, which is off")
+            for choice in feature.choices:
+                claim(feature.name, "choice", choice.event, choice.name, what=f"{choice.event}({choice.name}=)")
+                yield choice
+
+    def _fill(self, claim: _Claims) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
+        fill = {}
+        for feature in self.features:
+            for role, maker in feature.fill.items():
+                claim(feature.name, "fill", role, what=f"what put writes into {role!r}")
+                fill[role] = maker
+        return fill
+
+    def _check_guards(self) -> None:
         for guard in self.guards:
-            for row in self.rows if guard.states and guard.role else ():
+            known = [letter for letter in guard.states if letter in self.states]
+            unknown = [letter for letter in guard.states if letter not in (*NAMES, *self.states)]
+            if unknown or (guard.states and not known):
+                raise ConfigurationError(
+                    f"feature {guard.name!r}: {guard.states!r} are letters of states, of which this queue has "
+                    f"{', '.join(self.states)}"
+                )
+            for row in self.rows if guard.role else ():
                 by_itself = row.due or (row.source, row.event) == (TAKEN, "release")  # when its session ends
                 if by_itself and row.target in guard.states and row.source not in guard.states:
                     raise ConfigurationError(
@@ -317,22 +359,30 @@ class Machine:
         """What times `state` by `column`, if anything does."""
         return next((timer for timer in self.timers.get(state, ()) if timer.column == column), None)
 
+    def before_take(self, row: Transition) -> bool:
+        """Whether `row` leads to where tasks wait to be taken."""
+        return row.enters and (row.target == "R" or any(row.target == detour.via for detour in self.detours))
+
     def remembers(self, row: Transition) -> tuple[str, ...]:
         """Options that a role of the same name keeps for the life of the task when `row` brings them.
 
         Those of the timers, for rows after which the task will be taken again: what take brings is for that take.
         """
-        before_take = {"R", *(detour.via for detour in self.detours)}
-        if not row.enters or row.target not in before_take:
+        if not self.before_take(row):
             return ()
         options = {timer.option for timers in self.timers.values() for timer in timers}
         return tuple(sorted(options & self.roles))
 
     def accepts(self, row: Transition) -> frozenset[str]:
-        """The options, in seconds, that a call which takes this row may bring."""
+        """The options, in seconds, that a call which takes this row may bring.
+
+        Those that time the state, the one that chose the row, and those that a role remembers. What times the
+        task itself, its deadline, is given where it is put or put back.
+        """
         if not row.enters:
             return frozenset({"increment"})
-        timed = (timer.option for timer in self.timers.get(row.target, ()))
+        timers = self.timers.get(row.target, ())
+        timed = (timer.option for timer in timers if timer.column == "runat" or self.before_take(row))
         return frozenset({*timed, *self.remembers(row), *filter(None, [row.given])})
 
     def options(self, event: str) -> frozenset[str]:

@@ -206,24 +206,20 @@ class Moves(Generic[T]):
         return rows
 
     def all(self, event: str, state: str) -> int:
-        """Move every task in a state, whoever holds it. Returns how many."""
-        with self.store.atomic():
-            return self._empty(Rows("all", state), self._row(state, Call(event, {}, {})), {})
+        """Move every task in a state, whoever holds it, with one statement. Returns how many."""
+        row = self._row(state, Call(event, {}, {}))
+        statement = self.database.statements.move(Rows("all", state), row)
+        return self.database.change(statement, self.database.values())
 
     def _give_back(self, session: Session) -> None:
         """Release what a session that was closed still holds, and forget it."""
         if self.database.connect().sessions is not session.sessions:
             return  # the model is bound to another database now
         held = {"session": session.prefix, "session_end": session.end}
-        self._empty(Rows("held", TAKEN), self._row(TAKEN, Call("release", {}, {})), held)
+        row = self._row(TAKEN, Call("release", {}, {}))
+        while self._run(Call("release", {}, {}), Rows("held", TAKEN), row, {"n": BATCH, **held}):
+            pass
         self.database.execute(self.database.dialect.session_closed, {"uuid": session.uuid})
-
-    def _empty(self, rows: Rows, row: Transition, values: Mapping[str, Any]) -> int:
-        """Move rows, a batch at a time, until there are none left. Returns how many."""
-        moved = 0
-        while batch := self._run(Call(row.event, {}, {}), rows, row, {"n": BATCH, **values}):
-            moved += len(batch)
-        return moved
 
     # time
 

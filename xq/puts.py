@@ -67,7 +67,9 @@ class Puts(Generic[T]):
         if state == TAKEN:
             raise WrongState("replace", single(parts), state, [s for s in self.machine.states if s != TAKEN])
         keys = [field.name for field in self.tasks.table.key]
-        update = {name: value for name, value in new.values.items() if name not in keys}
+        # Nothing of the earlier put is remembered, unless this one says so.
+        forgotten = {f.name: None for role, f in self.tasks.table.roles.items() if role in ("ttl", "ttr")}
+        update = forgotten | {name: value for name, value in new.values.items() if name not in keys}
         statement = self.database.statements.move(Rows("key", state), row, frozenset(seconds), tuple(update))
         values = self.database.values(seconds) | self.database.dialect.values(update) | named(parts)
         return self.tasks.returned(self.database.run(statement, values)[0])

@@ -66,6 +66,9 @@ class Store(Protocol[T]):
         Raises BadValue for a value that the driver cannot send, and the ORM's own errors.
         """
 
+    def change(self, sql: str, values: Values | None = None) -> int:
+        """Run one statement that returns no rows, and tell how many it changed. Raises as `execute`."""
+
     def atomic(self) -> AbstractContextManager[object]:
         """One transaction, or a savepoint inside the application's; undone when the block raises."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xq.compile import After, Change, Given, Own, Rows, Statement
+from xq.errors import ConfigurationError
 from xq.machine import ABSENT, NOW, PLUS_ONE, TAKEN, TOKEN, Guard, Machine, Marker
 from xq.store import Kind, Row, Store, Table, Values
 
@@ -40,6 +41,9 @@ class Dialect(ABC):
     def __init__(
         self, table: Table, machine: Machine, words: Mapping[str, str | int], tube_stats: Sequence[str] = ()
     ) -> None:
+        for guard in machine.guards:
+            if guard.name not in ("limit", "unique"):
+                raise ConfigurationError(f"no database keeps the guard {guard.name!r}: they keep limit and unique")
         self.source = table
         self.machine = machine
         self.words = words
@@ -93,6 +97,10 @@ class Dialect(ABC):
     def not_by_index(self, column: str) -> str:
         """A column in a condition that the planner shall not look up in an index."""
         return column
+
+    def by_index(self, name: str) -> str:
+        """What follows a table that shall be read by this index, whatever the planner believes of it."""
+        return ""
 
     # words
 
@@ -183,13 +191,15 @@ class Dialect(ABC):
             return f"{self.key} IN ({self.keys_at_once}) AND {state}{fence}"
         if rows.way == "oldest":
             tube = f" AND {self.roles['tube']} = :tube" if rows.tube else ""
-            return self.picked(f"{state}{tube}{self.not_due(rows.state)} ORDER BY {self.order}")
+            index = f"oldest_{rows.state}{'_of_tube' * rows.tube}"
+            return self.picked(f"{state}{tube}{self.not_due(rows.state)} ORDER BY {self.order}", index)
         if rows.way == "due":
             column = self.roles[rows.column]
-            return self.picked(f"{state} AND {column} <= {self.bound(self.kind(rows.column))} ORDER BY {column}")
+            due = f"{state} AND {column} <= {self.bound(self.kind(rows.column))} ORDER BY {column}"
+            return self.picked(due, rows.column)
         if rows.way == "held":
             return self.picked(f"{state} AND {self.held}")
-        return self.picked(state)
+        return state
 
     @property
     def held(self) -> str:
@@ -200,9 +210,10 @@ class Dialect(ABC):
         keys = ", ".join(self.keys)
         return f"{self.key} IN (SELECT {keys} FROM {side} WHERE owner >= :session AND owner < :session_end)"
 
-    def picked(self, chosen: str) -> str:
-        """The first `n` rows that a condition chooses."""
-        return f"{self.key} IN (SELECT {', '.join(self.keys)} FROM {self.table} WHERE {chosen} LIMIT :n)"
+    def picked(self, chosen: str, index: str = "") -> str:
+        """The first `n` rows that a condition chooses, by this index of the queue."""
+        by = self.by_index(self.name(index)) if index else ""
+        return f"{self.key} IN (SELECT {', '.join(self.keys)} FROM {self.table}{by} WHERE {chosen} LIMIT :n)"
 
     # what changes
 
@@ -234,18 +245,18 @@ class Dialect(ABC):
 
     def move(self, rows: Rows, change: Change) -> Statement:
         """Move rows to another state, or delete them, or prolong their state. Returns them as they then are."""
-        where, returning = self.where(rows), f"RETURNING {self.columns}"
+        where, returning = self.where(rows), f" RETURNING {self.columns}" if rows.way != "all" else ""
         if change.target == ABSENT:
             if change.update:  # a deleted task is returned as it last was, its update applied
                 sets = {name: f":{self._parameters[name]}" for name in change.update}
-                returning = "RETURNING " + ", ".join(
+                returning = " RETURNING " + ", ".join(
                     sets.get(field.name, self.quote(field.column)) for field in self.source.fields
                 )
-            return Statement(f"DELETE FROM {self.object(self.source.name)} WHERE {where} {returning}")
+            return Statement(f"DELETE FROM {self.object(self.source.name)} WHERE {where}{returning}")
         sets = self._of_roles(change)
         sets |= {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
         assignments = ", ".join(f"{column} = {value}" for column, value in sets.items())
-        sql = f"UPDATE {self.object(self.source.name)} SET {assignments} WHERE {where} {returning}"
+        sql = f"UPDATE {self.object(self.source.name)} SET {assignments} WHERE {where}{returning}"
         takes = change.roles.get("status") == TAKEN
         return Statement(sql, self.remember_owner() if takes and "owner" not in self.roles else "")
 

@@ -30,6 +30,10 @@ class Sqlite(Dialect):
     def not_by_index(self, column: str) -> str:
         return f"+{column}"
 
+    def by_index(self, name: str) -> str:
+        # Statistics of another day may tell the planner that a state holds most rows, and the table is read whole.
+        return f" INDEXED BY {self.quote(name)}"
+
     def bound(self, kind: Kind) -> str:
         return self.moment(kind, self.now) if kind == "datetime" else self.now
 
@@ -105,8 +109,7 @@ class Sqlite(Dialect):
         status, tube = self.roles["status"], self.roles.get("tube", "")
         counts = self.quote(self.name("count"))
         old, new = self.letter(f"OLD.{status}"), self.letter(f"NEW.{status}")
-        of_queue = self.in_states(self.machine.states, "{}." + status)
-        was, is_ = of_queue.format("OLD"), of_queue.format("NEW")
+        was, is_ = (self.in_states(self.machine.states, f"{version}.{status}") for version in ("OLD", "NEW"))
         tubes = ", ".join(map(self.literal, self.tube_stats))
 
         def count(tube: str, source: str, target: str, when: str) -> str:

@@ -88,7 +88,7 @@ INSERT INTO "job" ("name", "status")
 -- R take T: the n oldest
 UPDATE "job"
     SET "status" = 1
-    WHERE "id" IN (SELECT "id" FROM "job" WHERE "status" = 0 ORDER BY "id" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "job" INDEXED BY "job_xq_oldest_R" WHERE "status" = 0 ORDER BY "id" LIMIT :n)
     RETURNING "id", "name", "status";
 -- and for each row of these
 INSERT OR REPLACE INTO "job_xq_owner" ("id", owner)
@@ -152,8 +152,7 @@ UPDATE "job"
 -- T release R: n, whosesoever
 UPDATE "job"
     SET "status" = 0
-    WHERE "id" IN (SELECT "id" FROM "job" WHERE "status" = 1 LIMIT :n)
-    RETURNING "id", "name", "status";
+    WHERE "status" = 1;
 
 -- T snatch R: one
 UPDATE "job"
@@ -179,8 +178,7 @@ DELETE FROM "job"
 
 -- R T kill X: n, whosesoever
 DELETE FROM "job"
-    WHERE "id" IN (SELECT "id" FROM "job" WHERE "status" = 0 LIMIT :n)
-    RETURNING "id", "name", "status";
+    WHERE "status" = 0;
 
 -- look at one task, and at who holds it
 SELECT "id", "name", "status", (SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id") FROM "job"

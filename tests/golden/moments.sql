@@ -134,18 +134,17 @@ INSERT INTO "visit" ("host", "number", "note", "status", "runat", "deadline")
 UPDATE "visit"
     SET "status" = 'T',
         "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 60.0, 'unixepoch')
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'R' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_R" WHERE "status" = 'R' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 -- and for each row of these
 INSERT OR REPLACE INTO "visit_xq_owner" ("host", "number", owner)
     VALUES (:k0, :k1, :owner);
 
--- R take T with ttl, ttr: the n oldest
+-- R take T with ttr: the n oldest
 UPDATE "visit"
     SET "status" = 'T',
-        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr, 'unixepoch'),
-        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, 'unixepoch')
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'R' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr, 'unixepoch')
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_R" WHERE "status" = 'R' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 -- and for each row of these
 INSERT OR REPLACE INTO "visit_xq_owner" ("host", "number", owner)
@@ -191,8 +190,7 @@ UPDATE "visit"
 UPDATE "visit"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'T' LIMIT :n)
-    RETURNING "host", "number", "note", "status", "runat", "deadline";
+    WHERE "status" = 'T';
 
 -- T release R with ttl: one, of this session
 UPDATE "visit"
@@ -292,14 +290,6 @@ UPDATE "visit"
     WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'R'
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
--- R W B switch B with ttl: one
-UPDATE "visit"
-    SET "status" = 'B',
-        "runat" = NULL,
-        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, 'unixepoch')
-    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'R'
-    RETURNING "host", "number", "note", "status", "runat", "deadline";
-
 -- R T W B kill X: one
 DELETE FROM "visit"
     WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'R'
@@ -307,14 +297,13 @@ DELETE FROM "visit"
 
 -- R T W B kill X: n, whosesoever
 DELETE FROM "visit"
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'R' LIMIT :n)
-    RETURNING "host", "number", "note", "status", "runat", "deadline";
+    WHERE "status" = 'R';
 
 -- W delay R: n that are due by runat
 UPDATE "visit"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'W' AND "runat" <= strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch') ORDER BY "runat" LIMIT :n)
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_runat" WHERE "status" = 'W' AND "runat" <= strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch') ORDER BY "runat" LIMIT :n)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T bury B: one, of this session
@@ -331,27 +320,11 @@ UPDATE "visit"
     WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :mark
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
--- T bury B with ttl: one, of this session
-UPDATE "visit"
-    SET "status" = 'B',
-        "runat" = NULL,
-        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, 'unixepoch')
-    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND substr((SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number"), 1, 37) = :session
-    RETURNING "host", "number", "note", "status", "runat", "deadline";
-
--- T bury B with ttl: one, of this very take
-UPDATE "visit"
-    SET "status" = 'B',
-        "runat" = NULL,
-        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, 'unixepoch')
-    WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :mark
-    RETURNING "host", "number", "note", "status", "runat", "deadline";
-
 -- B dig R: the n oldest
 UPDATE "visit"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_B" WHERE "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- B dig R: one
@@ -366,7 +339,7 @@ UPDATE "visit"
     SET "status" = 'R',
         "runat" = NULL,
         "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, 'unixepoch')
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_B" WHERE "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- B dig R with ttl: one
@@ -379,21 +352,21 @@ UPDATE "visit"
 
 -- R W B lifetime X: n that are due by deadline
 DELETE FROM "visit"
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'R' AND "deadline" <= strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch') ORDER BY "deadline" LIMIT :n)
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_deadline" WHERE "status" = 'R' AND "deadline" <= strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch') ORDER BY "deadline" LIMIT :n)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T lifetime R: n that are due by deadline
 UPDATE "visit"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'T' AND "deadline" <= strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch') ORDER BY "deadline" LIMIT :n)
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_deadline" WHERE "status" = 'T' AND "deadline" <= strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch') ORDER BY "deadline" LIMIT :n)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T ttr R: n that are due by runat
 UPDATE "visit"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'T' AND "runat" <= strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch') ORDER BY "runat" LIMIT :n)
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_runat" WHERE "status" = 'T' AND "runat" <= strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch') ORDER BY "runat" LIMIT :n)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T release W with delay: one, of this session
@@ -465,7 +438,7 @@ UPDATE "visit"
     SET "status" = 'W',
         "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
         "deadline" = strftime('%Y-%m-%d %H:%M:%f', (julianday("deadline") - 2440587.5) * 86400.0 + :delay, 'unixepoch')
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_B" WHERE "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- B dig W with delay: one
@@ -481,7 +454,7 @@ UPDATE "visit"
     SET "status" = 'W',
         "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
         "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + :ttl, 'unixepoch')
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_B" WHERE "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- B dig W with delay, ttl: one

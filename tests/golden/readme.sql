@@ -109,7 +109,7 @@ INSERT INTO "page" ("url", "title", "status", "runat")
 UPDATE "page"
     SET "status" = 'T',
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 60.0
-    WHERE "id" IN (SELECT "id" FROM "page" WHERE "status" = 'R' ORDER BY "id" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_R" WHERE "status" = 'R' ORDER BY "id" LIMIT :n)
     RETURNING "id", "url", "title", "status", "runat";
 -- and for each row of these
 INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
@@ -119,7 +119,7 @@ INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
 UPDATE "page"
     SET "status" = 'T',
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr
-    WHERE "id" IN (SELECT "id" FROM "page" WHERE "status" = 'R' ORDER BY "id" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_R" WHERE "status" = 'R' ORDER BY "id" LIMIT :n)
     RETURNING "id", "url", "title", "status", "runat";
 -- and for each row of these
 INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
@@ -200,8 +200,7 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE "id" IN (SELECT "id" FROM "page" WHERE "status" = 'T' LIMIT :n)
-    RETURNING "id", "url", "title", "status", "runat";
+    WHERE "status" = 'T';
 
 -- T snatch R: one
 UPDATE "page"
@@ -269,14 +268,13 @@ DELETE FROM "page"
 
 -- R T W B D kill X: n, whosesoever
 DELETE FROM "page"
-    WHERE "id" IN (SELECT "id" FROM "page" WHERE "status" = 'R' LIMIT :n)
-    RETURNING "id", "url", "title", "status", "runat";
+    WHERE "status" = 'R';
 
 -- W delay R: n that are due by runat
 UPDATE "page"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE "id" IN (SELECT "id" FROM "page" WHERE "status" = 'W' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_runat" WHERE "status" = 'W' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T bury B: one, of this session
@@ -311,7 +309,7 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE "id" IN (SELECT "id" FROM "page" WHERE "status" = 'B' ORDER BY "id" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_B" WHERE "status" = 'B' ORDER BY "id" LIMIT :n)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- B dig R: one
@@ -325,7 +323,7 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE "id" IN (SELECT "id" FROM "page" WHERE "status" = 'T' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_runat" WHERE "status" = 'T' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- T release W with delay: one, of this session
@@ -360,7 +358,7 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'W',
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
-    WHERE "id" IN (SELECT "id" FROM "page" WHERE "status" = 'B' ORDER BY "id" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_B" WHERE "status" = 'B' ORDER BY "id" LIMIT :n)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- B dig W with delay: one

@@ -150,7 +150,7 @@ UPDATE "order"
 UPDATE "order"
     SET "select" = 'in hand',
         "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULL + 0.999 AS INTEGER)
-    WHERE "id" IN (SELECT "id" FROM "order" WHERE "select" = 'new' ORDER BY "id" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "order" INDEXED BY "order_xq_oldest_R" WHERE "select" = 'new' ORDER BY "id" LIMIT :n)
     RETURNING "id", "number", """x", "select", "runat";
 -- and for each row of these
 INSERT OR REPLACE INTO "order_xq_owner" ("id", owner)
@@ -160,7 +160,7 @@ INSERT OR REPLACE INTO "order_xq_owner" ("id", owner)
 UPDATE "order"
     SET "select" = 'in hand',
         "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr + 0.999 AS INTEGER)
-    WHERE "id" IN (SELECT "id" FROM "order" WHERE "select" = 'new' ORDER BY "id" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "order" INDEXED BY "order_xq_oldest_R" WHERE "select" = 'new' ORDER BY "id" LIMIT :n)
     RETURNING "id", "number", """x", "select", "runat";
 -- and for each row of these
 INSERT OR REPLACE INTO "order_xq_owner" ("id", owner)
@@ -213,8 +213,7 @@ UPDATE "order"
 UPDATE "order"
     SET "select" = 'new',
         "runat" = NULL
-    WHERE "id" IN (SELECT "id" FROM "order" WHERE "select" = 'in hand' LIMIT :n)
-    RETURNING "id", "number", """x", "select", "runat";
+    WHERE "select" = 'in hand';
 
 -- T snatch R: one
 UPDATE "order"
@@ -276,8 +275,7 @@ DELETE FROM "order"
 
 -- R T W B D kill X: n, whosesoever
 DELETE FROM "order"
-    WHERE "id" IN (SELECT "id" FROM "order" WHERE "select" = 'new' LIMIT :n)
-    RETURNING "id", "number", """x", "select", "runat";
+    WHERE "select" = 'new';
 
 -- R T W B D bury B: one
 UPDATE "order"
@@ -297,7 +295,7 @@ UPDATE "order"
 UPDATE "order"
     SET "select" = 'new',
         "runat" = NULL
-    WHERE "id" IN (SELECT "id" FROM "order" WHERE "select" = 'won''t do' ORDER BY "id" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "order" INDEXED BY "order_xq_oldest_B" WHERE "select" = 'won''t do' ORDER BY "id" LIMIT :n)
     RETURNING "id", "number", """x", "select", "runat";
 
 -- B dig R: one
@@ -311,14 +309,14 @@ UPDATE "order"
 UPDATE "order"
     SET "select" = 'new',
         "runat" = NULL
-    WHERE "id" IN (SELECT "id" FROM "order" WHERE "select" = 'W' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "order" INDEXED BY "order_xq_runat" WHERE "select" = 'W' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
     RETURNING "id", "number", """x", "select", "runat";
 
 -- T ttr R: n that are due by runat
 UPDATE "order"
     SET "select" = 'new',
         "runat" = NULL
-    WHERE "id" IN (SELECT "id" FROM "order" WHERE "select" = 'in hand' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "order" INDEXED BY "order_xq_runat" WHERE "select" = 'in hand' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
     RETURNING "id", "number", """x", "select", "runat";
 
 -- T release W with delay: one
@@ -346,7 +344,7 @@ UPDATE "order"
 UPDATE "order"
     SET "select" = 'W',
         "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 0.999 AS INTEGER)
-    WHERE "id" IN (SELECT "id" FROM "order" WHERE "select" = 'won''t do' ORDER BY "id" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "order" INDEXED BY "order_xq_oldest_B" WHERE "select" = 'won''t do' ORDER BY "id" LIMIT :n)
     RETURNING "id", "number", """x", "select", "runat";
 
 -- B dig W with delay: one

@@ -1,0 +1,178 @@
+"""Tables, columns, tubes and words of any name: they are quoted, or refused by name."""
+
+from __future__ import annotations
+
+import peewee as pw
+import pytest
+
+from tests.conformance.steps import bring, is_exact, row, state, transitions
+from tests.factories import task
+
+NAMES = [
+    "order",
+    "select",
+    '"x',
+    'x"',
+    '"',
+    ";--",
+    "a b",
+    " ",
+    "🦆",
+    "größe",
+    "%s",
+    "%",
+    "%(now)s",
+    ":now",
+    "?",
+    "a'b",
+    "''",
+    "{0}",
+    "{}",
+    "{x}",
+    "\\",
+    "`x`",
+    "[x]",
+    "a.b",
+    "a/*b",
+    "a_b",
+    "-- x",
+    "DROP TABLE task",
+]
+FEATURES = {"buried": True, "delayed": True, "keep": True, "ttl": 10, "ttr": 20, "unique": True, "limit": 100}
+ROLES = {"runat": "runat", "priority": "priority", "tube": "tube", "unique": "job"}
+
+
+def works(Task):
+    """Whether a queue does what queues do."""
+    first = bring(Task, "B", task(tube="a", job="a"))
+    assert Task.dig(first, update={"name": "dug"}).name == "dug"
+    taken = Task.take(tube="a")
+    assert taken.touch(5).release(delay=5).status == "W"
+    Task.xq.clock.tick(5)
+    (held,) = Task.xq.take_many(5)
+    assert [each.get_id() for each in Task.xq.ack_many([held])] == [first.get_id()]
+    Task.put({"name": "b", "job": "b"})
+    Task.xq.clock.tick(10)
+    assert Task.xq.sweep() == 1
+    with Task.xq.session():
+        bring(Task, "T", task(job="c"))
+    assert transitions(Task)["T-R"] == 1
+    assert Task.put({"job": "c", "name": "d"}, on_conflict="replace").name == "d"
+    assert is_exact(Task)
+    Task.xq.install()
+    assert Task.xq.truncate() == 2
+    Task.xq.uninstall()
+    assert Task.xq.check() != []
+    return True
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("owner", [(), ("owner",)], ids=["side table", "role"])
+def test_a_table_may_have_any_name(make, name, owner):
+    Task = make(FEATURES, roles=("runat", "priority", "tube", "unique", *owner), model=make.model(table_name=name))
+    assert works(Task)
+
+
+@pytest.mark.parametrize("name", ["order", '"x', ";--", "a b", "🦆", "%s", ":now", "a'b", "{0}"])
+@pytest.mark.parametrize("role", ["key", "status", "runat", "priority", "tube", "unique", "owner", "name"])
+def test_a_column_may_have_any_name(make, name, role):
+    fields = {
+        "key": {"id": pw.AutoField(column_name=name)},
+        "status": {"status": pw.CharField(default="R", column_name=name)},
+        "runat": {"runat": pw.DoubleField(null=True, column_name=name)},
+        "priority": {"priority": pw.IntegerField(default=0, column_name=name)},
+        "tube": {"tube": pw.TextField(null=True, column_name=name)},
+        "unique": {"job": pw.TextField(null=True, column_name=name)},
+        "owner": {"owner": pw.TextField(null=True, column_name=name)},
+        "name": {"name": pw.TextField(null=True, column_name=name)},
+    }[role]
+    model = make.model(**fields)
+    owner = ("owner",) if role == "owner" else ()
+    assert works(make(FEATURES, roles=("runat", "priority", "tube", "unique", *owner), model=model))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_parts_of_a_key_may_have_any_names(make, name):
+    model = make.model(
+        site=pw.CharField(column_name=name, default="x"),
+        page=pw.IntegerField(column_name=f"{name} 2"),
+        meta={"primary_key": pw.CompositeKey("site", "page")},
+    )
+    Task = make({"buried": True}, model=model)
+    Task.xq.put_many([{"page": 1}, {"page": 2}])
+    one, two = Task.xq.take_many(2)
+    assert (one.release().page, two.bury().page) == (1, 2)
+    assert is_exact(Task)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_tube_may_have_any_name(make, name):
+    Task = make({"keep": True}, roles=("runat", "tube"), tube_stats=[name, "other"])
+    Task.put(task(tube=name))
+    Task.put(task(tube=name + name))
+    assert Task.take(tube=name).ack().tube == name
+    assert Task.take(tube=name) is None
+    Task.update(tube="other").where(Task.status == "D").execute()
+    assert Task.stats().tube[name].transition == {"X-R": 1, "R-T": 1, "T-D": 1, "D-S": 1}
+    assert is_exact(Task)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_status_may_be_any_word(make, name):
+    Task = make(
+        {"buried": True, "delayed": True, "ttr": 20, "limit": 5},
+        statuses={"R": name, "T": f"{name}t", "W": f"w{name}", "B": f"{name}{name}"},
+    )
+    there = bring(Task, "B")
+    assert there.status == name + name
+    assert Task.dig(there).status == name
+    taken = Task.take()
+    assert Task.update(status=name).execute() == 1
+    assert Task.xq.count("R") == 1
+    assert Task.take().id == taken.id
+    Task.xq.clock.tick(20)
+    assert Task.xq.sweep() == 1
+    assert state(Task, there) == name
+    assert Task.xq.check() == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_unique_value_and_a_text_key_may_be_any_text(make, name):
+    Task = make({"unique": True, "keep": True}, roles=("unique",), key=pw.CharField(primary_key=True))
+    Task.put({"id": name, "job": name, "name": name})
+    assert Task.put({"job": name}, on_conflict="skip").id == name
+    assert Task.take().ack(update={"name": name + name}).name == name + name
+    assert Task.xq.peek(name).job == row(Task, name).job == name
+
+
+def test_a_table_named_like_the_tables_of_another_queue_is_left_alone(make):
+    One = make({"buried": True})
+    Two = make({"buried": True}, model=make.model(table_name="task_xq"))
+    Three = make({"buried": True}, model=make.model(table_name="Task 2"))
+    for Task in (One, Two, Three):
+        Task.put(task())
+    One.xq.install()
+    One.xq.reconfigure({})
+    One.xq.uninstall()
+    assert (Two.xq.check(), Three.xq.check()) == ([], [])
+    assert (Two.xq.count(), Three.xq.count()) == (1, 1)
+
+
+def test_a_field_may_have_any_name_that_python_allows(make):
+    model = type("Task", (pw.Model,), {
+        "größe": pw.CharField(default="R"),
+        "now": pw.TextField(null=True),
+        "n": pw.TextField(null=True),
+        "k0": pw.TextField(null=True),
+        "f1": pw.TextField(null=True),
+        "session": pw.TextField(null=True),
+        "tube": pw.TextField(null=True),
+        "delay": pw.DoubleField(null=True),
+        "Meta": type("Meta", (), {"database": make.db}),
+    })  # fmt: skip
+    Task = make({"delayed": True, "keep": True}, model=model, fields={"status": "größe", "runat": "delay"})
+    put = Task.put({"now": "a", "n": "b", "k0": "c", "f1": "d", "session": "e", "tube": "f"}, delay=5)
+    assert (put.now, put.n, put.k0, put.f1, put.session, put.tube) == ("a", "b", "c", "d", "e", "f")
+    Task.xq.clock.tick(5)
+    done = Task.take().ack(update={"now": "1", "n": "2", "k0": "3", "f1": "4", "session": "5", "tube": "6"})
+    assert (done.now, done.n, done.k0, done.f1, done.session, done.tube) == ("1", "2", "3", "4", "5", "6")

@@ -1,0 +1,277 @@
+"""The application's own transactions: what xq does within one is part of it."""
+
+from __future__ import annotations
+
+import peewee as pw
+import pytest
+
+import xq
+from tests.conformance.steps import another_process, bring, is_exact, row, state, transitions
+from tests.factories import task, tasks
+
+FEATURES = {"buried": True, "delayed": True, "keep": True, "ttr": 20}
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.fixture(params=[(), ("owner",)], ids=["side table", "role"])
+def queue(make, request):
+    return make(FEATURES, roles=("runat", "priority", "attempts", *request.param))
+
+
+def everything(Task):
+    """All that a transaction could have changed."""
+    return (
+        [each.__data__ for each in Task.select()],
+        Task.stats(),
+        Task.xq.taken(),
+    )
+
+
+CALLS = {
+    "put": lambda Task, held: Task.put(task()),
+    "put_many": lambda Task, held: Task.xq.put_many(tasks(300)),
+    "take": lambda Task, held: Task.take(),
+    "take_many": lambda Task, held: Task.xq.take_many(5),
+    "ack": lambda Task, held: held[0].ack(update={"name": "new"}),
+    "ack_many": lambda Task, held: Task.xq.ack_many(held),
+    "release": lambda Task, held: held[0].release(),
+    "delay": lambda Task, held: held[0].release(delay=5),
+    "bury": lambda Task, held: held[0].bury(),
+    "touch": lambda Task, held: held[0].touch(5),
+    "dig": lambda Task, held: held[0].bury().dig(),
+    "kill": lambda Task, held: held[0].kill(),
+    "kill_many": lambda Task, held: Task.xq.kill_many(held),
+    "snatch": lambda Task, held: Task.xq.snatch(held[0]),
+    "switch": lambda Task, held: Task.xq.switch(Task.get(Task.status == "R"), "B"),
+    "release_all": lambda Task, held: Task.xq.release_all(),
+    "truncate": lambda Task, held: Task.xq.truncate(),
+    "sweep": lambda Task, held: Task.xq.clock.tick(30) or Task.xq.sweep(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_what_a_call_did_is_rolled_back_with_the_transaction(queue, call):
+    queue.xq.put_many(tasks(4))
+    held = queue.xq.take_many(2)
+    before = everything(queue)
+    with pytest.raises(Stop), queue._meta.database.atomic():
+        CALLS[call](queue, held)
+        assert everything(queue) != before
+        raise Stop
+    assert everything(queue) == before
+    assert is_exact(queue)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_what_a_call_did_is_rolled_back_with_the_savepoint(queue, call):
+    db = queue._meta.database
+    queue.xq.put_many(tasks(3))
+    held = queue.xq.take_many(2)
+    with db.atomic():
+        kept = queue.put(task())
+        before = everything(queue)
+        with pytest.raises(Stop), db.atomic():
+            CALLS[call](queue, held)
+            raise Stop
+        assert everything(queue) == before
+    assert row(queue, kept) is not None
+    assert is_exact(queue)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_what_a_call_did_is_committed_with_the_transaction(queue, call):
+    queue.xq.put_many(tasks(4))
+    held = queue.xq.take_many(2)
+    with queue._meta.database.atomic():
+        CALLS[call](queue, held)
+        done = everything(queue)
+    assert everything(queue) == done
+    assert is_exact(queue)
+
+
+def test_rows_of_the_application_are_written_with_the_task(make):
+    class Order(pw.Model):
+        total = pw.IntegerField()
+
+        class Meta:
+            database = make.db
+
+    make.db.create_tables([Order])
+    Task = make(FEATURES)
+    with make.db.atomic():
+        Order.create(total=5)
+        Task.put(task())
+    assert (Order.select().count(), Task.xq.count()) == (1, 1)
+    taken = Task.take()
+    with pytest.raises(Stop), make.db.atomic():
+        Order.create(total=6)
+        taken.ack()
+        raise Stop
+    assert (Order.select().count(), Task.xq.count("T")) == (1, 1)
+    assert taken.ack().status == "D"
+
+
+def test_a_task_taken_in_a_transaction_that_was_rolled_back_is_nobodys(queue):
+    queue.put(task())
+    with queue._meta.database.atomic() as transaction:
+        stale = queue.take()
+        transaction.rollback()
+    with pytest.raises(xq.WrongState):
+        stale.ack()
+    fresh = queue.take()
+    with pytest.raises(xq.NotOwner):
+        stale.ack()
+    assert fresh.ack().status == "D"
+
+
+def test_a_session_first_used_in_a_transaction_that_was_rolled_back_is_known_later(queue):
+    queue.put(task())
+    with queue._meta.database.atomic() as transaction:
+        queue.take()
+        transaction.rollback()
+    assert queue.xq.sessions() == []
+    queue.take()
+    ((_, uuid, _),) = queue.xq.taken()
+    assert [known for known, _ in queue.xq.sessions()] == [uuid]
+    assert queue.xq.session(uuid).uuid == uuid
+
+
+ERRORS = {
+    "NotFound": (xq.NotFound, lambda Task: Task.ack(999)),
+    "WrongState": (xq.WrongState, lambda Task: Task.ack(1)),
+    "BadValue": (xq.BadValue, lambda Task: Task.put({"nonsense": 1})),
+    "FeatureOff": (xq.FeatureOff, lambda Task: Task.put({}, ttl=5)),
+    "all or none": (xq.NotFound, lambda Task: Task.xq.kill_many([1, 999])),
+    "a taken key": (pw.IntegrityError, lambda Task: Task.put({"id": 1})),
+    "a taken key among many": (pw.IntegrityError, lambda Task: Task.xq.put_many([*tasks(300), {"id": 1}])),
+    "a bad task among many": (xq.BadValue, lambda Task: Task.xq.put_many([{}, {"nonsense": 1}])),
+    "what the database refuses": (pw.IntegrityError, lambda Task: Task.take().ack(update={"code": 7})),
+}
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_an_error_leaves_the_transaction_usable(make, error):
+    raised, call = ERRORS[error]
+    Task = make(FEATURES, attributes={"code": pw.IntegerField(unique=True, null=True)})
+    with make.db.atomic():
+        Task.put(task(id=1))
+        Task.put(task(id=2, code=7, priority=9))
+        with pytest.raises(raised):
+            call(Task)
+        Task.put(task(id=3, priority=9))
+    assert [each.id for each in Task.select(Task.id).order_by(Task.id)] == [1, 2, 3]
+    assert is_exact(Task)
+
+
+def test_a_full_queue_or_a_duplicate_leaves_the_transaction_usable(make):
+    Task = make({"limit": 2, "unique": True}, roles=("unique",))
+    with make.db.atomic():
+        Task.put({"job": "a"})
+        with pytest.raises(xq.Duplicate):
+            Task.put({"job": "a"})
+        with pytest.raises(xq.Full):
+            Task.xq.put_many([{"job": "b"}, {"job": "c"}])
+        Task.put({"job": "b"})
+    assert [each.job for each in Task.select()] == ["a", "b"]
+    assert is_exact(Task)
+
+
+def test_a_made_key_that_is_taken_leaves_the_transaction_usable(make):
+    keys = iter([1, 1, 2])
+    Task = make({"id": lambda task: next(keys)})
+    with make.db.atomic():
+        Task.put(task())
+        assert Task.put(task()).id == 2
+    assert Task.xq.count() == 2
+
+
+def test_transactions_of_the_applications_own_hand_work_as_well(queue):
+    db = queue._meta.database
+    queue.put(task())
+    before = everything(queue)
+    with db.manual_commit():
+        db.begin()
+        queue.put(task())
+        queue.take().ack()
+        db.rollback()
+    assert everything(queue) == before
+    with db.manual_commit():
+        db.begin()
+        queue.put(task())
+        queue.xq.put_many(tasks(3))
+        queue.xq.kill_many([each.id for each in queue.xq.take_many(2)])
+        db.commit()
+    assert queue.xq.count("R") == 3
+    assert is_exact(queue)
+
+
+def test_a_transaction_and_a_savepoint_by_name_work_as_well(queue):
+    db = queue._meta.database
+    with db.transaction() as transaction:
+        queue.put(task())
+        with db.savepoint() as savepoint:
+            queue.put(task())
+            savepoint.rollback()
+        queue.take()
+        transaction.commit()
+        queue.put(task())
+        transaction.rollback()
+    assert transitions(queue) == {"X-R": 1, "R-T": 1}
+    assert is_exact(queue)
+
+
+def test_a_function_in_atomic_works_as_well(queue):
+    @queue._meta.database.atomic()
+    def work():
+        queue.put(task())
+        queue.take().bury()
+        raise Stop
+
+    with pytest.raises(Stop):
+        work()
+    assert queue.select().count() == 0
+
+
+def test_time_passes_within_a_transaction(queue):
+    with queue._meta.database.atomic():
+        queue.put(task(), delay=5)
+        queue.xq.clock.tick(5)
+        assert queue.take().status == "T"
+
+
+def test_a_session_left_in_a_transaction_gives_its_tasks_back_in_it(queue):
+    there = queue.put(task())
+    with queue._meta.database.atomic():
+        with queue.xq.session():
+            queue.take()
+        assert state(queue, there) == "R"
+    assert state(queue, there) == "R"
+    assert is_exact(queue)
+
+
+def test_others_see_a_task_after_the_commit_and_not_before(make_shared):
+    Task = make_shared(FEATURES)
+
+    def script():
+        yield "ready"
+        yield Task.select().count(), Task.xq.count(), Task.stats().transition
+        yield Task.take().name
+
+    with another_process(make_shared.db, script) as other:
+        assert next(other) == "ready"
+        with make_shared.db.atomic():
+            Task.put(task(name="a"))
+            assert next(other) == (0, 0, {})
+        assert next(other) == "a"
+
+
+def test_reconfigure_refuses_and_moves_within_one_transaction(queue):
+    bring(queue, "D")
+    bring(queue, "B")
+    before = everything(queue)
+    with pytest.raises(xq.ConfigurationError):
+        queue.xq.reconfigure({"delayed": True}, move={"D": "X"})
+    assert everything(queue) == before
