@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import combinations, product
@@ -99,7 +99,15 @@ def upgrade(
     back. Raises ConfigurationError, which says what does not fit.
     """
     store: Store[T] = PeeweeStore(model)  # type: ignore[type-var]
-    return build(store, fields, features or {}, statuses or {}, tube_stats or (), methods, clock)
+    return build(
+        store,
+        fields,
+        {} if features is None else features,
+        {} if statuses is None else statuses,
+        () if tube_stats is None else tube_stats,
+        methods,
+        clock,
+    )
 
 
 def queue(
@@ -133,7 +141,7 @@ def build(
     if isinstance(vars(store.model).get("xq"), Handle):
         raise ConfigurationError(f"{store.name} is a queue already: its xq.reconfigure(features=...) changes it")
     table = Table(store.table, store.schema, store.fields, _key(store), _roles(store, fields))
-    definition = _define(store, table, dict(statuses), _tubes(table, tube_stats), features)
+    definition = _define(store, table, statuses, _tubes(table, tube_stats), features)
     handle = Queue(store, definition, clock)
     _attach(store, handle, methods)
     store.with_the_table(handle.install, handle.uninstall)
@@ -143,7 +151,7 @@ def build(
 def _define(
     store: Store[Any],
     table: Table,
-    statuses: dict[str, str | int],
+    statuses: Mapping[str, str | int],
     tube_stats: tuple[str, ...],
     features: Mapping[str, Any],
 ) -> Definition:
@@ -157,10 +165,11 @@ def _define(
                     f"as in fields={{{role!r}: ...}} ({', '.join(table.roles)} are mapped)"
                 )
     machine = Machine(chosen, table.roles)
+    words = _words(machine, table.roles["status"], statuses)
     return Definition(
         machine=machine,
         table=table,
-        words=_words(machine, table.roles["status"], statuses),
+        words=words,
         tube_stats=tube_stats,
         structure={
             "roles": {role: field.column for role, field in table.roles.items()},
@@ -204,7 +213,7 @@ def compose(features: Mapping[str, Any], default_id: str = "required") -> list[F
     on = {
         name: value for name, value in features.items() if name not in own and value is not None and value is not False
     }
-    if not any("key" in feature.fill for feature in own.values()):
+    if "id" not in own and not any("key" in feature.fill for feature in own.values()):
         on = {"id": default_id} | on
     try:
         _model_of_features()(**on)
@@ -216,7 +225,7 @@ def compose(features: Mapping[str, Any], default_id: str = "required") -> list[F
 def _told(error: ValidationError, given: Mapping[str, Any]) -> str:
     name = str(error.errors()[0]["loc"][0])
     wants = "; ".join(dict.fromkeys(problem["msg"] for problem in error.errors() if "Feature" not in problem["msg"]))
-    return f"feature {name!r} does not take {given[name]!r}: {wants}"
+    return f"feature {name!r} does not take {given[name]!r}: {wants.replace('a valid boolean', 'True')}"
 
 
 @cache
@@ -229,12 +238,15 @@ def catalogue() -> Catalogue:
     events: dict[str, list[str]] = {}
     options: dict[tuple[str, str], list[str]] = {}
     for name, feature in features.items():
-        for others in ([features[required] for required in feature.requires], *_companies(features, feature)):
+        alone = [features[required] for required in feature.requires]
+        for others in (alone, *_companies(features, feature)):
             with_it, without = Machine([feature, *others], ROLES), Machine(others, ROLES)
-            for event in set(with_it.events) - set(without.events):
-                events.setdefault(event, []).append(name)
-            for option in _options(with_it) - _options(without):
-                options.setdefault(option, []).append(name)
+            for event in with_it.events:
+                if event not in without.events:
+                    events.setdefault(event, []).append(name)
+            for event, option in sorted(_options(with_it) - _options(without)):
+                if others is alone or event in without.events:
+                    options.setdefault((event, option), []).append(name)
     return Catalogue(_each_once(events), _each_once(options))
 
 
@@ -341,7 +353,9 @@ def _words(machine: Machine, field: Field, statuses: Mapping[str, str | int]) ->
 
 
 def _tubes(table: Table, tube_stats: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(tube_stats, str) or not all(isinstance(tube, str) for tube in tube_stats):
+    if isinstance(tube_stats, str) or not isinstance(tube_stats, Collection):
+        raise ConfigurationError(f"tube_stats is a list of names of tubes, not {tube_stats!r}")
+    if not all(isinstance(tube, str) for tube in tube_stats):
         raise ConfigurationError(f"tube_stats is a list of names of tubes, not {tube_stats!r}")
     if tube_stats and "tube" not in table.roles:
         raise ConfigurationError("tube_stats needs the role 'tube': map it to a field")

@@ -169,7 +169,13 @@ def test_an_update_must_not_change_what_is_the_queues(make, column):
 
 @pytest.mark.parametrize(
     ("update", "error"),
-    [({"id": 5}, xq.BadValue), ({"nonsense": 1}, xq.BadValue), ({1: 1}, xq.BadValue), ([], xq.BadType), (5, xq.BadType)],
+    [
+        ({"id": 5}, xq.BadValue),
+        ({"nonsense": 1}, xq.BadValue),
+        ({1: 1}, xq.BadValue),
+        ([], xq.BadType),
+        (5, xq.BadType),
+    ],
 )
 def test_an_update_is_a_mapping_of_the_applications_fields(make, update, error):
     Task = make({"keep": True})

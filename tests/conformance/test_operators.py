@@ -66,7 +66,9 @@ def test_the_n_oldest_are_dug(queue, dig):
     assert [each.id for each in queue.xq.by_state("B")] == ids[2:]
 
 
-@pytest.mark.parametrize("dig", [lambda Task: Task.dig(n=None), lambda Task: Task.plow(), lambda Task: Task.kick(n=None)])
+@pytest.mark.parametrize(
+    "dig", [lambda Task: Task.dig(n=None), lambda Task: Task.plow(), lambda Task: Task.kick(n=None)]
+)
 def test_all_are_dug(queue, dig):
     ids = [each.id for each in buried(queue, 4)]
     assert [each.id for each in dig(queue)] == ids
@@ -313,7 +315,10 @@ def test_an_event_of_the_users_own_is_fenced_if_it_says_so(make):
 
 
 def test_an_event_of_the_users_own_takes_the_delay_of_delayed(make):
-    with_delay, without = make({"retry": RETRY, "delayed": True}), make({"retry": RETRY}, model=make.model(table_name="b"))
+    with_delay, without = (
+        make({"retry": RETRY, "delayed": True}),
+        make({"retry": RETRY}, model=make.model(table_name="b")),
+    )
     assert with_delay.xq.call("retry", bring(with_delay, "T"), delay=5).status == "W"
     with pytest.raises((xq.FeatureOff, xq.BadType), match="delay"):
         without.xq.call("retry", bring(without, "T"), delay=5)

@@ -173,7 +173,7 @@ BY = {
     "kill": "key",
     "the end of a session": "key( runat)?",  # of what it holds, or of what is taken: the fewer
     "taken": "runat",
-    "release_all": "key runat",
+    "release_all": "runat",
     "stats": "",
     "count": "",
     "sweep": "key runat",

@@ -92,7 +92,9 @@ def test_a_row_of_the_table_is_what_its_call_does(make, queue, line):
     returned = run(Task, line, task)
 
     after = row(Task, returned)
-    assert transitions(Task) - seen == (Counter() if line.source == line.target else {f"{line.source}-{line.target}": 1})
+    assert transitions(Task) - seen == (
+        Counter() if line.source == line.target else {f"{line.source}-{line.target}": 1}
+    )
     assert is_exact(Task)
     if line.target == "X":
         assert after is None
