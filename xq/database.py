@@ -14,6 +14,7 @@ from xq.compile import Statement, Statements
 from xq.errors import NotInstalled
 from xq.install import Installation
 from xq.machine import Machine
+from xq.sessions import Session, Sessions
 from xq.store import Row, Store, Table
 from xq.tasks import Catalogue, Seconds
 
@@ -40,7 +41,6 @@ class Opened:
     dialect: Any
     statements: Statements
     installation: Installation
-    sessions: sessions.Sessions
 
 
 class Database:
@@ -50,7 +50,6 @@ class Database:
         self.store = store
         self.definition = definition
         self.clock = clock
-        self.give_back: Callable[[sessions.Session], None] = lambda session: None
         self._opened: Opened | None = None
 
     def connect(self) -> Opened:
@@ -66,7 +65,6 @@ class Database:
             dialect,
             Statements(definition.machine, dialect),
             Installation(self.store, dialect, definition.structure),
-            sessions.of(database),
         )
 
     def open(self) -> Opened:
@@ -77,7 +75,6 @@ class Database:
             missing = opened.installation.missing()
             if missing:
                 raise NotInstalled(self.store.name, missing)
-            opened.sessions.queues.add(self)
             self._opened = opened
         return opened
 
@@ -141,14 +138,21 @@ class Database:
             return []  # the database itself is in trouble, and the first error tells of it
 
     @property
-    def session(self) -> sessions.Session:
-        """The current session with this database."""
-        return self.open().sessions.current()
+    def sessions(self) -> Sessions | None:
+        """The sessions of this process with the database that the model has now, if it has one."""
+        database = self.store.database
+        return None if database is None else sessions.of(database)
+
+    @property
+    def session(self) -> Session:
+        """The current session."""
+        return sessions.of(self.store.database).current()
 
     def mark(self) -> str:
         """The mark of a take by the current session, which is made known to the database at its first one."""
         session = self.session
+        mark = session.mark(time.time() if self.clock is None else self.clock.now)
         if not session.known:
             self.execute(self.dialect.session_opened, {"uuid": session.uuid})
             session.known = not self.store.in_transaction()
-        return session.mark(time.time() if self.clock is None else self.clock.now)
+        return mark

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Generic, TypeVar, overload
 
 from xq import sessions
@@ -45,6 +46,7 @@ class Queue(Generic[T]):
         self.model = store.model
         self.clock = clock
         self._define(definition)
+        sessions.queues.add(self)
 
     def _define(self, definition: Definition) -> None:
         self._database = Database(self.store, definition, self.clock)
@@ -257,13 +259,18 @@ class Queue(Generic[T]):
     def session(self, uuid: object = None) -> Session:
         """Another session, or the one of this uuid. Raises UnknownSession when none of that uuid is open."""
         if uuid is None:
-            session = self._database.open().sessions.new()
+            session = sessions.of(self.store.database).new()
             self._database.execute(self._database.dialect.session_opened, {"uuid": session.uuid})
             return session
         name = sessions.checked(uuid)
         if not self._database.execute(self._database.dialect.session_known, {"uuid": name}):
             raise UnknownSession(name)
-        return self._database.open().sessions.named(name)
+        return sessions.of(self.store.database).named(name)
+
+    def give_back(self, session: Session) -> None:
+        """Release what a session holds here; it does so itself when it is closed."""
+        if self._database.sessions is session.sessions and not self._database.connect().installation.missing():
+            self._moves.give_back(session)
 
     # installing
 
@@ -295,6 +302,8 @@ class Queue(Generic[T]):
         not have, unless `move` says where they go: {"Z": "D"}.
         """
         definition = self._database.definition.redefine(features)
+        words = {**self._database.definition.words, **definition.words}  # of the states that are lost as well
+        definition = replace(definition, words=words)
         lost = [state for state in self.machine.states if state not in definition.machine.states]
         where = _targets(definition.machine, lost, move or {})
         before, after = self._database.open(), Database(self.store, definition, self.clock).connect()

@@ -47,7 +47,6 @@ class Moves(Generic[T]):
         self._unfenced = bool(machine.settings.get("unfenced"))
         self._unique = next((guard for guard in machine.guards if guard.role), None)
         self._swept = 0.0
-        database.give_back = self._give_back
 
     # one task
 
@@ -211,10 +210,8 @@ class Moves(Generic[T]):
         statement = self.database.statements.move(Rows("all", state), row)
         return self.database.change(statement, self.database.values())
 
-    def _give_back(self, session: Session) -> None:
-        """Release what a session that was closed still holds, and forget it."""
-        if self.database.connect().sessions is not session.sessions:
-            return  # the model is bound to another database now
+    def give_back(self, session: Session) -> None:
+        """Release what a session that is closed still holds, and forget it."""
         held = {"session": session.prefix, "session_end": session.end}
         row = self._row(TAKEN, Call("release", {}, {}))
         while self._run(Call("release", {}, {}), Rows("held", TAKEN), row, {"n": BATCH, **held}):

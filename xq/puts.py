@@ -120,5 +120,5 @@ class Puts(Generic[T]):
 
 def _batches(tasks: list[New]) -> Iterator[list[New]]:
     """Runs of tasks that one statement can put: they bring the same fields and the same seconds."""
-    for _, alike in groupby(tasks, key=lambda new: (tuple(n for n, v in new.values.items() if v is not None), new.own)):
+    for _, alike in groupby(tasks, key=lambda new: (tuple(new.values), new.own)):
         yield from chunks(list(alike), BATCH)

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from xq.errors import BadType, BadValue, UnknownSession
 
 _entered: ContextVar[tuple[Session, ...]] = ContextVar("xq_sessions", default=())
+queues: WeakSet[Any] = WeakSet()  # all of this process: what a closed session held is given back to them
 _of_database: WeakKeyDictionary[object, Sessions] = WeakKeyDictionary()
 _takes = itertools.count(1)
 _process = secrets.token_hex(4)
@@ -70,7 +71,6 @@ class Sessions:
     """The sessions that this process has with one database."""
 
     def __init__(self) -> None:
-        self.queues: WeakSet[Any] = WeakSet()  # what to give back to when a session is closed
         self._open: dict[str, Session] = {}
         self._own: Session | None = None
         self._lock = threading.Lock()
@@ -100,7 +100,7 @@ class Sessions:
     def closed(self, session: Session) -> None:
         """Let go of a session."""
         self._open.pop(session.uuid, None)
-        for queue in list(self.queues):
+        for queue in list(queues):
             queue.give_back(session)
 
     def forked(self) -> None:

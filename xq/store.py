@@ -53,8 +53,8 @@ class Store(Protocol[T]):
     key: tuple[str, ...]
 
     @property
-    def database(self) -> object:
-        """What sessions belong to: the same object for all models on one connection pool."""
+    def database(self) -> object | None:
+        """What sessions belong to: the same object for all models on one connection pool; None while there is none."""
 
     @property
     def engine(self) -> str:

@@ -140,19 +140,16 @@ class Tasks(Generic[T]):
         values = {}
         for name, value in brought.items():
             field = self._fields[name]
-            is_key = field in self.table.key and value is not None
-            values[name] = self._key_part(field, value) if is_key else self._converted(field, value)
+            if field not in self.table.key:
+                values[name] = self._converted(field, value)
+            elif value is not None:  # a key that is None is to be made
+                values[name] = self._key_part(field, value)
         return New(values, own)
 
     def _brought(self, task: object) -> dict[str, Any]:
         data = self.store.data(task)
         if data is not None:
-            keys = [field.name for field in self.table.key]
-            return {
-                name: value
-                for name, value in data.items()
-                if self._role_of.get(name) not in MANAGED and not (name in keys and value is None)
-            }
+            return {name: value for name, value in data.items() if self._role_of.get(name) not in MANAGED}
         if isinstance(task, Mapping):
             return {self._field(name).name: value for name, value in task.items()}
         if isinstance(task, Sequence) and not isinstance(task, (str, bytes, bytearray)):

@@ -334,7 +334,7 @@ class QueueMachine(RuleBasedStateMachine):
         def model(result: Any) -> Any:
             if any(key is None and self.setup["key"] in ("required", "composite") for key in map(self.own_key, values)):
                 raise Refused("BadValue")
-            made = [object()] * len(values) if result is None else [self.key_of(self.read(task)) for task in result]
+            made = [object() for _ in values] if result is None else [self.key_of(self.read(task)) for task in result]
             keys = [key if own is None else own for key, own in zip(made, map(self.own_key, values), strict=True)]
             known = [{n: v for n, v in task.items() if n not in self.key_names} for task in values]
             return self.model.put(keys, known, options, on_conflict)
