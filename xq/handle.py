@@ -229,7 +229,7 @@ class Queue(Generic[T]):
         found = []
         for *key, mark in self._database.execute(self._database.dialect.taken()):
             session, since = sessions.owner_of(mark) if mark else (None, None)
-            found.append((key[0] if len(key) == 1 else tuple(key), session, since))
+            found.append((self._tasks.as_told(tuple(key)), session, since))
         return found
 
     def sessions(self) -> list[tuple[str, float]]:

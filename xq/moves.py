@@ -16,7 +16,7 @@ from xq.errors import BadType, BadValue, Duplicate, NotFound, NotOwner, WrongSta
 from xq.machine import TAKEN, Machine, Transition
 from xq.sessions import Session
 from xq.store import Row
-from xq.tasks import Parts, Seconds, Tasks, chunks, named, single
+from xq.tasks import Parts, Seconds, Tasks, chunks, named
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ class Moves(Generic[T]):
             if rows:
                 return self.tasks.returned(rows[0], held if taken else None)
             state = self._find(call, parts, mark)
-        raise WrongState(event, single(parts), state, self.machine.sources(event))
+        raise WrongState(event, self.tasks.as_told(parts), state, self.machine.sources(event))
 
     def _call(
         self, event: str, options: Mapping[str, Any], update: Mapping[str, Any] | None, to: str | None = None
@@ -125,21 +125,21 @@ class Moves(Generic[T]):
         row, state = self.look(parts)
         sources = self.machine.sources(call.event)
         if state not in sources:
-            raise WrongState(call.event, single(parts), state, sources)
+            raise WrongState(call.event, self.tasks.as_told(parts), state, sources)
         if self._row(state, call).fenced and not self._unfenced:
             owner = row[-1]
             if not (owner or "").startswith(self.database.session.prefix) or (mark is not None and owner != mark):
-                raise NotOwner(call.event, single(parts), owner)
+                raise NotOwner(call.event, self.tasks.as_told(parts), owner)
         return state
 
     def look(self, parts: Parts) -> tuple[Row, str]:
         """A task's row, followed by its owner, and its state. Raises NotFound."""
         rows = self.database.execute(self.database.dialect.look(), named(parts))
         if not rows:
-            raise NotFound(self.store.name, single(parts))
+            raise NotFound(self.store.name, self.tasks.as_told(parts))
         state = self.database.dialect.state(rows[0])
         if state is None:
-            raise NotFound(self.store.name, single(parts), ": its row has a status that is not the queue's")
+            raise NotFound(self.store.name, self.tasks.as_told(parts), ": its row has a status that is not the queue's")
         return rows[0], state
 
     # several
@@ -201,7 +201,7 @@ class Moves(Generic[T]):
         if len(rows) < len(keys):
             moved = {self.tasks.key_of(row) for row in rows}
             missed = next(parts for parts in keys if parts not in moved)
-            raise WrongState(call.event, single(missed), self._find(call, missed, mark), [state])
+            raise WrongState(call.event, self.tasks.as_told(missed), self._find(call, missed, mark), [state])
         return rows
 
     def all(self, event: str, state: str) -> int:

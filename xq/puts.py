@@ -11,7 +11,7 @@ from xq.database import Database
 from xq.errors import BadValue, ConfigurationError, Duplicate, Full, WrongState
 from xq.machine import ABSENT, TAKEN, Machine, Transition
 from xq.store import Row
-from xq.tasks import New, Parts, Seconds, Tasks, chunks, named, single
+from xq.tasks import New, Parts, Seconds, Tasks, chunks, named
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class Puts(Generic[T]):
             if not found:
                 return self._insert(row, [new], seconds)[0]
             if words["on_conflict"] == "raise":
-                raise Duplicate(self.name, value, single(self.tasks.key_of(found[0])))
+                raise Duplicate(self.name, value, self.tasks.as_told(self.tasks.key_of(found[0])))
             if words["on_conflict"] == "skip":
                 return self.tasks.returned(found[0])
             return self._replace(row, found[0], new, {**seconds, **new.own})
@@ -65,7 +65,9 @@ class Puts(Generic[T]):
         """Update a task in place, as if it were put anew."""
         parts, state = self.tasks.key_of(found), self.database.dialect.state(found)
         if state == TAKEN:
-            raise WrongState("replace", single(parts), state, [s for s in self.machine.states if s != TAKEN])
+            raise WrongState(
+                "replace", self.tasks.as_told(parts), state, [s for s in self.machine.states if s != TAKEN]
+            )
         keys = [field.name for field in self.tasks.table.key]
         # Nothing of the earlier put is remembered, unless this one says so.
         forgotten = {f.name: None for role, f in self.tasks.table.roles.items() if role in ("ttl", "ttr")}

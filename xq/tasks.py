@@ -71,6 +71,11 @@ class Tasks(Generic[T]):
         """The parts of the key of a row, as the database holds them."""
         return tuple(row[place] for place in self._key_at)
 
+    def as_told(self, parts: Parts) -> Any:
+        """A key as the application writes it."""
+        read = [f.from_database(p) if f.from_database else p for f, p in zip(self.table.key, parts, strict=True)]
+        return read[0] if len(read) == 1 else tuple(read)
+
     def in_order(self, row: Row) -> tuple[Any, ...]:
         """What sorts rows as take does: lower priority first, none before any, then the key."""
         priority = [(row[place] is not None, row[place]) for place in self._order_at]
@@ -332,11 +337,6 @@ class Tasks(Generic[T]):
 def named(parts: Parts) -> dict[str, Any]:
     """A key as the values of a statement."""
     return {f"k{i}": part for i, part in enumerate(parts)}
-
-
-def single(parts: Parts) -> Any:
-    """A key as the caller writes it."""
-    return parts[0] if len(parts) == 1 else parts
 
 
 def chunks(items: list[T], size: int) -> Iterator[list[T]]:

@@ -277,10 +277,10 @@ class Dialect(ABC):
     def insert(self, change: Change, names: Sequence[str], count: int) -> Statement:
         """Put `count` rows that bring values for the fields `names`. What is refused by a guard is not returned."""
         roles = self._of_roles(change)
-        columns = [self.quote(self._column(name)) for name in names]
-        own = [column for column in roles if column not in columns]
+        brought = {self.quote(self._column(name)): f":{self._parameters[name]}" for name in names}
+        brought = {column: value for column, value in brought.items() if column not in roles}
         rows = ", ".join(
-            "(" + ", ".join([*(f":{self._parameters[name]}_{i}" for name in names), *(roles[c] for c in own)]) + ")"
+            "(" + ", ".join([*(f"{value}_{i}" for value in brought.values()), *roles.values()]) + ")"
             for i in range(count)
         )
         values = f"VALUES {rows}"
@@ -293,7 +293,7 @@ class Dialect(ABC):
                     f" ON CONFLICT ({self.roles[guard.role]}) WHERE {self.in_states(self.holding(guard))} DO NOTHING"
                 )
         return Statement(
-            f"INSERT INTO {self.object(self.source.name)} ({', '.join([*columns, *own])}) {values}{conflict} "
+            f"INSERT INTO {self.object(self.source.name)} ({', '.join([*brought, *roles])}) {values}{conflict} "
             f"RETURNING {self.columns}"
         )
 

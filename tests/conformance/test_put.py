@@ -330,6 +330,16 @@ def test_what_is_no_task_is_refused_and_changes_nothing(make, bad, error):
     assert Task.stats().transition == {}
 
 
+@pytest.mark.parametrize("field", ["id", "code"])
+@pytest.mark.parametrize("value", ["not a uuid", 5])
+def test_a_value_that_its_field_could_not_read_back_is_refused(make, field, value):
+    Task = make(key=pw.UUIDField(primary_key=True), attributes={"code": pw.UUIDField(null=True)})
+    with pytest.raises((xq.BadType, xq.BadValue)):
+        Task.put({field: value})
+    assert Task.xq.count() == 0
+    assert Task.take() is None
+
+
 @pytest.mark.parametrize("option", ["delay", "ttl", "ttr"])
 @pytest.mark.parametrize(
     ("value", "error"),

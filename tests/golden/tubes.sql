@@ -119,13 +119,13 @@ INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "ttl", "ttr
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- X put R with ttl, ttr: 1
-INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "ttl", "ttr", "status", "runat", "owner")
-    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, 'R', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, NULL)
+INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "status", "ttl", "ttr", "runat", "owner")
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, 'R', :own_ttl, :own_ttr, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, NULL)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- X put R with ttl, ttr: 2
-INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "ttl", "ttr", "status", "runat", "owner")
-    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, 'R', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, :f8_1, :f9_1, 'R', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, NULL)
+INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "status", "ttl", "ttr", "runat", "owner")
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, 'R', :own_ttl, :own_ttr, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, 'R', :own_ttl, :own_ttr, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, NULL)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- X put W with delay: 1
@@ -139,13 +139,13 @@ INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "ttl", "ttr
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- X put W with delay, ttl, ttr: 1
-INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "ttl", "ttr", "status", "runat", "owner")
-    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, 'W', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, NULL)
+INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "status", "ttl", "ttr", "runat", "owner")
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, 'W', :own_ttl, :own_ttr, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, NULL)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- X put W with delay, ttl, ttr: 2
-INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "ttl", "ttr", "status", "runat", "owner")
-    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, 'W', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, :f8_1, :f9_1, 'W', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, NULL)
+INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "status", "ttl", "ttr", "runat", "owner")
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, 'W', :own_ttl, :own_ttr, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, 'W', :own_ttl, :own_ttr, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, NULL)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R take T: the n oldest
