@@ -430,6 +430,8 @@ def _attach(store: Store[Any], handle: Queue[Any], methods: bool | Sequence[str]
         if name not in VERBS:
             raise ConfigurationError(f"methods: there is no method {name!r}: there are {', '.join(VERBS)}")
     for name in ("xq", *wanted):
+        if any(isinstance(vars(base).get(name), (Verb, Handle)) for base in store.model.__mro__):
+            continue  # of a parent that is a queue: its table is another
         taken = store.attribute(name)
         if taken:
             raise ConfigurationError(

@@ -9,6 +9,15 @@ from typing import Any
 class Error(Exception):
     """The base of every error of xq. Whatever raises one has left the table unchanged."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.args, self.__dict__)  # a worker process passes it on whole
+
+
+def _again(kind: type[Error], args: tuple[Any, ...], parts: dict[str, Any]) -> Error:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(parts)
+    return error
+
 
 class ConfigurationError(Error):
     """`upgrade` was asked for something that does not fit together; no database was touched."""

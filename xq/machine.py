@@ -131,7 +131,8 @@ class Feature:
     columns: tuple[Column, ...] = ()
     guards: tuple[Guard, ...] = ()
     choices: tuple[Choice, ...] = ()
-    fill: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)  # role -> made by put
+    # role, or "key" -> made by put from the task, where the task brings nothing
+    fill: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)  # read by the handle: retval, unfenced, id
     structure: Any = True  # what must be the same in every process; durations and callables are not
 
@@ -161,6 +162,7 @@ ROLE_COLUMNS: Final = (
     Column("owner", at={TAKEN: TOKEN}, otherwise=None),
     Column("attempts", at={TAKEN: PLUS_ONE}),
 )
+ROLE_FILL: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {"attempts": lambda task: 0}
 
 
 def spread(letters: str, states: Iterable[str]) -> tuple[str, ...]:
@@ -311,7 +313,7 @@ class Machine:
                 yield choice
 
     def _fill(self, claim: _Claims) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
-        fill = {}
+        fill = {role: maker for role, maker in ROLE_FILL.items() if role in self.roles}
         for feature in self.features:
             for role, maker in feature.fill.items():
                 claim(feature.name, "fill", role, what=f"what put writes into {role!r}")

@@ -11,11 +11,12 @@ from xq.database import Database
 from xq.errors import BadValue, ConfigurationError, Duplicate, Full, WrongState
 from xq.machine import ABSENT, TAKEN, Machine, Transition
 from xq.store import Row
-from xq.tasks import New, Parts, Seconds, Tasks, chunks, named
+from xq.tasks import OWN, New, Parts, Seconds, Tasks, chunks, named
 
 T = TypeVar("T")
 
 BATCH = 200  # tasks that one INSERT puts: longer texts take longer to prepare than they save
+VARIABLES = 30_000  # that one statement may have; SQLite takes 32,766
 TRIES = 20  # how often a key that is taken is made anew
 
 
@@ -36,15 +37,18 @@ class Puts(Generic[T]):
         row = self.tasks.choose(ABSENT, "put", seconds)
         brought = [self.tasks.put(task) for task in tasks]
         for new in brought:
-            both = sorted(seconds.keys() & new.own.keys())
-            if both:
-                raise BadValue(f"{both[0]} stands both in the task and in the option: give one of them")
+            self._check_own(new, seconds)
         if len(brought) == 1:
             return [self._put_one(row, brought[0], seconds, words)]
         with self.database.store.atomic():
             if self._unique:
                 return [self._put_one(row, new, seconds, words) for new in brought]
             return [task for batch in _batches(brought) for task in self._insert(row, batch, seconds)]
+
+    def _check_own(self, new: New, seconds: Seconds) -> None:
+        for option in seconds.keys() & new.own.keys():
+            if self.tasks.table.roles[option].name in new.brought:
+                raise BadValue(f"{option} stands both in the task and in the option: give one of them")
 
     def _put_one(self, row: Transition, new: New, seconds: Seconds, words: Mapping[str, str]) -> T:
         unique = self._unique
@@ -59,7 +63,7 @@ class Puts(Generic[T]):
                 raise Duplicate(self.name, value, self.tasks.as_told(self.tasks.key_of(found[0])))
             if words["on_conflict"] == "skip":
                 return self.tasks.returned(found[0])
-            return self._replace(row, found[0], new, {**seconds, **new.own})
+            return self._replace(row, found[0], new, {**new.own, **seconds})
 
     def _replace(self, row: Transition, found: Row, new: New, seconds: Seconds) -> T:
         """Update a task in place, as if it were put anew."""
@@ -70,17 +74,19 @@ class Puts(Generic[T]):
             )
         keys = [field.name for field in self.tasks.table.key]
         # Nothing of the earlier put is remembered, unless this one says so.
-        forgotten = {f.name: None for role, f in self.tasks.table.roles.items() if role in ("ttl", "ttr")}
-        update = forgotten | {name: value for name, value in new.values.items() if name not in keys}
+        forgotten = {f.name: None for role, f in self.tasks.table.roles.items() if role in OWN}
+        update = forgotten | {
+            name: value for name, value in new.values.items() if name in new.brought and name not in keys
+        }
         statement = self.database.statements.move(Rows("key", state), row, frozenset(seconds), tuple(update))
         values = self.database.values(seconds) | self.database.dialect.values(update) | named(parts)
         return self.tasks.returned(self.database.run(statement, values)[0])
 
     def _insert(self, row: Transition, tasks: Sequence[New], seconds: Seconds) -> list[T]:
         """Put tasks that bring the same fields with one statement. A key made here that is taken is made again."""
-        seconds = {**seconds, **tasks[0].own}
+        seconds = {**tasks[0].own, **seconds}
         for _ in range(TRIES):
-            complete = [self.tasks.complete(new.values) for new in tasks]
+            complete = [self.tasks.with_key(new) for new in tasks]
             names = tuple(complete[0].values)
             values = self.database.values(seconds) | {"adding": len(tasks)}
             for i, new in enumerate(complete):
@@ -123,4 +129,5 @@ class Puts(Generic[T]):
 def _batches(tasks: list[New]) -> Iterator[list[New]]:
     """Runs of tasks that one statement can put: they bring the same fields and the same seconds."""
     for _, alike in groupby(tasks, key=lambda new: (tuple(new.values), new.own)):
-        yield from chunks(list(alike), BATCH)
+        batch = list(alike)
+        yield from chunks(batch, max(1, min(BATCH, VARIABLES // max(1, len(batch[0].values)))))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import operator
+import numbers
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from xq.errors import BadType, BadValue, FeatureOff
@@ -18,6 +18,7 @@ T = TypeVar("T")
 Parts = tuple[Any, ...]  # of a key, as the database holds them
 Seconds = Mapping[str, float | None]  # what a call brings, by option; None is never
 
+OWN = ("ttl", "ttr")  # roles that hold a task's own seconds
 INTEGERS = ("auto", "bigauto", "integer", "bigint")
 MARK = "_xq_take"  # the attribute of an instance that carries the mark of its take
 
@@ -32,10 +33,12 @@ class Catalogue:
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """A task to be put: values as the database takes them, by field name, and its own seconds, by option."""
+    """A task to be put."""
 
-    values: dict[str, Any]
-    own: dict[str, float | None]
+    task: Mapping[str, Any]  # by field name, as the application writes it: what the caller brought, and defaults
+    brought: frozenset[str]  # the names of what the caller brought
+    values: dict[str, Any]  # as the database takes them
+    own: dict[str, float | None]  # the task's own seconds, by option
     made_key: bool = False
 
 
@@ -115,12 +118,10 @@ class Tasks(Generic[T]):
         if value is None:
             raise BadType(f"{named} is missing: give a key, or a task that has one")
         if field.kind in INTEGERS:
-            if isinstance(value, bool):
+            # Not what int() would make of it: ack(7.9) must not ack 7.
+            other = isinstance(value, (bool, str, bytes, numbers.Number)) and not isinstance(value, numbers.Integral)
+            if other or isinstance(value, bool):
                 raise BadType(f"{named} is an integer, not {value!r}")
-            try:
-                value = operator.index(value)
-            except TypeError:
-                raise BadType(f"{named} is an integer, not {value!r}") from None
         elif field.kind == "text" and not isinstance(value, str):
             if not isinstance(value, uuid.UUID):
                 raise BadType(f"{named} is text, not {value!r}")
@@ -130,26 +131,34 @@ class Tasks(Generic[T]):
     # tasks
 
     def put(self, task: object) -> New:
-        """What a new task brings.
+        """A new task, but for a key that is yet to be made.
 
         A mapping, an instance, or a sequence of values in the order of the fields. Raises BadValue and BadType.
         """
         brought = self._brought(task)
+        key = {field.name for field in self.table.key}
+        unasked = {name for name, role in self._role_of.items() if role in MANAGED}
+        if "key" in self.machine.fill:
+            unasked |= key  # the strategy comes before the model's default
+        defaults = {name: value for name, value in self.store.defaults().items() if name not in unasked}
+        whole = {**defaults, **brought}
         own: dict[str, float | None] = {}
-        for name, value in brought.items():
+        values = {}
+        for name, value in whole.items():
             role = self._role_of.get(name)
             if role and value is not None:
                 self._check_role(role, value)
-                if role in ("ttl", "ttr"):
+                if role in OWN:
                     own[role] = self.seconds(role, value)
-        values = {}
-        for name, value in brought.items():
-            field = self._fields[name]
-            if field not in self.table.key:
-                values[name] = self._converted(field, value)
+            if name not in key:
+                values[name] = self._converted(self._fields[name], value)
             elif value is not None:  # a key that is None is to be made
-                values[name] = self._key_part(field, value)
-        return New(values, own)
+                values[name] = self._key_part(self._fields[name], value)
+        for role, maker in self.machine.fill.items():
+            field = self.table.roles.get(role)
+            if field and values.get(field.name) is None:
+                values[field.name] = self._converted(field, maker(whole))
+        return New(whole, frozenset(brought), values, own)
 
     def _brought(self, task: object) -> dict[str, Any]:
         data = self.store.data(task)
@@ -182,9 +191,7 @@ class Tasks(Generic[T]):
         return field
 
     def _check_role(self, role: str, value: Any) -> None:
-        if role in ("ttl", "ttr"):
-            self.seconds(role, value)
-        elif role == "priority":
+        if role == "priority":
             if isinstance(value, bool) or not hasattr(value, "__float__"):
                 raise BadType(f"the priority is a number, not {value!r}")
             if math.isnan(value):
@@ -192,30 +199,18 @@ class Tasks(Generic[T]):
         elif role == "tube" and not isinstance(value, str):
             raise BadType(f"a tube is named by text, not by {value!r}")
 
-    def complete(self, brought: dict[str, Any]) -> New:
-        """A new task with the model's defaults and a key. Raises BadValue when it must bring its key and does not."""
-        values = dict(brought)
-        for name, value in self.store.defaults().items():
-            if name not in values and self._role_of.get(name) not in MANAGED:
-                values[name] = self._converted(self._fields[name], value)
-        missing = [field for field in self.table.key if values.get(field.name) is None]
+    def with_key(self, new: New) -> New:
+        """The task with a key, made anew where it brings none. Raises BadValue when it must bring one."""
+        missing = [field for field in self.table.key if field.name not in new.values]
         maker = self.machine.fill.get("key")
-        made = bool(missing and maker)
-        if maker and made:
+        if missing and maker:
             (field,) = missing
-            task = {name: value for name, value in values.items() if name != field.name}
-            values[field.name] = self._key_part(field, maker(task))
-        elif missing and self.machine.settings.get("id") == "required":
+            key = self._key_part(field, maker(dict(new.task)))
+            return replace(new, values={**new.values, field.name: key}, made_key=True)
+        if missing and self.machine.settings.get("id", "required") == "required":
             names = ", ".join(field.name for field in missing)
-            raise BadValue(
-                f"a task of {self.store.name} must bring its key: {names} is missing (feature id='required')"
-            )
-        elif missing:
-            for field in missing:
-                values.pop(field.name, None)
-        if "attempts" in self.table.roles:
-            values[self.table.roles["attempts"].name] = 0
-        return New(values, {}, made)
+            raise BadValue(f"a task of {self.store.name} must bring its key (id='required'): {names} is missing")
+        return new
 
     def updates(self, update: object) -> dict[str, Any]:
         """The values of `update=`, converted, by field name. Raises BadType and BadValue."""
@@ -241,6 +236,8 @@ class Tasks(Generic[T]):
         try:
             converted = field.to_database(value)
             hash(converted)
+            if field.from_database:
+                field.from_database(converted)  # what cannot be read back must not be written
         except BadValue:
             raise
         except (TypeError, AttributeError) as error:

@@ -102,6 +102,10 @@ class Dialect(ABC):
         """What follows a table that shall be read by this index, whatever the planner believes of it."""
         return ""
 
+    def drop(self, kind: str, name: str) -> str:
+        """SQL that drops an object of this queue, if it is there."""
+        return f"DROP {kind.upper()} IF EXISTS {self.object(name)}"
+
     # words
 
     @staticmethod
@@ -253,8 +257,8 @@ class Dialect(ABC):
                     sets.get(field.name, self.quote(field.column)) for field in self.source.fields
                 )
             return Statement(f"DELETE FROM {self.object(self.source.name)} WHERE {where}{returning}")
-        sets = self._of_roles(change)
-        sets |= {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
+        own = {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
+        sets = own | self._of_roles(change)
         assignments = ", ".join(f"{column} = {value}" for column, value in sets.items())
         sql = f"UPDATE {self.object(self.source.name)} SET {assignments} WHERE {where}{returning}"
         takes = change.roles.get("status") == TAKEN
@@ -419,7 +423,7 @@ class Dialect(ABC):
         wanted = {item.name for item in self.objects()}
         prefix = self.name("")
         return [
-            f"DROP {kind.upper()} IF EXISTS {self.object(name)}"
+            self.drop(kind, name)
             for name, kind in existing.items()
             if name not in wanted and name.startswith(prefix) and SUFFIX.fullmatch(name[len(prefix) :])
         ]

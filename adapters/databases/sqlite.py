@@ -30,6 +30,10 @@ class Sqlite(Dialect):
     def not_by_index(self, column: str) -> str:
         return f"+{column}"
 
+    def drop(self, kind: str, name: str) -> str:
+        # Without a schema SQLite would look in every attached one, and find the index of another queue.
+        return f"DROP {kind.upper()} IF EXISTS {self.quote(self.source.schema or 'main')}.{self.quote(name)}"
+
     def by_index(self, name: str) -> str:
         # Statistics of another day may tell the planner that a state holds most rows, and the table is read whole.
         return f" INDEXED BY {self.quote(name)}"
@@ -66,7 +70,7 @@ class Sqlite(Dialect):
                 "table",
                 self.name(suffix),
                 (f"CREATE TABLE IF NOT EXISTS {self.object(self.name(suffix))} ({body}) WITHOUT ROWID",),
-                f"DROP TABLE IF EXISTS {self.object(self.name(suffix))}",
+                self.drop("table", self.name(suffix)),
             )
             for suffix, body in columns.items()
         ]
@@ -100,7 +104,7 @@ class Sqlite(Dialect):
                     f"CREATE {unique}INDEX IF NOT EXISTS {self.object(self.name(suffix))} "
                     f"ON {self.table} ({columns}) WHERE {condition}",
                 ),
-                f"DROP INDEX IF EXISTS {self.object(self.name(suffix))}",
+                self.drop("index", self.name(suffix)),
             )
             for suffix, (unique, columns, condition) in found.items()
         ]
@@ -154,11 +158,11 @@ class Sqlite(Dialect):
                 "trigger",
                 self.name(suffix),
                 (
-                    f"DROP TRIGGER IF EXISTS {self.object(self.name(suffix))}",
+                    self.drop("trigger", self.name(suffix)),
                     f"CREATE TRIGGER {self.object(self.name(suffix))} AFTER {event} ON {self.table} "
                     f"BEGIN {' '.join(body)} END",
                 ),
-                f"DROP TRIGGER IF EXISTS {self.object(self.name(suffix))}",
+                self.drop("trigger", self.name(suffix)),
             )
             for suffix, (event, body) in events.items()
         ]

@@ -20,7 +20,7 @@ CREATE INDEX IF NOT EXISTS "job_xq_oldest_R"
     WHERE "status" = 0;
 
 -- install: the trigger job_xq_insert
-DROP TRIGGER IF EXISTS "job_xq_insert";
+DROP TRIGGER IF EXISTS "main"."job_xq_insert";
 
 -- install: the trigger job_xq_insert
 CREATE TRIGGER "job_xq_insert" AFTER INSERT
@@ -33,7 +33,7 @@ CREATE TRIGGER "job_xq_insert" AFTER INSERT
 END;
 
 -- install: the trigger job_xq_update
-DROP TRIGGER IF EXISTS "job_xq_update";
+DROP TRIGGER IF EXISTS "main"."job_xq_update";
 
 -- install: the trigger job_xq_update
 CREATE TRIGGER "job_xq_update" AFTER UPDATE OF "status", "id"
@@ -48,7 +48,7 @@ CREATE TRIGGER "job_xq_update" AFTER UPDATE OF "status", "id"
 END;
 
 -- install: the trigger job_xq_delete
-DROP TRIGGER IF EXISTS "job_xq_delete";
+DROP TRIGGER IF EXISTS "main"."job_xq_delete";
 
 -- install: the trigger job_xq_delete
 CREATE TRIGGER "job_xq_delete" AFTER DELETE

@@ -35,7 +35,7 @@ CREATE INDEX IF NOT EXISTS "visit_xq_runat"
     WHERE "status" = 'T' OR "runat" IS NOT NULL;
 
 -- install: the trigger visit_xq_insert
-DROP TRIGGER IF EXISTS "visit_xq_insert";
+DROP TRIGGER IF EXISTS "main"."visit_xq_insert";
 
 -- install: the trigger visit_xq_insert
 CREATE TRIGGER "visit_xq_insert" AFTER INSERT
@@ -48,7 +48,7 @@ CREATE TRIGGER "visit_xq_insert" AFTER INSERT
 END;
 
 -- install: the trigger visit_xq_update
-DROP TRIGGER IF EXISTS "visit_xq_update";
+DROP TRIGGER IF EXISTS "main"."visit_xq_update";
 
 -- install: the trigger visit_xq_update
 CREATE TRIGGER "visit_xq_update" AFTER UPDATE OF "status", "host", "number"
@@ -63,7 +63,7 @@ CREATE TRIGGER "visit_xq_update" AFTER UPDATE OF "status", "host", "number"
 END;
 
 -- install: the trigger visit_xq_delete
-DROP TRIGGER IF EXISTS "visit_xq_delete";
+DROP TRIGGER IF EXISTS "main"."visit_xq_delete";
 
 -- install: the trigger visit_xq_delete
 CREATE TRIGGER "visit_xq_delete" AFTER DELETE

@@ -30,7 +30,7 @@ CREATE INDEX IF NOT EXISTS "page_xq_runat"
     WHERE "status" = 'T' OR "runat" IS NOT NULL;
 
 -- install: the trigger page_xq_insert
-DROP TRIGGER IF EXISTS "page_xq_insert";
+DROP TRIGGER IF EXISTS "main"."page_xq_insert";
 
 -- install: the trigger page_xq_insert
 CREATE TRIGGER "page_xq_insert" AFTER INSERT
@@ -43,7 +43,7 @@ CREATE TRIGGER "page_xq_insert" AFTER INSERT
 END;
 
 -- install: the trigger page_xq_update
-DROP TRIGGER IF EXISTS "page_xq_update";
+DROP TRIGGER IF EXISTS "main"."page_xq_update";
 
 -- install: the trigger page_xq_update
 CREATE TRIGGER "page_xq_update" AFTER UPDATE OF "status", "id"
@@ -58,7 +58,7 @@ CREATE TRIGGER "page_xq_update" AFTER UPDATE OF "status", "id"
 END;
 
 -- install: the trigger page_xq_delete
-DROP TRIGGER IF EXISTS "page_xq_delete";
+DROP TRIGGER IF EXISTS "main"."page_xq_delete";
 
 -- install: the trigger page_xq_delete
 CREATE TRIGGER "page_xq_delete" AFTER DELETE
@@ -155,9 +155,9 @@ UPDATE "page"
 
 -- T ack D with update={'url': ...}: one
 UPDATE "page"
-    SET "status" = 'D',
-        "runat" = NULL,
-        "url" = :f1
+    SET "url" = :f1,
+        "status" = 'D',
+        "runat" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND substr((SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id"), 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat";
 

@@ -32,7 +32,7 @@ CREATE INDEX IF NOT EXISTS "mail_xq_runat"
     WHERE "status" = 'T' OR "runat" IS NOT NULL;
 
 -- install: the trigger mail_xq_insert
-DROP TRIGGER IF EXISTS "mail_xq_insert";
+DROP TRIGGER IF EXISTS "main"."mail_xq_insert";
 
 -- install: the trigger mail_xq_insert
 CREATE TRIGGER "mail_xq_insert" AFTER INSERT
@@ -50,7 +50,7 @@ CREATE TRIGGER "mail_xq_insert" AFTER INSERT
 END;
 
 -- install: the trigger mail_xq_update
-DROP TRIGGER IF EXISTS "mail_xq_update";
+DROP TRIGGER IF EXISTS "main"."mail_xq_update";
 
 -- install: the trigger mail_xq_update
 CREATE TRIGGER "mail_xq_update" AFTER UPDATE OF "status", "tube"
@@ -78,7 +78,7 @@ CREATE TRIGGER "mail_xq_update" AFTER UPDATE OF "status", "tube"
 END;
 
 -- install: the trigger mail_xq_delete
-DROP TRIGGER IF EXISTS "mail_xq_delete";
+DROP TRIGGER IF EXISTS "main"."mail_xq_delete";
 
 -- install: the trigger mail_xq_delete
 CREATE TRIGGER "mail_xq_delete" AFTER DELETE
@@ -234,10 +234,10 @@ UPDATE "mail"
 
 -- T ack Z with update={'address': ...}: one
 UPDATE "mail"
-    SET "status" = 'Z',
+    SET "address" = :f1,
+        "status" = 'Z',
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 3600.0,
-        "owner" = NULL,
-        "address" = :f1
+        "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 

@@ -35,7 +35,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS "order_xq_unique"
     WHERE "select" IN ('new', 'in hand', 'W');
 
 -- install: the trigger order_xq_insert
-DROP TRIGGER IF EXISTS "order_xq_insert";
+DROP TRIGGER IF EXISTS "main"."order_xq_insert";
 
 -- install: the trigger order_xq_insert
 CREATE TRIGGER "order_xq_insert" AFTER INSERT
@@ -48,7 +48,7 @@ CREATE TRIGGER "order_xq_insert" AFTER INSERT
 END;
 
 -- install: the trigger order_xq_update
-DROP TRIGGER IF EXISTS "order_xq_update";
+DROP TRIGGER IF EXISTS "main"."order_xq_update";
 
 -- install: the trigger order_xq_update
 CREATE TRIGGER "order_xq_update" AFTER UPDATE OF "select", "id"
@@ -63,7 +63,7 @@ CREATE TRIGGER "order_xq_update" AFTER UPDATE OF "select", "id"
 END;
 
 -- install: the trigger order_xq_delete
-DROP TRIGGER IF EXISTS "order_xq_delete";
+DROP TRIGGER IF EXISTS "main"."order_xq_delete";
 
 -- install: the trigger order_xq_delete
 CREATE TRIGGER "order_xq_delete" AFTER DELETE
@@ -128,21 +128,21 @@ SELECT "id", "number", """x", "select", "runat" FROM "order"
 
 -- R W put R, on_conflict='replace'
 UPDATE "order"
-    SET "select" = 'new',
-        "runat" = NULL,
-        "id" = :f0,
+    SET "id" = :f0,
         "number" = :f1,
-        """x" = :f2
+        """x" = :f2,
+        "select" = 'new',
+        "runat" = NULL
     WHERE "id" = :k0 AND "select" = 'new'
     RETURNING "id", "number", """x", "select", "runat";
 
 -- R W put W with delay, on_conflict='replace'
 UPDATE "order"
-    SET "select" = 'W',
-        "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 0.999 AS INTEGER),
-        "id" = :f0,
+    SET "id" = :f0,
         "number" = :f1,
-        """x" = :f2
+        """x" = :f2,
+        "select" = 'W',
+        "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 0.999 AS INTEGER)
     WHERE "id" = :k0 AND "select" = 'new'
     RETURNING "id", "number", """x", "select", "runat";
 
@@ -182,9 +182,9 @@ UPDATE "order"
 
 -- T ack D with update={'note': ...}: one
 UPDATE "order"
-    SET "select" = 'done',
-        "runat" = NULL,
-        """x" = :f2
+    SET """x" = :f2,
+        "select" = 'done',
+        "runat" = NULL
     WHERE "id" = :k0 AND "select" = 'in hand'
     RETURNING "id", "number", """x", "select", "runat";
 
