@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import peewee as pw
 
-from xq.errors import BadValue, ConfigurationError
+from xq.errors import BadType, BadValue, ConfigurationError
 from xq.store import Field, Kind, Row, Values
 
 M = TypeVar("M", bound=pw.Model)
@@ -103,6 +103,10 @@ class PeeweeStore(Generic[M]):
             return database.execute_sql(sql, values)
         except (OverflowError, UnicodeError) as error:
             raise BadValue(f"the database cannot hold a value given: {error}") from error
+        except (pw.ProgrammingError, pw.InterfaceError) as error:
+            if "binding parameter" not in str(error):
+                raise
+            raise BadType(f"the database cannot hold a value given: {error}") from error
 
     def _prepare(self, database: pw.Database) -> None:
         if isinstance(database, pw.SqliteDatabase):

@@ -194,14 +194,14 @@ class Moves(Generic[T]):
 
     def _batch(self, call: Call, state: str, mark: str | None, keys: list[Parts]) -> list[Row]:
         """Move all of these tasks. Raises what is wrong with the first that does not move."""
-        if len(keys) > 1 and all(isinstance(part, (int, str)) for part in keys[0]) and len(keys[0]) == 1:
+        if len(keys) > 1 and all(map(_fits_a_list, keys)):
             rows = self._move(call, "keys", state, mark, {"keys": json.dumps([part for (part,) in keys])})
         else:
             rows = [row for parts in keys for row in self._move(call, "key", state, mark, named(parts))]
-        if len(rows) < len(keys):
-            moved = {self.tasks.key_of(row) for row in rows}
-            missed = next(parts for parts in keys if parts not in moved)
-            raise WrongState(call.event, self.tasks.as_told(missed), self._find(call, missed, mark), [state])
+        moved = {self.tasks.key_of(row) for row in rows}
+        for parts in keys:
+            if parts not in moved:
+                raise WrongState(call.event, self.tasks.as_told(parts), self._find(call, parts, mark), [state])
         return rows
 
     def all(self, event: str, state: str) -> int:
@@ -239,3 +239,8 @@ class Moves(Generic[T]):
         if moved:
             self.log.debug("%s: %d tasks %s-%s", row.event, moved, row.source, row.target)
         return moved
+
+
+def _fits_a_list(parts: Parts) -> bool:
+    """Whether a key can be one of many in the value of one parameter: of one part, and as JSON keeps it."""
+    return len(parts) == 1 and (isinstance(parts[0], int) or (isinstance(parts[0], str) and "\0" not in parts[0]))

@@ -126,7 +126,12 @@ class Tasks(Generic[T]):
             if not isinstance(value, uuid.UUID):
                 raise BadType(f"{named} is text, not {value!r}")
             value = str(value)
-        return self._converted(field, value)
+        key = self._converted(field, value)
+        try:
+            hash(key)
+        except TypeError:
+            raise BadType(f"{named} cannot be {value!r}") from None
+        return key
 
     # tasks
 
@@ -235,7 +240,6 @@ class Tasks(Generic[T]):
             return None
         try:
             converted = field.to_database(value)
-            hash(converted)
             if field.from_database:
                 field.from_database(converted)  # what cannot be read back must not be written
         except BadValue:

@@ -217,7 +217,8 @@ class Dialect(ABC):
     def picked(self, chosen: str, index: str = "") -> str:
         """The first `n` rows that a condition chooses, by this index of the queue."""
         by = self.by_index(self.name(index)) if index else ""
-        return f"{self.key} IN (SELECT {', '.join(self.keys)} FROM {self.table}{by} WHERE {chosen} LIMIT :n)"
+        oldest = f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema}{by} WHERE {chosen} LIMIT :n"
+        return f"{self.key} IN ({oldest})"
 
     # what changes
 
