@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import factory
+from factory.base import DictFactory
+from factory.declarations import Sequence
 
 
-class TaskFactory(factory.DictFactory):
+class TaskFactory(DictFactory):
     """A task as put takes it: a mapping of the application's own fields."""
 
-    name = factory.Sequence(lambda n: f"task {n}")
-    size = factory.Sequence(lambda n: n)
+    name = Sequence(lambda n: f"task {n}")
+    size = Sequence(lambda n: n)
 
 
 def task(**fields: Any) -> dict[str, Any]:

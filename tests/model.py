@@ -131,6 +131,7 @@ class Model:
         target = self.goes(event, options, to)
         if event == "switch" and (to not in self.states or to == "T" or (to == "W" and "delay" not in options)):
             found.add("BadValue")
+        users = {"BadType"} if event in ("nap", "wake", "retry") and "FeatureOff" not in found else set()
         for name, value in options.items():
             if not isinstance(value, (int, float)) or isinstance(value, bool):
                 found.add("BadType")
@@ -138,7 +139,7 @@ class Model:
                 value == math.inf and (name == "increment" or (name == "delay" and target == "W"))
             ):
                 found.add("BadValue")
-            found |= self.off(event, name, target)
+            found |= (off := self.off(event, name, target)) | (users if off else set())
         return found
 
     def off(self, event: str, name: str, target: str) -> set[str]:
@@ -163,6 +164,8 @@ class Model:
         touch = "T" * bool({"ttr", "lifetime"} & self.on.keys()) + "R" * ("ttl" in self.on)
         states = {"put": "X", "take": "R", "bury": buried, "dig": "B", "restart": "WZD", "nap": "R", "wake": "P"}
         states |= {"switch": self.states.replace("T", ""), "kill": self.states, "touch": touch}
+        if event in ("nap", "wake", "retry") and "nap" not in self.on:
+            return ""
         return "".join(s for s in states.get(event, "T" if event in taken else "") if s in self.states + "X")
 
     def goes(self, event: str, options: Options, to: str = "") -> str:
@@ -232,7 +235,12 @@ class Model:
         ]
         if problems := problems | {"BadValue" for brought in own if brought.keys() & options.keys()}:
             raise Refused(*problems)
-        return [self.put_one(*one, on_conflict or "raise") for one in zip(keys, tasks, [{**options, **o} for o in own])]
+        puts = zip(keys, tasks, [{**options, **brought} for brought in own])
+        try:
+            return [self.put_one(*one, on_conflict or "raise") for one in puts]
+        except Refused as refused:  # a batch that is too large and has a key twice is refused for either
+            both = {"Full", "IntegrityError"} if len(tasks) > 1 and "limit" in self.on and not self.alone else set()
+            raise Refused(*refused.errors, *both, state=refused.state) from None
 
     def put_one(self, key: Any, task: Row, given: Options, on_conflict: str) -> tuple[Any, Row]:
         to = self.goes("put", given)
@@ -264,7 +272,7 @@ class Model:
         self.sessions.pop(session, None)
 
     def truncate(self) -> int:
-        return len([self.write(key, None) for key, row in list(self.rows.items()) if self.state(row) != "X"])
+        return len([self.enter(key, row, "X", {}) for key, row in list(self.rows.items()) if self.state(row) != "X"])
 
     def sweep(self) -> int:
         moves = 0

@@ -159,7 +159,7 @@ class Dialect(ABC):
         """Whoever holds the row: the role, or what the side table says."""
         if "owner" in self.roles:
             return self.roles["owner"]
-        return f"(SELECT o.owner FROM {self.quote(self.name('owner'))} AS o WHERE {self._same_key('o')})"
+        return f"(SELECT o.owner FROM {self.object(self.name('owner'))} AS o WHERE {self._same_key('o')})"
 
     def _same_key(self, alias: str) -> str:
         return " AND ".join(f"{alias}.{key} = {self.table}.{key}" for key in self.keys)
@@ -210,7 +210,7 @@ class Dialect(ABC):
         """The owner begins with the session: said as a range, which an index can look up."""
         if "owner" in self.roles:
             return f"{self.roles['owner']} >= :session AND {self.roles['owner']} < :session_end"
-        side = self.quote(self.name("owner"))
+        side = self.object(self.name("owner"))
         keys = ", ".join(self.keys)
         return f"{self.key} IN (SELECT {keys} FROM {side} WHERE owner >= :session AND owner < :session_end)"
 

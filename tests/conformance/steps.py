@@ -6,7 +6,7 @@ import multiprocessing
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,10 @@ import peewee as pw
 
 from tests.factories import task
 
+Script = Callable[[], Generator[Any, Any, None]]
+
 PATIENCE = 60  # seconds, after which another process or thread counts as stuck
+END = "the test is over"
 
 
 def bring(Task: Any, state: str, brought: Any = None, **options: Any) -> Any:
@@ -56,47 +59,50 @@ def is_exact(Task: Any) -> bool:
 
 
 class Other:
-    """A script in another process: `next(other)` is what it yields next."""
+    """A script in another process: `next(other)` is what it yields next, `other.send(value)` tells it something."""
 
-    def __init__(self, db: pw.Database, script: Callable[[], Iterator[Any]]) -> None:
+    def __init__(self, db: pw.Database, script: Script) -> None:
         db.close()  # a connection must not be carried across a fork
         context = multiprocessing.get_context("fork")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=self._run, args=(db, script, theirs))
         self._process.start()
-        self._asked = True
+        self._begun = False
 
     @staticmethod
-    def _run(db: pw.Database, script: Callable[[], Iterator[Any]], pipe: Any) -> None:
+    def _run(db: pw.Database, script: Script, pipe: Any) -> None:
         try:
-            for value in script():
-                pipe.send((value, None))
-                if not pipe.recv():
-                    break
+            running = script()
+            pipe.send((next(running), None))
+            for value in iter(pipe.recv, END):
+                pipe.send((running.send(value), None))
         except BaseException:
             pipe.send((None, traceback.format_exc()))
         finally:
             db.close()
 
     def __next__(self) -> Any:
-        if not self._asked:
-            self._pipe.send(True)
+        return self.send(None)
+
+    def send(self, value: Any) -> Any:
+        if self._begun:
+            self._pipe.send(value)
+        self._begun = True
         assert self._pipe.poll(PATIENCE), "the other process is stuck"
-        value, error = self._pipe.recv()
-        self._asked = False
+        told, error = self._pipe.recv()
         assert error is None, error
-        return value
+        return told
 
     def end(self) -> None:
-        if not self._asked:
-            self._pipe.send(False)
+        if self._begun:
+            self._pipe.send(END)
         self._process.join(PATIENCE)
         if self._process.is_alive():
             self._process.kill()
 
 
 @contextmanager
-def processes(db: pw.Database, *scripts: Callable[[], Iterator[Any]]) -> Iterator[list[Other]]:
+def processes(db: pw.Database, *scripts: Script) -> Iterator[list[Other]]:
     """Scripts, each in a process of its own, which run at once to their first yield."""
     others = [Other(db, script) for script in scripts]
     try:
@@ -107,7 +113,7 @@ def processes(db: pw.Database, *scripts: Callable[[], Iterator[Any]]) -> Iterato
 
 
 @contextmanager
-def another_process(db: pw.Database, script: Callable[[], Iterator[Any]]) -> Iterator[Other]:
+def another_process(db: pw.Database, script: Script) -> Iterator[Other]:
     """A script in another process, which runs at once to its first yield."""
     with processes(db, script) as (other,):
         yield other

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from typing import Any
 
 import peewee as pw
 import pytest
@@ -14,7 +16,7 @@ from tests.factories import task, tasks
 FEATURES = {"buried": True, "keep": True, "delayed": True, "ttr": 60}
 TARGETS = {"ack_many": "D", "release_many": "R", "bury_many": "B", "kill_many": "X"}
 
-KEYS = {
+KEYS: dict[str, Callable[[Any], Any]] = {
     "auto_increment": lambda make: {},
     "time64": lambda make: {"key": pw.BigIntegerField(primary_key=True)},
     "uuid": lambda make: {"key": pw.UUIDField(primary_key=True)},

@@ -1,4 +1,4 @@
-"""What goes wrong, in which order it is told, and that it is told the same on the class, the instance and the handle."""
+"""What goes wrong, in which order it is told, and that class, instance and handle tell the same."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def test_a_wrong_state_tells_the_key_the_state_and_the_states_allowed(make):
 
 
 def test_a_composite_key_is_told_whole(make):
-    model = make.model(site=pw.CharField(), page=pw.IntegerField(), meta={"primary_key": pw.CompositeKey("site", "page")})
+    model = make.model(
+        site=pw.CharField(), page=pw.IntegerField(), meta={"primary_key": pw.CompositeKey("site", "page")}
+    )
     Task = make({}, model=model)
     Task.put({"site": "a", "page": 1})
     with pytest.raises(xq.NotFound) as missing:
@@ -144,9 +146,9 @@ def test_an_option_that_a_call_does_not_have_is_a_bad_type(make):
 def test_an_option_of_another_call_is_a_bad_type(make, call):
     Task = make(EVERY)
     taken = bring(Task, "T")
-    options = {"put": {"update": {}}, "take": {"delay": 5}, "release": {"timeout": 5}, "snatch": {"increment": 5}}[call]
-    with pytest.raises((xq.BadType, xq.FeatureOff), match=next(iter(options))):
-        getattr(Task.xq, call)(*([] if call in ("put", "take") else [taken]), **options)
+    option = {"put": "update", "take": "delay", "release": "timeout", "snatch": "increment"}[call]
+    with pytest.raises((xq.BadType, xq.FeatureOff), match=option):
+        getattr(Task.xq, call)(*([] if call in ("put", "take") else [taken]), **{option: 5})
 
 
 BAD_SECONDS = {
@@ -166,7 +168,9 @@ BAD_SECONDS = {
 def test_a_bad_value_is_told_before_the_task_is_looked_for(make, call):
     model = make.model()
     xq.upgrade(
-        model, {"status": "status", "runat": "runat"}, {"zombie": 5, "buried": True, "delayed": True, "ttl": 5, "ttr": 5}
+        model,
+        {"status": "status", "runat": "runat"},
+        {"zombie": 5, "buried": True, "delayed": True, "ttl": 5, "ttr": 5},
     )
     with pytest.raises(xq.BadValue):
         BAD_SECONDS[call](model)
@@ -248,7 +252,9 @@ def test_a_task_without_a_key_or_of_another_model_is_refused(make):
 
 @pytest.mark.parametrize("key", ["a", 1, ("a",), ("a", 1, 2), ["a", 1], (1, "a"), ("a", None), {"site": "a"}, None])
 def test_what_is_no_composite_key_is_refused(make, key):
-    model = make.model(site=pw.CharField(), page=pw.IntegerField(), meta={"primary_key": pw.CompositeKey("site", "page")})
+    model = make.model(
+        site=pw.CharField(), page=pw.IntegerField(), meta={"primary_key": pw.CompositeKey("site", "page")}
+    )
     Task = make({}, model=model)
     Task.put({"site": "a", "page": 1})
     Task.take()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import peewee as pw
 import pytest
 
@@ -207,7 +209,7 @@ def test_the_ddl_of_a_queue_with_rows_at_rest_counts_them(make):
 
 # the fingerprint
 
-DIFFERENT = {
+DIFFERENT: dict[str, Any] = {
     "features": {"features": {"buried": True, "delayed": True}},
     "buried any": {"features": FEATURES | {"buried": "any"}},
     "limit": {"features": FEATURES | {"limit": 5}},

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import uuid
 from contextlib import ExitStack
+from itertools import chain
+from typing import Any
 
 import peewee as pw
 import pytest
@@ -98,9 +100,14 @@ def test_leaving_a_session_gives_its_tasks_back(queue):
 
 def test_an_error_in_a_session_gives_its_tasks_back_all_the_same(queue):
     queue.put(task())
-    with pytest.raises(ZeroDivisionError), queue.xq.session():
-        queue.take()
-        _ = 1 / 0
+
+    def work():
+        with queue.xq.session():
+            queue.take()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        work()
     assert queue.xq.count("R") == 1
 
 
@@ -418,7 +425,8 @@ def test_an_asyncio_task_has_a_session_of_its_own(queue):
             return queue.ack(taken).status
 
     async def both():
-        one, two = asyncio.Future(), asyncio.Future()
+        one: asyncio.Future[Any] = asyncio.Future()
+        two: asyncio.Future[Any] = asyncio.Future()
         return await asyncio.gather(work(one, two), work(two, one))
 
     assert asyncio.run(both()) == ["D", "D"]
@@ -434,7 +442,7 @@ def test_threads_never_take_one_task_twice(shared):
         return done
 
     done = in_threads(shared._meta.database, *[work] * 4)
-    assert sorted(sum(done, [])) == put
+    assert sorted(chain(*done)) == put
     assert transitions(shared) == {"X-R": 200, "R-T": 200, "T-D": 200}
     assert is_exact(shared)
 
@@ -493,30 +501,54 @@ def test_a_session_that_was_used_before_a_fork_stays_with_the_parent(shared):
 
 def test_processes_may_share_a_session(shared):
     shared.put(task())
-    with shared.xq.session() as session:
-        taken = shared.take()
 
-        def script():
-            with shared.xq.session(session.uuid):
-                yield shared.touch(taken.id, 5).id
+    def script():
+        uuid = yield "ready"
+        with pytest.raises(xq.NotOwner):
+            shared.ack(1)
+        with shared.xq.session(uuid):
+            yield shared.touch(1, 5).id
 
-        with another_process(shared._meta.database, script) as other:
-            assert next(other) == taken.id
+    with another_process(shared._meta.database, script) as other:
+        assert next(other) == "ready"
+        with shared.xq.session() as session:
+            taken = shared.take()
+            assert other.send(session.uuid) == taken.id
+            assert taken.ack().status == "D"
+
+
+def test_a_session_that_another_process_left_is_still_ours(shared):
+    shared.put(task())
+
+    def script():
+        uuid = yield "ready"
+        with shared.xq.session(uuid):
+            shared.touch(1, 5)
+        yield "left"
+
+    with another_process(shared._meta.database, script) as other:
+        assert next(other) == "ready"
+        with shared.xq.session() as session:
+            taken = shared.take()
+            assert other.send(session.uuid) == "left"
+            assert state(shared, taken) == "T"
             assert taken.ack().status == "D"
 
 
 def test_a_closed_session_gives_back_what_another_process_took_in_it(make_shared):
     One, Two = make_shared(), make_shared(model=make_shared.model(table_name="other"))
     One.put(task())
-    with One.xq.session() as session:
 
-        def script():
-            Two.put(task())
-            with Two.xq.session(session.uuid):
-                yield One.take().id, Two.take().id
+    def script():
+        uuid = yield "ready"
+        Two.put(task())
+        with Two.xq.session(uuid):
+            yield One.take().id, Two.take().id
 
-        with another_process(make_shared.db, script) as other:
-            assert next(other) == (1, 1)
+    with another_process(make_shared.db, script) as other:
+        assert next(other) == "ready"
+        with One.xq.session() as session:
+            assert other.send(session.uuid) == (1, 1)
             session.close()
             assert (One.get().status, Two.get().status) == ("R", "R")
 
@@ -553,7 +585,7 @@ def test_processes_never_take_one_task_twice(shared):
         yield done
 
     with processes(shared._meta.database, *[script] * 3) as others:
-        assert sorted(sum((next(other) for other in others), [])) == put
+        assert sorted(chain(*map(next, others))) == put
     assert transitions(shared) == {"X-R": 200, "R-T": 200, "T-D": 200}
     assert is_exact(shared)
 

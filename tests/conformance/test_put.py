@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import itertools
 import math
 import time
 import uuid
+from typing import Any
 
 import peewee as pw
 import pytest
@@ -100,20 +103,81 @@ def test_a_mapping_may_use_the_names_of_columns(make):
     assert Task.put({"link": "b"}).link == "b"
 
 
-def test_a_foreign_key_may_be_an_instance_or_a_key(make):
+@pytest.fixture
+def authors(make):
+    """A model that tasks may point to, and one author."""
+
     class Author(pw.Model):
+        id = pw.AutoField()
         name = pw.TextField()
 
         class Meta:
             database = make.db
 
     make.db.create_tables([Author])
-    ada = Author.create(name="Ada")
+    return Author, Author.create(name="Ada")
+
+
+def test_a_foreign_key_may_be_an_instance_or_a_key(make, authors):
+    Author, ada = authors
     Task = make(attributes={"author": pw.ForeignKeyField(Author, null=True)})
     assert Task.put({"author": ada}).author == ada
     assert Task.put({"author": ada.id}).author == ada
     assert Task.put({"author_id": ada.id}).author == ada
     assert Task.put(Task(author=ada)).author_id == ada.id
+
+
+def test_a_foreign_key_may_be_the_key_of_a_task(make, authors):
+    Author, ada = authors
+    Task = make(key=pw.ForeignKeyField(Author, primary_key=True))
+    Task.put({"id": ada})
+    assert Task.take().id == ada
+    assert Task.ack(ada).id_id == ada.id
+    Task.put({"id": ada.id})
+    assert Task.kill(ada.id).id == ada
+
+
+def test_a_foreign_key_may_be_part_of_the_key_of_a_task(make, authors):
+    Author, ada = authors
+    key = {"author": pw.ForeignKeyField(Author), "page": pw.IntegerField()}
+    Task = make(model=make.model(**key, meta={"primary_key": pw.CompositeKey("author", "page")}))
+    Task.put({"author": ada, "page": 1})
+    Task.put({"author": ada.id, "page": 2})
+    assert Task.take().release().author == ada
+    Task.xq.take_many(2)
+    assert Task.ack((ada, 2)).page == 2
+    assert [each.page for each in Task.xq.kill_many([(ada.id, 1)])] == [1]
+
+
+VALUES: dict[str, Any] = {
+    "BlobField": (pw.BlobField, b"a\0b"),
+    "BlobField of a bytearray": (pw.BlobField, bytearray(b"a\0b")),
+    "BooleanField": (pw.BooleanField, True),
+    "DateField": (pw.DateField, datetime.date(2024, 2, 29)),
+    "DateTimeField": (pw.DateTimeField, datetime.datetime(2024, 2, 29, 1, 2, 3, 4)),
+    "DecimalField": (pw.DecimalField, decimal.Decimal("1.25000")),
+    "DoubleField": (pw.DoubleField, 0.1),
+    "FixedCharField": (pw.FixedCharField, "a"),
+    "IPField": (pw.IPField, "127.0.0.1"),
+    "SmallIntegerField": (pw.SmallIntegerField, -5),
+    "TextField": (pw.TextField, "é 🦆 'x' \" \\ %s :now\n"),
+    "TimeField": (pw.TimeField, datetime.time(1, 2, 3)),
+    "TimestampField": (pw.TimestampField, datetime.datetime(2024, 2, 29, 1, 2, 3)),
+    "UUIDField": (pw.UUIDField, uuid.UUID(int=5)),
+    "BinaryUUIDField": (pw.BinaryUUIDField, uuid.UUID(int=5)),
+}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_a_value_of_any_field_comes_back_as_peewee_would_bring_it(make, kind):
+    field, value = VALUES[kind]
+    Task = make({"keep": True}, attributes={"value": field(null=True)})
+    Task.create(value=value)
+    wanted = Task.get().value
+    assert Task.put({"value": value}).value == Task.put(Task(value=value)).value == wanted
+    assert [each.value for each in Task.xq.put_many([{"value": value}, {"value": value}])] == [wanted] * 2
+    assert [each.value for each in Task.xq.take_many(5)] == [wanted] * 5
+    assert Task.ack(1, update={"value": value}).value == Task.get().value == wanted
 
 
 def test_values_travel_as_the_fields_of_the_model_say(make):
@@ -385,7 +449,8 @@ def test_put_many_takes_every_shape_at_once(make):
 
 def test_tasks_of_one_call_may_bring_different_fields(make):
     Task = make()
-    for brought in itertools.permutations([{}, {"name": "a"}, {"name": None}, {"tube": None}], 3):
+    shapes: list[dict[str, Any]] = [{}, {"name": "a"}, {"name": None}, {"tube": None}]
+    for brought in itertools.permutations(shapes, 3):
         assert [put.name for put in Task.xq.put_many(brought)] == [each.get("name") for each in brought]
 
 

@@ -1,8 +1,9 @@
-"""What is SQLite's own: files, their journal, REPLACE, attached schemas, and what stands in sqlite_master."""
+"""What is SQLite's own: files, their journal, REPLACE, limits, attached schemas, and what stands in sqlite_master."""
 
 from __future__ import annotations
 
 import sqlite3
+from typing import Any
 
 import peewee as pw
 import pytest
@@ -152,7 +153,7 @@ def test_a_statement_that_fails_for_want_of_a_side_table_says_so(make_file, tabl
     assert Task.take()
 
 
-# REPLACE
+# REPLACE and upserts
 
 
 def test_replace_on_a_connection_of_xq_is_counted(make_file):
@@ -161,6 +162,14 @@ def test_replace_on_a_connection_of_xq_is_counted(make_file):
     Task.replace(id=put.id, name="new", status="B").execute()
     Task.insert(id=put.id, name="newer").on_conflict("REPLACE").execute()
     assert transitions(Task) == {"X-R": 2, "R-X": 1, "X-B": 1, "B-X": 1}
+    assert is_exact(Task)
+
+
+def test_an_upsert_is_counted(make_file):
+    Task = make_file({"buried": True}, attributes={"code": pw.IntegerField(unique=True, null=True)})
+    Task.insert(code=1).execute()
+    Task.insert(code=1).on_conflict(conflict_target=[Task.code], update={Task.status: "B"}).execute()
+    assert transitions(Task) == {"X-R": 1, "R-B": 1}
     assert is_exact(Task)
 
 
@@ -211,6 +220,24 @@ def test_another_program_on_plain_sqlite_is_counted(make_file, path):
     assert is_exact(Task)
 
 
+# limits
+
+
+def test_a_wide_table_takes_batches_within_the_limit_of_variables(make_file):
+    Task = make_file(attributes={f"column_{i}": pw.IntegerField(default=i) for i in range(200)})
+    make_file.db.connection().setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 32766)  # SQLite's own default
+    assert len(Task.xq.put_many(tasks(400))) == 400
+    assert Task.take().column_199 == 199
+
+
+def test_a_key_with_a_zero_byte_names_no_other_task(make_file):
+    Task = make_file({"keep": True}, key=pw.CharField(primary_key=True))
+    Task.xq.put_many([task(id="a"), task(id="a\0b"), task(id="c")])
+    Task.xq.take_many(3)
+    assert [each.id for each in Task.xq.ack_many(["a\0b", "c"])] == ["a\0b", "c"]
+    assert Task.get_by_id("a").status == "T"
+
+
 # other databases, and other kinds of them
 
 
@@ -231,9 +258,7 @@ def test_a_queue_may_stand_in_an_attached_schema(make_file, tmp_path):
 
 
 def test_a_table_without_rowid_may_be_a_queue(make_file):
-    Task = make_file(
-        {"buried": True}, key=pw.CharField(primary_key=True), attributes={"meta": {"without_rowid": True}}
-    )
+    Task = make_file({"buried": True}, key=pw.CharField(primary_key=True), attributes={"meta": {"without_rowid": True}})
     Task.xq.put_many(tasks(3))
     Task.xq.bury_many(Task.xq.take_many(3))
     assert len(Task.plow(2)) == 2
@@ -300,7 +325,7 @@ def test_a_file_that_is_only_read_can_be_looked_at(make_file, path):
 
 
 def test_a_database_of_another_kind_is_told_at_the_first_call(make_file):
-    Task = make_file.model(meta={"database": pw.MySQLDatabase("nowhere")})
+    Task: Any = make_file.model(meta={"database": pw.MySQLDatabase("nowhere")})
+    xq.upgrade(Task, {"status": "status"})
     with pytest.raises(xq.ConfigurationError, match="MySQLDatabase"):
-        xq.upgrade(Task, {"status": "status"})
         Task.put(task())

@@ -128,14 +128,6 @@ def test_what_peewees_own_methods_write_is_counted(queue):
     assert is_exact(queue)
 
 
-def test_an_upsert_is_counted(make):
-    Task = make(FEATURES, attributes={"code": pw.IntegerField(unique=True, null=True)})
-    Task.insert(code=1).execute()
-    Task.insert(code=1).on_conflict(conflict_target=[Task.code], update={Task.status: "B"}).execute()
-    assert transitions(Task) == {"X-R": 1, "R-B": 1}
-    assert is_exact(Task)
-
-
 def test_save_counts_only_what_it_changes(queue):
     put = queue.put(task())
     queue.take()

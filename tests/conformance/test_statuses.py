@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import peewee as pw
 import pytest
 
@@ -14,16 +16,19 @@ WORDS = {"R": "new", "T": "processing", "W": "later", "B": "it's failed", "D": "
 NUMBERS = {"R": 0, "T": 1, "W": 2, "B": -3, "D": 100}
 
 
-@pytest.fixture(params=["words", "numbers", "one letter", "some"])
+STORED: dict[str, Any] = {
+    "words": (lambda: pw.CharField(default="new"), WORDS),
+    "numbers": (lambda: pw.IntegerField(default=0), NUMBERS),
+    "one letter": (lambda: pw.CharField(max_length=1, default="T"), {"R": "T", "T": "R"}),
+    "some": (lambda: pw.TextField(default="R"), {"B": "failed", "D": "R-"}),
+}
+
+
+@pytest.fixture(params=STORED)
 def mapped(request, make):
     """A queue, and what its status field holds in each state."""
-    field, statuses = {
-        "words": (pw.CharField(default="new"), WORDS),
-        "numbers": (pw.IntegerField(default=0), NUMBERS),
-        "one letter": (pw.CharField(max_length=1, default="T"), {"R": "T", "T": "R"}),
-        "some": (pw.TextField(default="R"), {"B": "failed", "D": "R-"}),
-    }[request.param]
-    Task = make(FEATURES, roles=("runat", "priority"), attributes={"status": field}, statuses=statuses)
+    field, statuses = STORED[request.param]
+    Task = make(FEATURES, roles=("runat", "priority"), attributes={"status": field()}, statuses=statuses)
     return Task, {letter: statuses.get(letter, letter) for letter in "RTWBD"}
 
 

@@ -101,6 +101,12 @@ def test_take_many_takes_up_to_n_in_order(make):
     assert Task.xq.take_many(9) == []
 
 
+def test_take_many_of_more_than_there_can_be_takes_all(make):
+    Task = make()
+    Task.xq.put_many(tasks(3))
+    assert len(Task.xq.take_many(10**30)) == 3
+
+
 def test_take_many_of_none_takes_none(make):
     Task = make()
     Task.put(task())
@@ -212,6 +218,19 @@ def test_a_task_past_its_time_is_never_taken_by_the_databases_clock(make_shared)
     assert state(Task, expired) == "X"
 
 
+def test_a_task_of_no_time_to_live_is_never_taken(make):
+    Task = make({"ttl": True})
+    Task.put(task(), ttl=0)
+    assert Task.take() is None
+
+
+def test_a_task_taken_for_no_time_is_ready_again_at_once(make):
+    Task = make({"ttr": True})
+    Task.put(task())
+    assert Task.take(ttr=0).status == "T"
+    assert Task.take(ttr=0).status == "T"
+
+
 # how long it is held
 
 
@@ -256,6 +275,12 @@ def test_a_row_that_the_application_creates_is_a_task(make):
     assert (taken.id, taken.attempts) == (created.id, 1)
     assert taken.bury().status == "B"
     assert Task.stats().transition == {"X-R": 1, "R-T": 1, "T-B": 1}
+
+
+def test_a_row_that_was_taken_an_unknown_number_of_times_counts_from_nothing(make):
+    Task = make(roles=("attempts",), attributes={"attempts": pw.IntegerField(null=True)})
+    Task.create()
+    assert Task.take().attempts == 1
 
 
 def test_a_row_inserted_by_plain_sql_is_a_task(make):

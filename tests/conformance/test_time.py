@@ -112,11 +112,11 @@ def test_the_ttl_counts_anew_whenever_a_task_becomes_ready(make):
     Task = make({"ttl": 10, "ttr": 20, "delayed": True, "buried": True})
     Task.put(task(), delay=100)
     for step in [
-        lambda: Task.xq.clock.tick(100) or Task.xq.sweep(),
+        lambda: (Task.xq.clock.tick(100), Task.xq.sweep()),
         lambda: Task.take().release(),
-        lambda: Task.take().release(delay=5) and Task.xq.clock.tick(5) or Task.xq.sweep(),
+        lambda: (Task.take().release(delay=5), Task.xq.clock.tick(5), Task.xq.sweep()),
         lambda: Task.take().bury().dig(),
-        lambda: Task.take() and Task.xq.clock.tick(20) or Task.xq.sweep(),
+        lambda: (Task.take(), Task.xq.clock.tick(20), Task.xq.sweep()),
         lambda: Task.take().xq.release_all(),
         lambda: Task.xq.snatch(Task.take()),
         lambda: Task.xq.switch(Task.take().bury(), "R"),

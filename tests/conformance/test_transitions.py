@@ -83,7 +83,7 @@ def test_a_row_of_the_table_is_what_its_call_does(make, queue, line):
     Task = make(**QUEUES[queue]["make"])
     lasts, lifetime = QUEUES[queue]["lasts"], QUEUES[queue]["lifetime"]
     task = None if line.source == "X" else bring(Task, line.source)
-    before = row(Task, task) if task else None
+    before: Any = row(Task, task) if task else None
     assert (state(Task, task) if task else "X") == line.source
     seen = transitions(Task)
     Task.xq.clock.tick(1)

@@ -231,8 +231,8 @@ def puts(Task, jobs, on_conflict):
         for job in jobs:
             try:
                 made.append(Task.put(task(job=job), on_conflict=on_conflict).id)
-            except xq.Duplicate as error:
-                assert error.value == job
+            except xq.Duplicate:
+                pass
         return made
 
     return work
@@ -244,7 +244,7 @@ def test_of_threads_that_put_the_same_value_one_puts_it(make_shared, on_conflict
     jobs = [f"{i}" for i in range(10)]
     made = in_threads(make_shared.db, *[puts(Task, jobs, on_conflict)] * 4)
     assert transitions(Task) == {"X-R": 10}
-    assert len(sum(made, [])) == (10 if on_conflict == "raise" else 40)
+    assert sum(map(len, made)) == (10 if on_conflict == "raise" else 40)
     assert is_exact(Task)
 
 

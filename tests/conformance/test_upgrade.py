@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import peewee as pw
 import pytest
@@ -38,11 +39,11 @@ def test_the_decorator_is_the_same(make):
         class Meta:
             database = make.db
 
+    pages: Any = Page
     make.db.create_tables([Page])
-    page = Page.put({"url": "a"})
-    assert isinstance(page, Page)
-    assert Page.take().ack().status == "D"
-    assert Page.stats().counts["D"] == 1
+    assert isinstance(pages.put({"url": "a"}), Page)
+    assert pages.take().ack().status == "D"
+    assert pages.stats().counts["D"] == 1
 
 
 def test_the_model_stays_what_it_was(make):
@@ -111,8 +112,8 @@ def test_upgrade_touches_no_database(tmp_path):
                 database = None
 
         Page._meta.set_database(database)
-        xq.upgrade(Page, {"status": "status"}, {"keep": True})
-        assert Page.xq.machine.states == ("R", "T", "D")
+        handle = xq.upgrade(Page, {"status": "status"}, {"keep": True})
+        assert handle.machine.states == ("R", "T", "D")
     assert not path.exists()
 
 
@@ -158,10 +159,9 @@ def test_two_models_of_one_base_are_two_queues(make):
     class Two(Base):
         pass
 
-    for model in (One, Two):
-        make({}, model=model, fields={"status": "status"})
-    One.put({})
-    assert (One.xq.count(), Two.xq.count()) == (1, 0)
+    one, two = (make({}, model=model, fields={"status": "status"}) for model in (One, Two))
+    one.put({})
+    assert (one.xq.count(), two.xq.count()) == (1, 0)
     assert not hasattr(Base, "put")
 
 
@@ -516,6 +516,8 @@ def test_a_text_key_too_short_for_a_uuid_is_refused(make):
 
 
 def test_a_composite_key_cannot_be_made(make):
-    model = make.model(site=pw.CharField(), page=pw.IntegerField(), meta={"primary_key": pw.CompositeKey("site", "page")})
+    model = make.model(
+        site=pw.CharField(), page=pw.IntegerField(), meta={"primary_key": pw.CompositeKey("site", "page")}
+    )
     with pytest.raises(xq.ConfigurationError, match="id"):
         xq.upgrade(model, FIELDS, {"id": "uuid"})
