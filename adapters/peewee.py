@@ -202,6 +202,8 @@ def _plain(value: Any) -> Any:
     """What the driver is given: some fields wrap their value for Peewee's own query builder."""
     if isinstance(value, pw.Value):
         return value.value
+    if isinstance(value, (pw.Model, type)):
+        raise BadType(f"{value!r} is of another model than the field takes")
     if isinstance(value, pw.Function) and value.name == "json" and value.arguments:
         # SQLite's json(text) leaves the white space out, and so compares equal to what Peewee writes.
         return json.dumps(json.loads(value.arguments[0]), separators=(",", ":"))

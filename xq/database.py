@@ -148,6 +148,11 @@ class Database:
         """The current session."""
         return sessions.of(self.store.database).current()
 
+    def count_users(self, uuid: str, change: int) -> int | None:
+        """How many processes have entered a session, after `change`; None when the session is not open."""
+        rows = self.execute(self.dialect.session_users, {"uuid": uuid, "change": change})
+        return int(rows[0][0]) if rows else None
+
     def mark(self) -> str:
         """The mark of a take by the current session, which is made known to the database at its first one."""
         session = self.session

@@ -259,13 +259,13 @@ class Queue(Generic[T]):
     def session(self, uuid: object = None) -> Session:
         """Another session, or the one of this uuid. Raises UnknownSession when none of that uuid is open."""
         if uuid is None:
-            session = sessions.of(self.store.database).new()
+            session = sessions.of(self.store.database).new(self._database.count_users)
             self._database.execute(self._database.dialect.session_opened, {"uuid": session.uuid})
             return session
         name = sessions.checked(uuid)
         if not self._database.execute(self._database.dialect.session_known, {"uuid": name}):
             raise UnknownSession(name)
-        return sessions.of(self.store.database).named(name)
+        return sessions.of(self.store.database).named(name, self._database.count_users)
 
     def give_back(self, session: Session) -> None:
         """Release what a session holds here; it does so itself when it is closed."""

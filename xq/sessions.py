@@ -24,17 +24,18 @@ _process = secrets.token_hex(4)
 class Session:
     """An owner of tasks. `with session:` makes it the current one of this thread or asyncio task.
 
-    Leaving the last `with` closes it, and so gives its tasks back.
+    Leaving the last `with`, of all processes that entered it, closes it, and so gives its tasks back.
     """
 
-    def __init__(self, sessions: Sessions, uuid: str) -> None:
+    def __init__(self, sessions: Sessions, uuid: str, count: Callable[[str, int], int | None] | None = None) -> None:
         self.uuid = uuid
         self.sessions = sessions
         self.closed = False
         self.known = False  # to the database
         self.prefix = f"{uuid}/"  # of the marks of its takes, which so stand between `prefix` and `end`
         self.end = f"{uuid}0"
-        self._entered = 0
+        self._entered = 0  # in this process
+        self._count = count  # adds to the number of processes that entered it, and returns it; None for no such session
 
     def mark(self, now: float) -> str:
         """A mark for one take, by nobody else and never again: session, time in milliseconds, process, number."""
@@ -49,7 +50,7 @@ class Session:
             self.sessions.closed(self)
 
     def __enter__(self) -> Session:
-        if self.closed:
+        if self.closed or (self._count and not self._entered and self._count(self.uuid, 1) is None):
             raise UnknownSession(self.uuid)
         self._entered += 1
         _entered.set((*_entered.get(), self))
@@ -60,7 +61,7 @@ class Session:
         del entered[len(entered) - 1 - entered[::-1].index(self)]
         _entered.set(tuple(entered))
         self._entered -= 1
-        if not self._entered:
+        if not self._entered and not (self._count and self._count(self.uuid, -1)):
             self.close()
 
     def __repr__(self) -> str:
@@ -88,14 +89,14 @@ class Sessions:
                 own = self._own
         return own
 
-    def new(self) -> Session:
+    def new(self, count: Callable[[str, int], int | None] | None = None) -> Session:
         """Another session."""
-        return self.named(str(uuid.uuid4()))
+        return self.named(str(uuid.uuid4()), count)
 
-    def named(self, name: str) -> Session:
+    def named(self, name: str, count: Callable[[str, int], int | None] | None = None) -> Session:
         """The session of this uuid in this process."""
         session = self._open.get(name)
-        return session if session is not None else self._open.setdefault(name, Session(self, name))
+        return session if session is not None else self._open.setdefault(name, Session(self, name, count))
 
     def closed(self, session: Session) -> None:
         """Let go of a session."""

@@ -413,6 +413,7 @@ class Dialect(ABC):
     queues = f"SELECT name FROM {QUEUES}"
     sessions = f"SELECT uuid, since FROM {SESSIONS} ORDER BY since, uuid"
     session_known = f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid"
+    session_users = f"UPDATE {SESSIONS} SET users = users + :change WHERE uuid = :uuid RETURNING users"
     session_closed = f"DELETE FROM {SESSIONS} WHERE uuid = :uuid"
 
     @property
@@ -433,7 +434,7 @@ class Dialect(ABC):
         """Tables that all queues of a database share."""
         tables = {
             QUEUES: "name TEXT PRIMARY KEY, version TEXT NOT NULL, fingerprint TEXT NOT NULL",
-            SESSIONS: "uuid TEXT PRIMARY KEY, since DOUBLE PRECISION NOT NULL",
+            SESSIONS: "uuid TEXT PRIMARY KEY, since DOUBLE PRECISION NOT NULL, users INTEGER NOT NULL DEFAULT 0",
         }
         return [
             Object("table", name, (f"CREATE TABLE IF NOT EXISTS {name} ({columns})",), f"DROP TABLE IF EXISTS {name}")
