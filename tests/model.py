@@ -250,7 +250,8 @@ class Model:
             if on_conflict == "replace" and self.rows[held]["state"] == "T":
                 raise Refused("WrongState", state="T")
             if on_conflict == "replace":
-                self.enter(held, self.rows[held] | task | {"state": "X"}, to, given)
+                forgotten = {role: None for role in ("ttl", "ttr") if role in self.roles}
+                self.enter(held, self.rows[held] | forgotten | task | {"state": "X"}, to, given)
             return held, self.rows[held]
         crowd = sum(self.state(row) in "WRTB" for row in self.rows.values())
         refused = ["Full"] * (crowd + 1 > self.on.get("limit", math.inf)) + ["IntegrityError"] * (key in self.rows)

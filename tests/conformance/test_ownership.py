@@ -307,6 +307,15 @@ def test_an_object_is_refused_after_a_release_or_a_snatch(queue):
     assert third.ack().status == "D"
 
 
+def test_an_object_that_touch_returned_is_of_the_same_take(queue):
+    touched = bring(queue, "T").touch(5)
+    assert touched.touch(5).id == touched.id
+    queue.xq.clock.tick(70)
+    queue.take()
+    with pytest.raises(xq.NotOwner):
+        touched.ack()
+
+
 def test_tasks_taken_together_are_finished_one_by_one(queue):
     queue.xq.put_many(tasks(3))
     one, two, three = queue.xq.take_many(3)

@@ -258,6 +258,7 @@ def looks(queue: Any) -> Iterator[Entry]:
     yield Entry("sessions", of.sessions)
     yield Entry("session: open", of.session_opened)
     yield Entry("session: join", of.session_known)
+    yield Entry("session: enter or leave", of.session_users)
     yield Entry("session: close", of.session_closed)
 
 

@@ -696,6 +696,12 @@ INSERT INTO xq_session (uuid, since)
 SELECT 1 FROM xq_session
     WHERE uuid = :uuid;
 
+-- session: enter or leave
+UPDATE xq_session
+    SET users = users + :change
+    WHERE uuid = :uuid
+    RETURNING users;
+
 -- session: close
 DELETE FROM xq_session
     WHERE uuid = :uuid;
