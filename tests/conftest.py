@@ -17,7 +17,7 @@ Database = Callable[[Path], pw.Database]
 
 # name -> a fresh database. To test another one, name it here.
 DATABASES: Mapping[str, Database] = {
-    "sqlite": lambda folder: pw.SqliteDatabase(folder / "app.db", timeout=20),
+    "sqlite": lambda folder: pw.SqliteDatabase(str(folder / "app.db"), timeout=20),
     "memory": lambda folder: pw.SqliteDatabase(":memory:"),
 }
 SHARED = [name for name in DATABASES if name != "memory"]  # those that another process can open
