@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from annotated_types import Gt, Interval, Len
 
-from xq.compose import catalogue, compose
+from xq.catalogue import catalogue, compose
 from xq.features import FEATURES
 from xq.machine import NAMES, Machine
 

@@ -11,4 +11,4 @@ from xq.machine import Feature, Guard
 
 def limit(n: Annotated[int, Gt(0)] = 1000) -> Feature:
     """put raises Full while n tasks are waiting, ready, taken or buried."""
-    return Feature("limit", guards=(Guard("put", "limit", states="WRTB", value=n),), structure=n)
+    return Feature("limit", guards=(Guard("limit", states="WRTB", value=n),), structure=n)

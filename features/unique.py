@@ -19,7 +19,7 @@ def unique(on: On | Annotated[str, Len(1)] = True) -> Feature:
     return Feature(
         "unique",
         needs=("unique",),
-        guards=(Guard("put", "unique", role="unique", states=states),),
+        guards=(Guard("unique", role="unique", states=states),),
         choices=(Choice("put", "on_conflict", ("raise", "skip", "replace")),),
         structure="".join(sorted(states)),
     )

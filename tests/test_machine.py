@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 import xq
-from xq import Choice, Column, ConfigurationError, Conflict, Detour, Feature, Guard, Machine, Timer, Transition
-from xq.compose import catalogue, compose
+from xq import Choice, Column, ConfigurationError, Conflict, Detour, Feature, Machine, Timer, Transition
+from xq.catalogue import catalogue, compose
 from xq.features import FEATURES
+from xq.machine import Guard
 
 ROLES = ("status", "runat", "deadline", "unique")
 
@@ -631,7 +632,7 @@ def test_unique_must_hold_in_a_users_state_that_ends_by_itself():
 
 @pytest.mark.parametrize("others", [{}, {"delayed": True, "ttr": 60}, {"buried": True, "zombie": 5, "lifetime": 60}])
 def test_unique_as_it_is_by_default_goes_with_everything(others):
-    assert machine(unique=True, **others).guards == (Guard("put", "unique", role="unique", states="WRT"),)
+    assert machine(unique=True, **others).guards == (Guard("unique", role="unique", states="WRT"),)
 
 
 @pytest.mark.parametrize("states", ["Q", "wrt", "X", "S", "WRTQ"])

@@ -17,7 +17,7 @@ from xq.errors import (
     WrongState,
 )
 from xq.handle import Queue
-from xq.machine import Choice, Column, Detour, Feature, Guard, Machine, Timer, Transition
+from xq.machine import Choice, Column, Detour, Feature, Machine, Timer, Transition
 from xq.sessions import Session
 from xq.stats import Stats
 
@@ -36,7 +36,6 @@ __all__ = [
     "Feature",
     "FeatureOff",
     "Full",
-    "Guard",
     "Machine",
     "NotFound",
     "NotInstalled",

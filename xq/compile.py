@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from xq.machine import ABSENT, KEEP, Machine, Timer, Transition
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.sql import Dialect
 
 Way = Literal["key", "keys", "oldest", "due", "held", "all"]
 Fence = Literal["", "session", "take"]
@@ -112,18 +115,10 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
     return Change(row.target, roles, update)
 
 
-class Renders(Protocol):
-    """What a dialect does with a plan."""
-
-    def move(self, rows: Rows, change: Change) -> Statement: ...
-
-    def insert(self, change: Change, names: tuple[str, ...], count: int) -> Statement: ...
-
-
 class Statements:
     """The statements of one queue on one database, each compiled when it is first needed, and kept."""
 
-    def __init__(self, machine: Machine, dialect: Renders) -> None:
+    def __init__(self, machine: Machine, dialect: Dialect) -> None:
         self._machine = machine
         self._dialect = dialect
         self._kept: dict[tuple[object, ...], Statement] = {}
@@ -132,14 +127,14 @@ class Statements:
         self, rows: Rows, row: Transition, given: frozenset[str] = frozenset(), update: tuple[str, ...] = ()
     ) -> Statement:
         """Take `row` of the table with these rows."""
-        name = (rows, id(row), given, update)  # the machine keeps its rows, and hashing one would cost as much as SQL
+        name = (rows, row, given, update)
         if name not in self._kept:
             self._kept[name] = self._dialect.move(rows, change(self._machine, row, given, update))
         return self._kept[name]
 
     def insert(self, row: Transition, given: frozenset[str], names: tuple[str, ...], count: int = 1) -> Statement:
         """Put `count` tasks that bring values for the fields `names`."""
-        name = (id(row), given, names, count)
+        name = (row, given, names, count)
         if name not in self._kept:
             self._kept[name] = self._dialect.insert(change(self._machine, row, given), names, count)
         return self._kept[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from xq import sessions
@@ -18,6 +18,9 @@ from xq.sessions import Session, Sessions
 from xq.store import Row, Store, Table
 from xq.tasks import Catalogue, Seconds
 
+if TYPE_CHECKING:
+    from xq.adapters.databases.sql import Dialect
+
 
 @dataclass(frozen=True)
 class Definition:
@@ -28,8 +31,8 @@ class Definition:
     words: Mapping[str, str | int]  # letter -> what the status field holds
     tube_stats: tuple[str, ...]
     structure: Mapping[str, Any]  # what must be the same in every process
-    catalogue: Catalogue
-    dialects: Mapping[str, Callable[..., Any]]
+    catalogue: Callable[[], Catalogue]
+    dialects: Mapping[str, type[Dialect]]
     redefine: Callable[[Mapping[str, Any]], Definition]
 
 
@@ -38,7 +41,7 @@ class Opened:
     """A definition, compiled for one database."""
 
     database: ref[Any]
-    dialect: Any
+    dialect: Dialect
     statements: Statements
     installation: Installation
 
@@ -78,12 +81,25 @@ class Database:
             self._opened = opened
         return opened
 
+    def begin_writing(self) -> None:
+        """Within the application's transaction, take the lock that writes need before anything is read.
+
+        A transaction of SQLite that reads first and finds another writer when it wants to write is refused at once.
+        """
+        if self.store.in_transaction():
+            opened = self.connect()
+            try:
+                self.store.change(opened.dialect.begin_writing)
+            except Exception as error:
+                self._explain(opened, error)
+                raise
+
     def close(self) -> None:
         """Look again, at the next call, whether the queue is installed."""
         self._opened = None
 
     @property
-    def dialect(self) -> Any:
+    def dialect(self) -> Dialect:
         return self.open().dialect
 
     @property
@@ -146,6 +162,7 @@ class Database:
     @property
     def session(self) -> Session:
         """The current session."""
+        self.open()
         return sessions.of(self.store.database).current()
 
     def count_users(self, uuid: str, change: int) -> int | None:

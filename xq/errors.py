@@ -41,11 +41,14 @@ class NotInstalled(Error):
     `missing` lists what was found wanting.
     """
 
-    def __init__(self, queue: str, missing: Iterable[str]) -> None:
+    def __init__(self, queue: str, missing: Iterable[str], advice: str = "") -> None:
         self.missing = tuple(missing)
+        advice = advice or (
+            f"{queue}.xq.install() installs it as this process defines it (db.create_tables([{queue}]) for a new "
+            "table); where processes differ, give all of them the same definition first"
+        )
         super().__init__(
-            f"the queue {queue} is not installed as this process defines it ({'; '.join(self.missing)}): "
-            f"{queue}.xq.install() installs it, db.create_tables([{queue}]) does for a new table"
+            f"the queue {queue} is not installed as this process defines it ({'; '.join(self.missing)}): {advice}"
         )
 
 
@@ -101,16 +104,14 @@ class NotOwner(Error):
 class Duplicate(Error):
     """Another task holds the same value of the role `unique`.
 
-    `value` is that value and `key` the key of the task that holds it, where it is known.
+    `value` is that value and `key` the key of the task that holds it, where they are known.
     """
 
-    def __init__(self, queue: str, value: Any, key: Any = None) -> None:
+    def __init__(self, queue: str, value: Any = None, key: Any = None, advice: str = "") -> None:
         self.value, self.key = value, key
         holder = "another task" if key is None else f"task {key!r}"
-        super().__init__(
-            f"{holder} of {queue} already holds the unique value {value!r}: "
-            "put(on_conflict='skip') returns it, 'replace' updates it"
-        )
+        which = "the unique value of this one" if value is None else f"the unique value {value!r}"
+        super().__init__(f"{holder} of {queue} already holds {which}{advice}")
 
 
 class Full(Error):

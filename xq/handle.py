@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from typing import Any, Generic, TypeVar, overload
 
 from xq import sessions
 from xq.clock import Clock
-from xq.compile import Rows, change
 from xq.database import Database, Definition
-from xq.errors import BadType, BadValue, ConfigurationError, FeatureOff, UnknownSession
-from xq.machine import ABSENT, TAKEN, Machine, Transition
+from xq.errors import BadType, BadValue, FeatureOff, UnknownSession
+from xq.machine import ABSENT, TAKEN, Machine
 from xq.moves import Moves
 from xq.puts import Puts
+from xq.reconfigure import reconfigure
 from xq.sessions import Session
 from xq.stats import Stats, stats
 from xq.store import Store
@@ -44,12 +43,12 @@ class Queue(Generic[T]):
     def __init__(self, store: Store[T], definition: Definition, clock: Clock | None = None) -> None:
         self.store = store
         self.model = store.model
-        self.clock = clock
+        self._clock = clock
         self._define(definition)
         sessions.queues.add(self)
 
     def _define(self, definition: Definition) -> None:
-        self._database = Database(self.store, definition, self.clock)
+        self._database = Database(self.store, definition, self._clock)
         self._machine = definition.machine
         self._tasks: Tasks[T] = Tasks(self.store, definition.table, definition.machine, definition.catalogue)
         self._puts = Puts(self._database, self._tasks, definition.machine)
@@ -59,6 +58,11 @@ class Queue(Generic[T]):
     def machine(self) -> Machine:
         """The transition table; print it."""
         return self._machine
+
+    @property
+    def clock(self) -> Clock | None:
+        """The clock of a test; None for that of the database."""
+        return self._clock
 
     def __repr__(self) -> str:
         return f"<xq queue {self.store.name}: {' '.join(self.machine.states)}>"
@@ -216,7 +220,7 @@ class Queue(Generic[T]):
     def by_state(self, state: str, n: int | None = None) -> list[T]:
         """The tasks in a state, oldest first; at most `n` of them."""
         statement = self._database.dialect.by_state(self._state(state))
-        limit = -1 if n is None else _count(n)
+        limit = self._database.dialect.no_limit if n is None else _count(n)
         return [self._tasks.returned(row) for row in self._database.execute(statement, {"n": limit})]
 
     def count(self, state: str | None = None) -> int:
@@ -267,7 +271,7 @@ class Queue(Generic[T]):
             raise UnknownSession(name)
         return sessions.of(self.store.database).named(name, self._database.count_users)
 
-    def give_back(self, session: Session) -> None:
+    def _give_back(self, session: Session) -> None:
         """Release what a session holds here; it does so itself when it is closed."""
         if self._database.sessions is session.sessions and not self._database.connect().installation.missing():
             self._moves.give_back(session)
@@ -294,6 +298,7 @@ class Queue(Generic[T]):
         """Take away all that was installed, and leave the plain table."""
         self._database.connect().installation.uninstall()
         self._database.close()
+        sessions.of(self.store.database).unknown()
 
     def reconfigure(self, features: Mapping[str, Any], move: Mapping[str, str] | None = None) -> None:
         """Give the queue other features, in the database and in this process.
@@ -301,43 +306,7 @@ class Queue(Generic[T]):
         Refused with a ConfigurationError, which counts them, while tasks are in a state that the new features do
         not have, unless `move` says where they go: {"Z": "D"}.
         """
-        definition = self._database.definition.redefine(features)
-        words = {**self._database.definition.words, **definition.words}  # of the states that are lost as well
-        definition = replace(definition, words=words)
-        lost = [state for state in self.machine.states if state not in definition.machine.states]
-        where = _targets(definition.machine, lost, move or {})
-        before, after = self._database.open(), Database(self.store, definition, self.clock).connect()
-        with self.store.atomic():
-            actual = {
-                state: n for tube, state, n in self._database.execute(before.dialect.actual_counts()) if tube == ""
-            }
-            stranded = {state: actual[state] for state in lost if actual.get(state) and state not in where}
-            if stranded:
-                told = ", ".join(f"{n} in {state}" for state, n in stranded.items())
-                raise ConfigurationError(
-                    f"{self.store.name} holds tasks in states that the new features do not have ({told}): "
-                    f"say where they go, as in move={{{next(iter(stranded))!r}: 'R'}}"
-                )
-            before.installation.stop_counting()
-            for state, target in where.items():
-                row = Transition(state, "reconfigure", target)
-                statement = after.dialect.move(Rows("all", state), change(definition.machine, row, frozenset()))
-                before.installation.move(state, statement, target, self._database.values())
-            after.installation.create()
-        self._define(definition)
-
-
-def _targets(machine: Machine, lost: Sequence[str], move: Mapping[str, str]) -> dict[str, str]:
-    """Where tasks go whose state a new configuration does not have. Raises ConfigurationError."""
-    targets = [ABSENT, *(state for state in machine.states if state not in (TAKEN, "W"))]
-    for state, target in move.items():
-        if state not in lost:
-            raise ConfigurationError(
-                f"move: the new features keep {state!r}; they lose {', '.join(lost) or 'no state'}"
-            )
-        if target not in targets:
-            raise ConfigurationError(f"move: tasks cannot go to {target!r}, but to {', '.join(targets)}")
-    return dict(move)
+        self._define(reconfigure(self._database, features, move or {}))
 
 
 def _count(n: object) -> int:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from xq.compile import Statement
+from xq.errors import ConfigurationError, NotInstalled
 from xq.stats import corrections
-from xq.store import Store, Values
+from xq.store import Store
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.sql import Dialect
 
 VERSION = "1"  # of what is installed; a change of triggers, indexes or side tables raises it
 
@@ -16,7 +19,7 @@ VERSION = "1"  # of what is installed; a change of triggers, indexes or side tab
 class Installation:
     """One queue in one database. `structure` is what must be the same in every process that uses it."""
 
-    def __init__(self, store: Store[Any], dialect: Any, structure: Mapping[str, Any]) -> None:
+    def __init__(self, store: Store[Any], dialect: Dialect, structure: Mapping[str, Any]) -> None:
         self.store = store
         self.dialect = dialect
         self.fingerprint = json.dumps(structure, sort_keys=True, default=str)
@@ -31,12 +34,36 @@ class Installation:
 
     def install(self) -> None:
         """Create what is missing. Does nothing when all is there, so any number of processes may call it."""
+        self._check_table()
         self.dialect.prepare(self.store)
         if not self.missing():
             return
-        with self.store.atomic():
-            if self.missing():  # else another process came first
-                self.create()
+        try:
+            with self.store.atomic():
+                if self.missing():  # else another process came first
+                    self.create()
+        except Exception as error:
+            if not self.store.is_refusal(error):
+                raise
+            raise ConfigurationError(
+                f"{self.store.name} cannot be installed: rows that are there already hold one value of the role "
+                f"'unique' twice ({error}). Change or finish them first"
+            ) from error
+
+    def _check_table(self) -> None:
+        """An index on a column that is not there would be an index on a constant, and corrupt once it is."""
+        missing = self._missing_columns()
+        if missing:
+            advice = "create the table and its columns first: install() adds what the queue needs beside them"
+            raise NotInstalled(self.store.name, missing, advice)
+
+    def _missing_columns(self) -> list[str]:
+        columns = self.dialect.table_columns(self.store)
+        table = self.dialect.source.name
+        if not columns:
+            return [f"the table {table} is missing"]
+        wanted = [field.column for field in self.dialect.source.fields]
+        return [f"the column {table}.{column} is missing" for column in wanted if column not in columns]
 
     def create(self) -> None:
         """Create everything anew, but for the counters, which go on."""
@@ -54,15 +81,11 @@ class Installation:
         for item in self.dialect.triggers():
             self.store.execute(item.drop)
 
-    def move(self, state: str, statement: Statement, target: str, values: Values) -> None:
-        """Move every row out of a state that a new configuration does not have, and count it, with no trigger there."""
-        counts = [row for row in self.store.execute(self.dialect.actual_counts()) if row[1] == state]
-        self.store.change(statement.sql, values)
-        for tube, _, n in counts:
-            self.add_counter(tube, state, target, n)
-
     def missing(self) -> list[str]:
         """What the queue needs and does not find, in words; quick, and empty when all is there."""
+        columns = self._missing_columns()
+        if columns:
+            return columns
         existing = self.dialect.existing(self.store)
         wanted = [*self.dialect.shared(), *self.dialect.objects()]
         missing = [f"the {item.kind} {item.name} is missing" for item in wanted if item.name not in existing]

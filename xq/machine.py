@@ -23,6 +23,9 @@ LONGEST: Final = 10_000_000_000.0
 Seconds = Annotated[float, Interval(gt=0, le=LONGEST)]
 On = bool  # a feature that is off is left out before its value is looked at
 
+# Roles that hold seconds of the task's own, remembered over its life.
+REMEMBERED: Final = ("ttl", "ttr")
+
 # Roles that only xq writes; the others are plain fields of a task that xq reads.
 MANAGED: Final = ("status", "runat", "deadline", "owner", "attempts")
 
@@ -38,7 +41,6 @@ class Marker:
 
 
 TOKEN: Final = Marker("TOKEN")  # session and token of the take under way
-NOW: Final = Marker("NOW")
 PLUS_ONE: Final = Marker("PLUS_ONE")
 KEEP: Final = Marker("KEEP")  # the column stays as it was
 
@@ -100,9 +102,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A condition that the database keeps for `event`; the dialect knows it by `name`."""
+    """A condition that the database keeps when tasks are put; the dialect knows it by `name`."""
 
-    event: str
     name: str
     role: str = ""
     states: str = ""  # the states it holds in
@@ -211,12 +212,12 @@ class Machine:
         self.settings = {name: value for feature in self.features for name, value in feature.settings.items()}
         self._by_source: dict[tuple[str, str], list[Transition]] = {}
         self._sources: dict[str, tuple[str, ...]] = {}
-        for row in self.rows:
+        called = [row for row in self.rows if not row.due]  # time's rows may bear the name of a method
+        for row in called:
             self._by_source.setdefault((row.source, row.event), []).append(row)
-            if not row.due:
-                self._sources[row.event] = tuple(dict.fromkeys([*self._sources.get(row.event, ()), row.source]))
+            self._sources[row.event] = tuple(dict.fromkeys([*self._sources.get(row.event, ()), row.source]))
         self._options = {
-            event: frozenset(option for row in self.rows if row.event == event for option in self.accepts(row))
+            event: frozenset(option for row in called if row.event == event for option in self.accepts(row))
             for event in self._sources
         }
         self._check_guards()
@@ -302,6 +303,11 @@ class Machine:
         columns = {column.role: column for column in ROLE_COLUMNS if column.role in self.roles}
         for feature in self.features:
             for column in feature.columns:
+                if column.role not in self.roles - {"status", "runat", "deadline"}:
+                    raise ConfigurationError(
+                        f"feature {feature.name!r} writes the role {column.role!r}: map it to a field, "
+                        "and leave status, runat and deadline to transitions and timers"
+                    )
                 claim(feature.name, "column", column.role, what=f"what the role {column.role!r} holds")
                 columns[column.role] = column
         return tuple(columns.values())
@@ -361,6 +367,10 @@ class Machine:
         """What times `state` by `column`, if anything does."""
         return next((timer for timer in self.timers.get(state, ()) if timer.column == column), None)
 
+    def guard(self, name: str) -> Guard | None:
+        """The guard of this name, if a feature brings it."""
+        return next((guard for guard in self.guards if guard.name == name), None)
+
     def before_take(self, row: Transition) -> bool:
         """Whether `row` leads to where tasks wait to be taken."""
         return row.enters and (row.target == "R" or any(row.target == detour.via for detour in self.detours))
@@ -373,7 +383,7 @@ class Machine:
         if not self.before_take(row):
             return ()
         options = {timer.option for timers in self.timers.values() for timer in timers}
-        return tuple(sorted(options & self.roles))
+        return tuple(option for option in REMEMBERED if option in options & self.roles)
 
     def accepts(self, row: Transition) -> frozenset[str]:
         """The options, in seconds, that a call which takes this row may bring.

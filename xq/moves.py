@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from xq.compile import Rows
+from xq.compile import Fence, Rows, Way
 from xq.database import Database
-from xq.errors import BadType, BadValue, Duplicate, NotFound, NotOwner, WrongState
+from xq.errors import BadType, BadValue, Duplicate, Error, NotFound, NotOwner, WrongState
 from xq.machine import TAKEN, Machine, Transition
 from xq.sessions import Session
 from xq.store import Row
@@ -45,7 +45,7 @@ class Moves(Generic[T]):
         self.machine = machine
         self.log = logging.getLogger(f"xq.{self.store.name}")
         self._unfenced = bool(machine.settings.get("unfenced"))
-        self._unique = next((guard for guard in machine.guards if guard.role), None)
+        self._unique = machine.guard("unique")
         self._swept = 0.0
 
     # one task
@@ -61,12 +61,13 @@ class Moves(Generic[T]):
         """Move one task out of whatever state it is in, as the table says."""
         call = self._call(event, options, update, to)
         parts, mark = self.tasks.identify(key)
+        self.database.begin_writing()
         state = self._only_source(call) or self._find(call, parts, mark)
         for _ in range(TRIES):
             row = self._row(state, call)
             taken = row.target == TAKEN
             held = self.database.mark() if taken and row.enters else mark
-            rows = self._move(call, "key", state, mark, {**named(parts), "owner": held})
+            rows = self._move(call, "key", row, mark, {**named(parts), "owner": held})
             if rows:
                 return self.tasks.returned(rows[0], held if taken else None)
             state = self._find(call, parts, mark)
@@ -80,24 +81,29 @@ class Moves(Generic[T]):
     def _only_source(self, call: Call) -> str | None:
         """The state that the event leaves, when there is one only: then nothing needs to be looked up first."""
         sources = self.machine.sources(call.event)
-        if len(sources) > 1:
-            return None
-        self._row(sources[0], call)
-        return sources[0]
+        if len(sources) == 1:
+            return sources[0]
+        refused = []
+        for state in sources:
+            try:
+                self._row(state, call)
+                return None
+            except Error as error:
+                refused.append(error)
+        raise refused[0]  # no state takes these options
 
     def _row(self, state: str, call: Call) -> Transition:
         return self.tasks.choose(state, call.event, call.seconds, call.to)
 
-    def _move(self, call: Call, way: Any, state: str, mark: str | None, values: Mapping[str, Any]) -> list[Row]:
+    def _move(self, call: Call, way: Way, row: Transition, mark: str | None, values: Mapping[str, Any]) -> list[Row]:
         """Move the rows that a key, or a list of them, names, if they are in this state and in the right hand."""
-        row = self._row(state, call)
-        fence: Any = ""
+        fence: Fence = ""
         if row.fenced and not self._unfenced:
             prefix = self.database.session.prefix
             # The mark of another session opens nothing here, whoever carries the object.
             values = {**values, "session": prefix, "mark": mark if mark and mark.startswith(prefix) else ""}
             fence = "session" if mark is None else "take"
-        return self._run(call, Rows(way, state, fence), row, values)
+        return self._run(call, Rows(way, row.source, fence), row, values)
 
     def _run(self, call: Call, rows: Rows, row: Transition, values: Mapping[str, Any]) -> list[Row]:
         database = self.database
@@ -115,9 +121,8 @@ class Moves(Generic[T]):
             yield
         except Exception as error:
             if self._unique and self.store.is_refusal(error):
-                column = self.tasks.table.roles[self._unique.role].column
-                if column in str(error):
-                    raise Duplicate(self.store.name, f"of {column}") from error
+                if self.database.dialect.is_duplicate(self._unique, str(error)):
+                    raise Duplicate(self.store.name) from error
             raise
 
     def _find(self, call: Call, parts: Parts, mark: str | None) -> str:
@@ -155,18 +160,19 @@ class Moves(Generic[T]):
         """Move the `n` oldest tasks that `event` may choose itself (None: all), and return them in order."""
         call = self._call(event, options, update)
         (source,) = self.machine.sources(event)
-        row = self._row(source, call)
+        transition = self._row(source, call)
         if n == 0:
             return []
-        mark = self.database.mark() if row.target == TAKEN else None
-        values = {"n": -1 if n is None else n, "owner": mark, "tube": tube}
+        self.database.begin_writing()
+        mark = self.database.mark() if transition.target == TAKEN else None
+        values = {"n": self.database.dialect.no_limit if n is None else n, "owner": mark, "tube": tube}
         rows = Rows("oldest", source, tube=tube is not None)
         swept = self._just_swept()
         if not swept:
             self.sweep()
-        moved = self._run(call, rows, row, values)
+        moved = self._run(call, rows, transition, values)
         if not moved and swept and self.sweep():
-            moved = self._run(call, rows, row, values)
+            moved = self._run(call, rows, transition, values)
         if len(moved) > 1:
             moved.sort(key=self.tasks.in_order)
         return [self.tasks.returned(row, mark) for row in moved]
@@ -182,8 +188,11 @@ class Moves(Generic[T]):
         if len({parts for parts, _ in identified}) < len(identified):
             raise BadValue(f"{event}_many: a task is named twice")
         moved: dict[Parts, Row] = {}
+        self.database.begin_writing()
         with self.store.atomic():
             only = self._only_source(call)
+            if only:
+                self._row(only, call)
             groups: dict[tuple[str, str | None], list[Parts]] = {}
             for parts, mark in identified:
                 groups.setdefault((only or self._find(call, parts, mark), mark), []).append(parts)
@@ -194,10 +203,11 @@ class Moves(Generic[T]):
 
     def _batch(self, call: Call, state: str, mark: str | None, keys: list[Parts]) -> list[Row]:
         """Move all of these tasks. Raises what is wrong with the first that does not move."""
+        transition = self._row(state, call)
         if len(keys) > 1 and all(map(_fits_a_list, keys)):
-            rows = self._move(call, "keys", state, mark, {"keys": json.dumps([part for (part,) in keys])})
+            rows = self._move(call, "keys", transition, mark, {"keys": json.dumps([part for (part,) in keys])})
         else:
-            rows = [row for parts in keys for row in self._move(call, "key", state, mark, named(parts))]
+            rows = [row for parts in keys for row in self._move(call, "key", transition, mark, named(parts))]
         moved = {self.tasks.key_of(row) for row in rows}
         for parts in keys:
             if parts not in moved:
@@ -206,6 +216,7 @@ class Moves(Generic[T]):
 
     def all(self, event: str, state: str) -> int:
         """Move every task in a state, whoever holds it, with one statement. Returns how many."""
+        self.database.begin_writing()
         row = self._row(state, Call(event, {}, {}))
         statement = self.database.statements.move(Rows("all", state), row)
         return self.database.change(statement, self.database.values())
@@ -226,6 +237,7 @@ class Moves(Generic[T]):
 
     def sweep(self) -> int:
         """Move what is due until nothing is. Returns how many moves that were."""
+        self.database.begin_writing()
         moves = 0
         while moved := sum(self._sweep_batch(row) for row in self.machine.due):
             moves += moved

@@ -9,14 +9,13 @@ from typing import Any, Generic, TypeVar
 from xq.compile import Rows
 from xq.database import Database
 from xq.errors import BadValue, ConfigurationError, Duplicate, Full, WrongState
-from xq.machine import ABSENT, TAKEN, Machine, Transition
+from xq.machine import ABSENT, REMEMBERED, TAKEN, Machine, Transition
 from xq.store import Row
-from xq.tasks import OWN, New, Parts, Seconds, Tasks, chunks, named
+from xq.tasks import New, Parts, Seconds, Tasks, chunks, named
 
 T = TypeVar("T")
 
 BATCH = 200  # tasks that one INSERT puts: longer texts take longer to prepare than they save
-VARIABLES = 30_000  # that one statement may have; SQLite takes 32,766
 TRIES = 20  # how often a key that is taken is made anew
 
 
@@ -28,22 +27,24 @@ class Puts(Generic[T]):
         self.tasks = tasks
         self.machine = machine
         self.name = database.store.name
-        self._unique = next((guard for guard in machine.guards if guard.role), None)
+        self._unique = machine.guard("unique")
 
     def put(self, tasks: list[object], options: dict[str, Any]) -> list[T]:
         """Put all of the tasks or none, and return them in the same order."""
         words = self.tasks.words("put", options)
         seconds = self.tasks.options("put", options)
         row = self.tasks.choose(ABSENT, "put", seconds)
-        brought = [self.tasks.put(task) for task in tasks]
+        brought = [self.tasks.new(task) for task in tasks]
         for new in brought:
             self._check_own(new, seconds)
+        self.database.begin_writing()
         if len(brought) == 1:
             return [self._put_one(row, brought[0], seconds, words)]
+        most = self.database.dialect.most_values
         with self.database.store.atomic():
             if self._unique:
                 return [self._put_one(row, new, seconds, words) for new in brought]
-            return [task for batch in _batches(brought) for task in self._insert(row, batch, seconds)]
+            return [task for batch in _batches(brought, most) for task in self._insert(row, batch, seconds)]
 
     def _check_own(self, new: New, seconds: Seconds) -> None:
         for option in seconds.keys() & new.own.keys():
@@ -60,21 +61,22 @@ class Puts(Generic[T]):
             if not found:
                 return self._insert(row, [new], seconds)[0]
             if words["on_conflict"] == "raise":
-                raise Duplicate(self.name, value, self.tasks.as_told(self.tasks.key_of(found[0])))
+                key = self.tasks.as_told(self.tasks.key_of(found[0]))
+                raise Duplicate(self.name, value, key, ": put(on_conflict='skip') returns it, 'replace' updates it")
             if words["on_conflict"] == "skip":
                 return self.tasks.returned(found[0])
             return self._replace(row, found[0], new, {**new.own, **seconds})
 
     def _replace(self, row: Transition, found: Row, new: New, seconds: Seconds) -> T:
         """Update a task in place, as if it were put anew."""
-        parts, state = self.tasks.key_of(found), self.database.dialect.state(found)
+        parts, state = self.tasks.key_of(found), self.database.dialect.state(found) or ""
         if state == TAKEN:
             raise WrongState(
                 "replace", self.tasks.as_told(parts), state, [s for s in self.machine.states if s != TAKEN]
             )
         keys = [field.name for field in self.tasks.table.key]
         # Nothing of the earlier put is remembered, unless this one says so.
-        forgotten = {f.name: None for role, f in self.tasks.table.roles.items() if role in OWN}
+        forgotten = {f.name: None for role, f in self.tasks.table.roles.items() if role in REMEMBERED}
         update = forgotten | {
             name: value for name, value in new.values.items() if name in new.brought and name not in keys
         }
@@ -106,10 +108,8 @@ class Puts(Generic[T]):
         raise ConfigurationError(f"{self.name}: the strategy of the feature id makes keys that are taken already")
 
     def _refuse(self, adding: int) -> None:
-        limit = next((guard for guard in self.machine.guards if guard.name == "limit"), None)
-        if limit is not None:
-            raise Full(self.name, limit.value, adding)
-        raise Duplicate(self.name, "of a task put by another transaction meanwhile")
+        limit = self.machine.guard("limit")
+        raise Duplicate(self.name) if limit is None else Full(self.name, limit.value, adding)
 
     def _key_in(self, new: New) -> Parts:
         return tuple(new.values.get(field.name) for field in self.tasks.table.key)
@@ -126,8 +126,8 @@ class Puts(Generic[T]):
         )
 
 
-def _batches(tasks: list[New]) -> Iterator[list[New]]:
-    """Runs of tasks that one statement can put: they bring the same fields and the same seconds."""
+def _batches(tasks: list[New], most: int) -> Iterator[list[New]]:
+    """Runs of tasks that one statement can put: the same fields, the same seconds, and at most so many values."""
     for _, alike in groupby(tasks, key=lambda new: (tuple(new.values), new.own)):
         batch = list(alike)
-        yield from chunks(batch, max(1, min(BATCH, VARIABLES // max(1, len(batch[0].values)))))
+        yield from chunks(batch, max(1, min(BATCH, most // (len(batch[0].values) + 1))))

@@ -102,17 +102,22 @@ class Sessions:
         """Let go of a session."""
         self._open.pop(session.uuid, None)
         for queue in list(queues):
-            queue.give_back(session)
+            queue._give_back(session)
+
+    def unknown(self) -> None:
+        """The database may have forgotten them all: make them known again at their next take."""
+        for session in list(self._open.values()):
+            session.known = False
 
     def forked(self) -> None:
         self._own = None
         self._lock = threading.Lock()
 
 
-def of(database: object, make: Callable[[], Sessions] = Sessions) -> Sessions:
+def of(database: object) -> Sessions:
     """The sessions of this process with a database."""
     sessions = _of_database.get(database)
-    return sessions if sessions is not None else _of_database.setdefault(database, make())
+    return sessions if sessions is not None else _of_database.setdefault(database, Sessions())
 
 
 def checked(name: object) -> str:

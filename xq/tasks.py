@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from xq.errors import BadType, BadValue, FeatureOff
-from xq.machine import LONGEST, MANAGED, Machine, Transition
+from xq.machine import LONGEST, MANAGED, REMEMBERED, Machine, Transition
 from xq.store import Field, Row, Store, Table
 
 T = TypeVar("T")
@@ -18,7 +18,6 @@ T = TypeVar("T")
 Parts = tuple[Any, ...]  # of a key, as the database holds them
 Seconds = Mapping[str, float | None]  # what a call brings, by option; None is never
 
-OWN = ("ttl", "ttr")  # roles that hold a task's own seconds
 INTEGERS = ("auto", "bigauto", "integer", "bigint")
 MARK = "_xq_take"  # the attribute of an instance that carries the mark of its take
 
@@ -45,7 +44,7 @@ class New:
 class Tasks(Generic[T]):
     """The tasks of one queue on their way in and out. Runs no SQL."""
 
-    def __init__(self, store: Store[T], table: Table, machine: Machine, off: Catalogue) -> None:
+    def __init__(self, store: Store[T], table: Table, machine: Machine, off: Callable[[], Catalogue]) -> None:
         self.store = store
         self.table = table
         self.machine = machine
@@ -135,7 +134,7 @@ class Tasks(Generic[T]):
 
     # tasks
 
-    def put(self, task: object) -> New:
+    def new(self, task: object) -> New:
         """A new task, but for a key that is yet to be made.
 
         A mapping, an instance, or a sequence of values in the order of the fields. Raises BadValue and BadType.
@@ -153,7 +152,7 @@ class Tasks(Generic[T]):
             role = self._role_of.get(name)
             if role and value is not None:
                 self._check_role(role, value)
-                if role in OWN:
+                if role in REMEMBERED:
                     own[role] = self.seconds(role, value)
             if name not in key:
                 values[name] = self._converted(self._fields[name], value)
@@ -186,10 +185,14 @@ class Tasks(Generic[T]):
             f"put takes a mapping, a {self.store.name}, or a sequence of values, not {type(task).__name__}: {task!r}"
         )
 
-    def _field(self, name: object) -> Field:
+    def _known(self, name: object) -> Field:
         field = self._fields.get(name) if isinstance(name, str) else None
         if field is None:
             raise BadValue(f"{self.store.name} has no field {name!r}: it has {', '.join(self._names)}")
+        return field
+
+    def _field(self, name: object) -> Field:
+        field = self._known(name)
         role = self._role_of.get(field.name)
         if role in MANAGED:
             raise BadValue(f"{field.name!r} is the queue's own ({role}): put writes it, a task cannot bring it")
@@ -225,7 +228,7 @@ class Tasks(Generic[T]):
             raise BadType(f"update is a mapping of fields to values, not {update!r}")
         values = {}
         for name, value in update.items():
-            field = self._field(name)
+            field = self._known(name)
             if field.name in self._role_of:
                 raise BadValue(
                     f"update sets the application's own fields: {name!r} is the queue's {self._role_of[field.name]}"
@@ -288,7 +291,7 @@ class Tasks(Generic[T]):
             raise BadValue(f"{event} to {to} needs {needed}=seconds")
         for option in seconds:
             if option not in self.machine.accepts(row):
-                if option in ("ttl", "ttr") and option not in self.machine.roles and row.target in ("R", "W"):
+                if option in REMEMBERED and option not in self.machine.roles and row.target in ("R", "W"):
                     raise FeatureOff(
                         f"{event} into {row.target} cannot remember {option!r} until it counts: "
                         f"map the role {option!r} to a field that holds it",
@@ -311,7 +314,7 @@ class Tasks(Generic[T]):
         return found
 
     def _refuse_event(self, event: str) -> None:
-        features = self.off.events.get(event, ())
+        features = self.off().events.get(event, ())
         if not features:
             raise BadValue(f"{self.store.name} has no event {event!r}: it has {', '.join(self.machine.events)}")
         raise FeatureOff(
@@ -321,7 +324,7 @@ class Tasks(Generic[T]):
 
     def refuse_option(self, event: str, option: str) -> None:
         """Raise what is wrong with an option that `event` does not take here."""
-        features = self.off.options.get((event, option), ())
+        features = self.off().options.get((event, option), ())
         if not features:
             taken = ", ".join(sorted(self.machine.options(event))) or "no options"
             raise BadType(f"{event} of {self.store.name} has no option {option!r}: it takes {taken}")

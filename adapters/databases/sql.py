@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 from xq.compile import After, Change, Given, Own, Rows, Statement
 from xq.errors import ConfigurationError
-from xq.machine import ABSENT, NOW, PLUS_ONE, TAKEN, TOKEN, Guard, Machine, Marker
+from xq.machine import ABSENT, PLUS_ONE, TAKEN, TOKEN, Guard, Machine, Marker
 from xq.store import Kind, Row, Store, Table, Values
 
 SESSIONS = "xq_session"  # the sessions of a database
@@ -84,6 +83,10 @@ class Dialect(ABC):
         """The objects in the schema of the queue, and those that queues share: name -> kind."""
 
     @abstractmethod
+    def table_columns(self, store: Store[Any]) -> set[str]:
+        """The columns of the application's table that the model has as well; none when there is no table."""
+
+    @abstractmethod
     def prepare(self, store: Store[Any]) -> None:
         """Set the database up for queues, where that cannot be done within a transaction."""
 
@@ -91,8 +94,23 @@ class Dialect(ABC):
     def unfit(self, store: Store[Any]) -> str | None:
         """What about the database itself is not as `prepare` leaves it, in words."""
 
-    never = "9e999"  # a role that remembers seconds holds this for never, since NULL means the default
-    keys_at_once = "SELECT value FROM json_each(:keys)"
+    @abstractmethod
+    def triggers(self) -> list[Object]:
+        """Those of the objects that count."""
+
+    @abstractmethod
+    def remember_owner(self) -> str:
+        """Write down, beside the table, who took a row."""
+
+    @abstractmethod
+    def is_duplicate(self, guard: Guard, refusal: str) -> bool:
+        """Whether the words of a refusal tell of a value that a guard keeps unique."""
+
+    begin_writing: str  # a write that changes nothing: takes the lock that writes need, where a read would be too early
+    never: str  # what a role that remembers seconds holds for never, since NULL means the default; as SQL
+    keys_at_once: str  # the rows of a list of keys, `:keys`; as SQL
+    no_limit: int  # the `:n` of all rows
+    most_values: int  # that one statement may bring
 
     def not_by_index(self, column: str) -> str:
         """A column in a condition that the planner shall not look up in an index."""
@@ -243,7 +261,6 @@ class Dialect(ABC):
         if isinstance(value, Marker):
             return {
                 TOKEN.name: ":owner",
-                NOW.name: self.moment(self.kind(role), self.now) if role in self.roles else self.now,
                 PLUS_ONE.name: f"COALESCE({self.roles[role]}, 0) + 1",
             }[value.name]
         return self.literal(self.words[value] if role == "status" else value)
@@ -270,11 +287,6 @@ class Dialect(ABC):
         return {
             self.roles[role]: self.written(role, value) for role, value in change.roles.items() if role in self.roles
         }
-
-    def remember_owner(self) -> str:
-        names = ", ".join(self.keys)
-        values = ", ".join(f":k{i}" for i in range(len(self.keys)))
-        return f"INSERT OR REPLACE INTO {self.object(self.name('owner'))} ({names}, owner) VALUES ({values}, :owner)"
 
     def _column(self, name: str) -> str:
         return next(field.column for field in self.source.fields if field.name == name)
@@ -353,10 +365,6 @@ class Dialect(ABC):
     def taken(self) -> str:
         """Keys and owners of the taken tasks."""
         return f"SELECT {', '.join(self.keys)}, {self.owner} FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}"
-
-    def states_in_use(self) -> str:
-        """A count of the rows in each stored status: reads the whole table."""
-        return f"SELECT {self.roles['status']}, COUNT(*) FROM {self.table_in_schema} GROUP BY 1"
 
     # counting. A row of the counters is a transition and how often it was seen, in all (tube '') and for each
     # tube that is counted; one whose source is '' holds tasks that were there before counting began.
@@ -445,8 +453,3 @@ class Dialect(ABC):
         """The named values for the application's fields, converted: of the row `number` of an insert."""
         suffix = "" if number is None else f"_{number}"
         return {f"{self._parameters[name]}{suffix}": value for name, value in fields.items()}
-
-    @staticmethod
-    def list_of(keys: Sequence[Any]) -> str:
-        """Keys, as the way `keys` reads them."""
-        return json.dumps(keys)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from xq.adapters.databases.sql import Dialect, Object
-from xq.machine import ABSENT, ELSEWHERE, TAKEN
+from xq.adapters.databases.sql import SESSIONS, Dialect, Object
+from xq.machine import ABSENT, ELSEWHERE, TAKEN, Guard
 from xq.store import Field, Kind, Store
 
 UPSERT = "ON CONFLICT DO UPDATE SET n = n + 1"
@@ -16,6 +16,12 @@ class Sqlite(Dialect):
 
     # julianday counts days, to the millisecond, and stands still within a statement.
     now = "COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)"
+
+    never = "9e999"
+    keys_at_once = "SELECT value FROM json_each(:keys)"
+    begin_writing = f"UPDATE {SESSIONS} SET users = users WHERE FALSE"
+    no_limit = -1
+    most_values = 30_000  # it takes 32,766
 
     def moment(self, kind: Kind, seconds: str) -> str:
         if kind == "datetime":
@@ -29,6 +35,14 @@ class Sqlite(Dialect):
 
     def not_by_index(self, column: str) -> str:
         return f"+{column}"
+
+    def remember_owner(self) -> str:
+        names = ", ".join(self.keys)
+        values = ", ".join(f":k{i}" for i in range(len(self.keys)))
+        return f"INSERT OR REPLACE INTO {self.object(self.name('owner'))} ({names}, owner) VALUES ({values}, :owner)"
+
+    def is_duplicate(self, guard: Guard, refusal: str) -> bool:
+        return refusal.endswith(f"UNIQUE constraint failed: {self.source.name}.{self.source.roles[guard.role].column}")
 
     def drop(self, kind: str, name: str) -> str:
         # Without a schema SQLite would look in every attached one, and find the index of another queue.
@@ -56,6 +70,12 @@ class Sqlite(Dialect):
         schemas = dict.fromkeys(["main", self.source.schema or "main"])
         listed = (store.execute(f"SELECT name, type FROM {self.quote(schema)}.sqlite_master") for schema in schemas)
         return {name: kind for rows in listed for name, kind in rows}
+
+    def table_columns(self, store: Store[Any]) -> set[str]:
+        listed = "SELECT name FROM pragma_table_xinfo(:name, :schema)"
+        values = {"name": self.source.name, "schema": self.source.schema or "main"}
+        present = {name.lower() for (name,) in store.execute(listed, values)}
+        return {field.column for field in self.source.fields if field.column.lower() in present}
 
     def objects(self) -> list[Object]:
         return [*self.side_tables(), *self.indexes(), *self.triggers()]

@@ -412,11 +412,13 @@ class QueueMachine(RuleBasedStateMachine):
         values = [self.with_key(task, 0 if self.kind == "auto" else number) for task, number in brought]
         self.put_all(values, values, lambda: self.queue.put_many(iter(values), **options), options)
 
-    @precondition(lambda self: any(isinstance(task, self.Task) for task, _, _ in self.handed))
+    def instances(self) -> list[tuple[Any, Any]]:
+        return [(task, key) for task, key, _ in self.handed if isinstance(task, self.Task)]
+
+    @precondition(lambda self: self.instances())
     @rule(number=some)
     def put_again_what_was_handed_out(self, number: int) -> None:
-        instances = [task for task, _, _ in self.handed if isinstance(task, self.Task)]
-        task = instances[number % len(instances)]
+        task, _ = self.instances()[number % len(self.instances())]
         values = {name: value for name, value in task.__data__.items() if name not in self.managed}
         self.put_all([task], [values], lambda: [self.Task.put(task)], {})
 
@@ -428,7 +430,9 @@ class QueueMachine(RuleBasedStateMachine):
     )
     def take(self, who: int, n: int, tube: str | None, options: Any, careful: bool, many: bool) -> None:
         given = self.fitting("take", {name: value for name, value in options.items() if name == "ttr"}, careful)
-        tube = None if careful and "tube" not in self.roles else tube
+        if careful:
+            known = [row["tube"] for row in self.model.rows.values() if row["state"] == "R" and "tube" in self.roles]
+            tube = tube if tube in known else None
         session, n = self.session(who), n if many else 1
 
         def call() -> Any:
@@ -438,6 +442,14 @@ class QueueMachine(RuleBasedStateMachine):
             return [] if task is None else [task]
 
         self.same_tasks(call, lambda _: self.model.take(session, n, given, tube), session)
+
+    @precondition(lambda self: self.model.oldest("R") or self.model.oldest("W"))
+    @rule(who=some, seconds=some, event=st.sampled_from(["ack", "release", "bury"]), number=some, options=options)
+    def take_and_finish(self, who: int, seconds: int, event: str, number: int, options: Any) -> None:
+        self.take(who=who, n=1, tube=None, options=options, careful=True, many=False)
+        self.tick(seconds=seconds // 4)
+        if self.model.oldest("T"):
+            self.move(event, number, who, options, "R", {}, True, "task")
 
     @precondition(lambda self: self.model.oldest("T"))
     @rule(
@@ -563,18 +575,20 @@ class QueueMachine(RuleBasedStateMachine):
 
         self.same_tasks(lambda: getattr(self.Task, way)(n=n, **given, **more), model)
 
-    @precondition(lambda self: len(self.model.oldest("T")) > 1)
-    @rule()
-    def release_all(self) -> None:
-        self.same_number(self.queue.release_all, self.model.release_all)
+    @precondition(lambda self: len(self.model.rows) > 3)
+    @rule(what=st.sampled_from(["release_all", "release_all", "truncate", "reset"]))
+    def operate(self, what: str) -> None:
+        if what == "reset":
+            self.queue.reset()
+            self.model.seen.clear()
+        else:
+            self.same_number(getattr(self.queue, what), getattr(self.model, what))
 
-    @precondition(lambda self: len(self.model.rows) > 5)
-    @rule()
-    def truncate(self) -> None:
-        self.same_number(self.queue.truncate, self.model.truncate)
+    @rule(number=some, n=st.one_of(st.none(), st.integers(0, 3)))
+    def look(self, number: int, n: int | None) -> None:
+        states = [*self.model.states, *self.model.states, "S"]
+        state = states[number % len(states)]
 
-    @rule(state=st.sampled_from("RTWBZDPX"), n=st.one_of(st.none(), st.integers(0, 3)), number=some)
-    def look(self, state: str, n: int | None, number: int) -> None:
         def looked_at(row: dict[str, Any]) -> dict[str, Any]:
             return row | {"holder": row["holder"] and (row["holder"][0], None, row["holder"][2])}
 
@@ -590,36 +604,31 @@ class QueueMachine(RuleBasedStateMachine):
         find = self.model.find  # a task that kill moves is any that there is
         self.same_tasks(lambda: [self.queue.peek(task)], lambda _: [(key, looked_at(find("kill", key, token, "")))])
 
-    @precondition(lambda self: len(self.model.rows) > 2)
-    @rule()
-    def reset(self) -> None:
-        self.queue.reset()
-        self.model.seen.clear()
-
     @precondition(lambda self: not self.open)
-    @rule(to=st.sampled_from(["R", "D", "X", ""]), others=st.one_of(st.none(), st.none(), features()))
-    def reconfigure(self, to: str, others: dict[str, Any] | None) -> None:
+    @rule(
+        to=st.sampled_from(["R", "D", "X", ""]), others=st.one_of(st.none(), features()), state=st.sampled_from("RT?")
+    )
+    def configure(self, to: str, others: dict[str, Any] | None, state: str) -> None:
+        """Reconfigure, to and fro; without `to` install anew, with a row that was written in between."""
         features = self.later if others is None else others
-        if not {NEEDED[name] for name in features if name in NEEDED} <= set(self.roles):
-            return
-        after = Model(features, (), (), 0)
-        lost = [state for state in self.model.states if state not in after.states]
-        move = dict.fromkeys(lost, to) if to in (*after.states, "X") else {}
-        both = self.same(
-            lambda: self.queue.reconfigure(self.configured(features), move),
-            lambda _: self.model.reconfigured(features, move),
-        )
-        if both is not None:
-            self.later, self.model = self.model.on, both[1]
+        if not to:
+            self.install_anew(state)
+        elif {NEEDED[name] for name in features if name in NEEDED} <= set(self.roles):
+            after = Model(features, (), (), 0)
+            lost = [state for state in self.model.states if state not in after.states]
+            move = dict.fromkeys(lost, to) if to in (*after.states, "X") else {}
+            both = self.same(
+                lambda: self.queue.reconfigure(self.configured(features), move),
+                lambda _: self.model.reconfigured(features, move),
+            )
+            if both is not None:
+                self.later, self.model = self.model.on, both[1]
 
-    @precondition(lambda self: not self.open)
-    @rule(state=st.sampled_from([None, "R", "T", "?"]))
-    def install_anew(self, state: str | None) -> None:
+    def install_anew(self, state: str) -> None:
         self.queue.uninstall()
         with pytest.raises(xq.NotInstalled):
             self.queue.stats()
-        if state is not None:
-            self.insert(state, {}, 3)
+        self.insert(state=state, task={}, number=3)
         self.queue.install()
         self.model.seen.clear()
         self.model.sessions.clear()
@@ -641,12 +650,16 @@ class QueueMachine(RuleBasedStateMachine):
 
     # sessions
 
-    @precondition(lambda self: len(self.contexts) < 4)
-    @rule()
-    def open_a_session(self) -> None:
-        session = self.queue.session()
-        self.model.sessions[session.uuid] = self.clock.now
-        self.enter(session)
+    @rule(what=st.sampled_from(["open", "join", "close", "leave"]), number=some)
+    def a_session(self, what: str, number: int) -> None:
+        if what == "open" and len(self.contexts) < 4:
+            session = self.queue.session()
+            self.model.sessions[session.uuid] = self.clock.now
+            self.enter(session)
+        elif what == "join":
+            self.join([*self.model.sessions, str(uuid.UUID(int=7))][number % (len(self.model.sessions) + 1)], number)
+        elif self.entered:
+            self.end_session(list(self.entered)[number % len(self.entered)], what == "leave")
 
     def enter(self, session: xq.Session) -> None:
         context = copy_context()
@@ -654,16 +667,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.contexts[session.uuid] = context
         self.entered[session.uuid] = session
 
-    @precondition(lambda self: self.model.sessions)
-    @rule(number=some)
-    def join_a_session(self, number: int) -> None:
-        known = [*self.model.sessions, str(uuid.UUID(int=7))]
-        name = known[number % len(known)]
-
-        def model(_: Any) -> str:
+    def join(self, name: str, number: int) -> None:
+        def model(_: Any) -> None:
             if name not in self.model.sessions:
                 raise Refused("UnknownSession")
-            return name
 
         both = self.same(lambda: self.queue.session(uuid.UUID(name) if number % 2 else name.upper()), model)
         if both is not None:
@@ -671,10 +678,7 @@ class QueueMachine(RuleBasedStateMachine):
             if name not in self.contexts:
                 self.enter(both[0])
 
-    @precondition(lambda self: self.entered)
-    @rule(number=some, leave=st.booleans())
-    def close_a_session(self, number: int, leave: bool) -> None:
-        name = list(self.entered)[number % len(self.entered)]
+    def end_session(self, name: str, leave: bool) -> None:
         session, context = self.entered.pop(name), self.contexts.pop(name)
         both = self.same(
             lambda: context.run(session.__exit__, None, None, None) if leave else session.close(),
@@ -738,11 +742,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.Task.delete().where(self.Task._meta.primary_key == key).execute()
         self.model.write(key, None)
 
-    @precondition(lambda self: any(isinstance(task, self.Task) for task, _, _ in self.handed))
+    @precondition(lambda self: self.instances())
     @rule(number=some)
     def save_what_was_handed_out(self, number: int) -> None:
-        instances = [(task, key) for task, key, _ in self.handed if isinstance(task, self.Task)]
-        task, key = instances[number % len(instances)]
+        task, key = self.instances()[number % len(self.instances())]
         task.size = 9
         task.save()
         if key in self.model.rows:
@@ -750,15 +753,15 @@ class QueueMachine(RuleBasedStateMachine):
 
     # transactions of the application
 
-    @precondition(lambda self: len(self.open) < 2)
-    @rule()
-    def begin(self) -> None:
-        transaction = self.db.atomic()
-        transaction.__enter__()
-        self.open.append((transaction, self.model.snapshot()))
+    @rule(what=st.sampled_from(["begin", "commit", "roll back"]))
+    def a_transaction(self, what: str) -> None:
+        if what != "begin" and self.open:
+            self.end(what == "commit")
+        elif len(self.open) < 2:
+            transaction = self.db.atomic()
+            transaction.__enter__()
+            self.open.append((transaction, self.model.snapshot()))
 
-    @precondition(lambda self: self.open)
-    @rule(commit=st.booleans())
     def end(self, commit: bool) -> None:
         transaction, before = self.open.pop()
         if commit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import sqlite3
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from playhouse.pool import PooledSqliteDatabase
 
 import xq
-from tests.conformance.steps import bring, in_threads, is_exact, transitions
+from tests.conformance.steps import PATIENCE, bring, in_threads, is_exact, processes, transitions
 from tests.conftest import Maker
 from tests.factories import task, tasks
 from xq.testing import Clock
@@ -57,6 +58,24 @@ def test_a_file_that_is_not_in_wal_is_told_and_set_right(make_file):
     assert Task.take(), "it works all the same"
     Task.xq.install()
     assert Task.xq.check() == []
+    assert mode(make_file.db) == "wal"
+
+
+@pytest.mark.parametrize("time", range(8))
+def test_many_processes_may_set_a_file_to_wal_at_the_same_moment(make_file, time):
+    model: Any = make_file.model()
+    make_file.db.create_tables([model])
+    xq.upgrade(model, {"status": "status"})
+    barrier = multiprocessing.get_context("fork").Barrier(8)
+
+    def script():
+        make_file.db.connect()
+        barrier.wait(PATIENCE)
+        model.xq.install()
+        yield "installed"
+
+    with processes(make_file.db, *[script] * 8) as others:
+        assert {next(other) for other in others} == {"installed"}
     assert mode(make_file.db) == "wal"
 
 

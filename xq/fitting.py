@@ -1,0 +1,150 @@
+"""Whether a queue fits a model: its fields, its key, the words that it stores."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from xq.errors import ConfigurationError
+from xq.machine import MANAGED, NAMES, Feature, Machine
+from xq.store import Field, Store, Table
+
+TIMES: Final = ("double", "bigint", "datetime")
+NUMBERS: Final = ("integer", "bigint", "float", "double", "auto", "bigauto", "other")
+WORDS: Final = ("text", "integer", "bigint")
+
+# role -> the kinds of field that can hold it
+ROLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "status": WORDS,
+    "runat": TIMES,
+    "deadline": TIMES,
+    "priority": NUMBERS,
+    "tube": ("text",),
+    "owner": ("text",),
+    "attempts": ("integer", "bigint"),
+    "ttl": ("float", "double"),
+    "ttr": ("float", "double"),
+    "utube": WORDS,
+    "unique": (*WORDS, "uuid"),
+    "error": ("text",),
+}
+NEEDED: Final = {  # where the first choice of the kinds above needs a word of advice
+    "runat": "a DoubleField or BigIntegerField (seconds since 1970) or a DateTimeField (UTC); "
+    "a FloatField is single precision, which moves a timestamp by minutes",
+    "status": "a CharField, a TextField, or an IntegerField with statuses=",
+}
+OWNER_LENGTH: Final = 64  # of a mark: the session's uuid, a time, a process and a number
+
+STRATEGIES: Final[Mapping[str, str]] = {
+    "auto": "auto_increment",
+    "bigauto": "auto_increment",
+    "bigint": "time64",
+    "uuid": "uuid",
+    "text": "uuid",
+}
+KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "auto_increment": ("auto", "bigauto"),
+    "time64": ("bigint", "bigauto"),
+    "uuid": ("uuid", "text"),
+}
+
+
+def key_of(store: Store[Any]) -> tuple[Field, ...]:
+    by_name = {field.name: field for field in store.fields}
+    return tuple(by_name[name] for name in store.key)
+
+
+def roles_of(store: Store[Any], fields: Mapping[str, Any]) -> dict[str, Field]:
+    if not isinstance(fields, Mapping):
+        raise ConfigurationError(f"fields is a mapping of roles to fields, not {fields!r}")
+    by_name = {field.name: field for field in store.fields}
+    roles: dict[str, Field] = {}
+    for role, named in fields.items():
+        if role not in ROLES:
+            raise ConfigurationError(f"there is no role {role!r}: there are {', '.join(ROLES)}")
+        name = named if isinstance(named, str) else getattr(named, "name", None)
+        if name not in by_name:
+            raise ConfigurationError(f"role {role!r}: {store.name} has no field {named!r}; it has {', '.join(by_name)}")
+        field = by_name[name]
+        _fits_the_role(store, role, field)
+        other = next((r for r, f in roles.items() if f is field), None)
+        if other:
+            raise ConfigurationError(f"field {name!r} cannot be both {other!r} and {role!r}")
+        roles[role] = field
+    if "status" not in roles:
+        raise ConfigurationError(f"fields= must map the role 'status' to a field of {store.name}")
+    return roles
+
+
+def _fits_the_role(store: Store[Any], role: str, field: Field) -> None:
+    if field.kind not in ROLES[role]:
+        wanted = NEEDED.get(role) or f"a field of type {' or '.join(kind for kind in ROLES[role] if kind != 'other')}"
+        raise ConfigurationError(f"role {role!r} is {wanted}; {store.name}.{field.name} is {field.kind}")
+    if role in ("runat", "deadline", "owner", "ttl", "ttr") and not field.null:
+        raise ConfigurationError(f"role {role!r}: {store.name}.{field.name} must be nullable, null says there is none")
+    if role in MANAGED and field.name in store.key:
+        raise ConfigurationError(f"role {role!r}: {field.name!r} is part of the key, and a key must not change")
+    if role == "owner" and field.max_length is not None and field.max_length < OWNER_LENGTH:
+        raise ConfigurationError(
+            f"role 'owner': {store.name}.{field.name} holds {field.max_length} characters, {OWNER_LENGTH} are needed"
+        )
+
+
+def words_of(machine: Machine, field: Field, statuses: Mapping[str, str | int]) -> dict[str, str | int]:
+    if not isinstance(statuses, Mapping):
+        raise ConfigurationError(f"statuses is a mapping of letters to stored words, not {statuses!r}")
+    known = dict.fromkeys([*NAMES, *machine.states])
+    for letter, word in statuses.items():
+        if letter not in known:
+            raise ConfigurationError(f"statuses: {letter!r} is no letter of a state; they are {', '.join(known)}")
+        if isinstance(word, bool) or not isinstance(word, (str, int)):
+            raise ConfigurationError(f"statuses: {letter} is text or an integer, not {word!r}")
+    words: dict[str, str | int] = {state: statuses.get(state, state) for state in machine.states} | dict(statuses)
+    wanted = str if field.kind == "text" else int
+    for state in machine.states:
+        word = words[state]
+        if not isinstance(word, wanted):
+            raise ConfigurationError(
+                f"statuses: {field.name!r} holds {'text' if wanted is str else 'integers'}, so {state} needs "
+                f"{'text' if wanted is str else 'an integer'}, not {word!r}"
+            )
+        if isinstance(word, str) and field.max_length is not None and len(word) > field.max_length:
+            raise ConfigurationError(f"statuses: {word!r} is longer than the {field.max_length} of {field.name!r}")
+    mine = [words[state] for state in machine.states]
+    if len(set(mine)) < len(mine):
+        raise ConfigurationError(f"statuses: two states are stored as the same: {words}")
+    return words
+
+
+def tubes_of(table: Table, tube_stats: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(tube_stats, str) or not isinstance(tube_stats, Collection):
+        raise ConfigurationError(f"tube_stats is a list of names of tubes, not {tube_stats!r}")
+    if not all(isinstance(tube, str) for tube in tube_stats):
+        raise ConfigurationError(f"tube_stats is a list of names of tubes, not {tube_stats!r}")
+    if tube_stats and "tube" not in table.roles:
+        raise ConfigurationError("tube_stats needs the role 'tube': map it to a field")
+    if "" in tube_stats:
+        raise ConfigurationError("tube_stats: a tube whose name is empty cannot be counted")
+    return tuple(dict.fromkeys(tube_stats))
+
+
+def default_id(table: Table) -> str:
+    kinds = [field.kind for field in table.key]
+    return STRATEGIES.get(kinds[0], "required") if len(kinds) == 1 else "required"
+
+
+def check_key(table: Table, features: Sequence[Feature]) -> None:
+    strategy = next((str(f.settings["id"]) for f in features if "id" in f.settings), "required")
+    if strategy == "required":
+        return
+    names = ", ".join(field.name for field in table.key)
+    if len(table.key) > 1:
+        raise ConfigurationError(
+            f"feature 'id': the key ({names}) has several parts, so each task must bring it: 'required'"
+        )
+    field = table.key[0]
+    fits = KEYS.get(strategy, (field.kind,))
+    if field.kind not in fits or (strategy == "uuid" and (field.max_length or 36) < 36):
+        raise ConfigurationError(
+            f"feature 'id': {strategy!r} makes keys of type {' or '.join(fits)}; {names} is {field.kind}"
+        )

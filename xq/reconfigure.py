@@ -1,0 +1,55 @@
+"""Other features later: moving the tasks of states that go away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from xq.compile import Rows, change
+from xq.database import Database, Definition
+from xq.errors import ConfigurationError
+from xq.machine import ABSENT, TAKEN, Machine, Transition
+
+
+def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[str, str]) -> Definition:
+    """Give the queue in `database` other features, in one transaction, and return its new definition.
+
+    Raises ConfigurationError, which counts them, for tasks in a state that is lost and that `move` does not name.
+    """
+    store, old = database.store, database.definition
+    new = old.redefine(features)
+    new = replace(new, words={**old.words, **new.words})  # of the states that are lost as well
+    lost = [state for state in old.machine.states if state not in new.machine.states]
+    _check(new.machine, lost, move)
+    before, after = database.open(), Database(store, new, database.clock).connect()
+    with store.atomic():
+        counts = [row for row in database.execute(before.dialect.actual_counts()) if row[1] in lost]
+        stranded = [(state, n) for tube, state, n in counts if tube == "" and state not in move]
+        if stranded:
+            told = ", ".join(f"{n} in {state}" for state, n in stranded)
+            raise ConfigurationError(
+                f"{store.name} holds tasks in states that the new features do not have ({told}): "
+                f"say where they go, as in move={{{stranded[0][0]!r}: 'R'}}"
+            )
+        before.installation.stop_counting()  # the old triggers do not know the new states
+        for state, target in move.items():
+            written = change(new.machine, Transition(state, "reconfigure", target), frozenset())
+            store.change(after.dialect.move(Rows("all", state), written).sql, database.values())
+        for tube, state, n in counts:
+            before.installation.add_counter(tube, state, move[state], n)
+        after.installation.create()
+    return new
+
+
+def _check(machine: Machine, lost: Sequence[str], move: Mapping[str, str]) -> None:
+    if not isinstance(move, Mapping):
+        raise ConfigurationError(f"move is a mapping of states, as {{'Z': 'D'}}, not {move!r}")
+    targets = [ABSENT, *(state for state in machine.states if state not in (TAKEN, "W"))]
+    for state, target in move.items():
+        if state not in lost:
+            raise ConfigurationError(
+                f"move: the new features keep {state!r}; they lose {', '.join(lost) or 'no state'}"
+            )
+        if target not in targets:
+            raise ConfigurationError(f"move: tasks cannot go to {target!r}, but to {', '.join(targets)}")
