@@ -28,6 +28,7 @@ KINDS: dict[str, Kind] = {
     "TEXT": "text",
     "UUID": "uuid",
     "DATETIME": "datetime",
+    "DECIMAL": "decimal",
 }
 
 # What a driver returns for these is what the application sees; the fields' own conversion would copy it.
@@ -68,6 +69,7 @@ class PeeweeStore(Generic[M]):
         self._readers = [(i, f.from_database) for i, f in enumerate(self.fields) if f.from_database]
         self._plain = model.__init__ is pw.Model.__init__
         self._prepared = threading.local()
+        self.connected: Callable[[], None] = lambda: None
         # save() of an instance read earlier must not write back a status that the queue has moved on.
         meta.only_save_dirty = True
 
@@ -77,13 +79,18 @@ class PeeweeStore(Generic[M]):
         return database.obj if isinstance(database, pw.Proxy) else database
 
     @property
-    def engine(self) -> str:
+    def _known_database(self) -> pw.Database:
         database = self.database
+        if database is None:
+            raise ConfigurationError(f"{self.name} has no database yet: bind it, or initialize its DatabaseProxy")
+        return database
+
+    @property
+    def engine(self) -> str:
+        database = self._known_database
         for kind, engine in ENGINES:
             if isinstance(database, kind):
                 return engine
-        if database is None:
-            raise ConfigurationError(f"{self.name} has no database yet: bind it, or initialize its DatabaseProxy")
         known = ", ".join(kind.__name__ for kind, _ in ENGINES)
         raise ConfigurationError(f"{self.name} is on {type(database).__name__}; xq speaks {known}")
 
@@ -96,9 +103,11 @@ class PeeweeStore(Generic[M]):
         return int(self._cursor(sql, values).rowcount)
 
     def _cursor(self, sql: str, values: Values | None) -> Any:
-        database = self.database
-        if getattr(self._prepared, "connection", None) is not database.connection():
-            self._prepare(database)
+        database = self._known_database
+        connection = database.connection()
+        if getattr(self._prepared, "connection", None) is not connection:
+            self._prepared.connection = connection
+            self.connected()
         try:
             return database.execute_sql(sql, values)
         except (OverflowError, UnicodeError) as error:
@@ -108,21 +117,20 @@ class PeeweeStore(Generic[M]):
                 raise
             raise BadType(f"the database cannot hold a value given: {error}") from error
 
-    def _prepare(self, database: pw.Database) -> None:
+    def pragma(self, name: str, value: int) -> None:
+        database = self._known_database
         if isinstance(database, pw.SqliteDatabase):
-            # Without it REPLACE deletes rows and fires no trigger, and the statistics would not see it.
-            database.pragma("recursive_triggers", 1, permanent=True)
-        self._prepared.connection = database.connection()
+            database.pragma(name, value, permanent=True)
 
     def atomic(self) -> AbstractContextManager[object]:
-        database = self.database
+        database = self._known_database
         if not database.in_transaction():
             # IMMEDIATE: a transaction that reads first and then finds another writer would have to be refused.
             return database.atomic("IMMEDIATE")
         return database.savepoint()
 
     def in_transaction(self) -> bool:
-        return bool(self.database.in_transaction())
+        return bool(self._known_database.in_transaction())
 
     def is_refusal(self, error: BaseException) -> bool:
         return isinstance(error, pw.IntegrityError)
@@ -133,8 +141,19 @@ class PeeweeStore(Generic[M]):
     def read(self, row: Row) -> list[Any]:
         values = list(row[: len(self.fields)])
         for index, read in self._readers:
-            values[index] = read(values[index])
+            try:
+                values[index] = read(values[index])
+            except Exception as error:
+                key = [value for value, name in zip(values, self._names, strict=True) if name in self.key]
+                raise BadValue(
+                    f"the row {key} of {self.name} holds {values[index]!r} in {self._names[index]!r}, which cannot be "
+                    f"read ({error}): mend or delete it with plain SQL"
+                ) from error
         return values
+
+    @property
+    def may_fail_to_read(self) -> bool:
+        return bool(self._readers) or not self._plain
 
     def instance(self, values: list[Any]) -> M:
         if not self._plain:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 import time
@@ -20,6 +21,10 @@ class _Increasing:
     def __init__(self, read: Callable[[], int]) -> None:
         self._read = read
         self._last = 0
+        self._renew()
+        os.register_at_fork(after_in_child=self._renew)  # a thread of the parent may have held it
+
+    def _renew(self) -> None:
         self._lock = threading.Lock()
 
     def __call__(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -83,6 +84,8 @@ def build(
     """A queue on any store: what `upgrade` does for one ORM."""
     if isinstance(vars(store.model).get("xq"), QueueAttribute):
         raise ConfigurationError(f"{store.name} is a queue already: its xq.reconfigure(features=...) changes it")
+    if clock is not None and not isinstance(getattr(clock, "now", None), (int, float)):
+        raise ConfigurationError(f"clock has a number of seconds as .now, as xq.testing.Clock; {clock!r} has none")
     table = Table(store.table, store.schema, store.fields, key_of(store), roles_of(store, fields))
     definition = _define(store, table, statuses, tubes_of(table, tube_stats), features)
     handle = Queue(store, definition, clock)
@@ -119,6 +122,8 @@ def _define(
             "statuses": {letter: word for letter, word in statuses.items() if letter != word},
             "tube_stats": sorted(tube_stats),
             "features": {f.name: f.structure for f in chosen if f.structure is not None},
+            "states": {state: words[state] for state in machine.states},
+            "transitions": hashlib.sha256(str(machine.structure).encode()).hexdigest()[:12],
         },
         catalogue=catalogue,
         dialects=DIALECTS,

@@ -63,6 +63,7 @@ class Database:
         definition = self.definition
         kind = definition.dialects[self.store.engine]
         dialect = kind(definition.table, definition.machine, definition.words, definition.tube_stats)
+        self.store.connected = lambda: dialect.connected(self.store)
         return Opened(
             ref(database),
             dialect,

@@ -69,7 +69,7 @@ class BadValue(Error, ValueError):
 
 
 class BadType(Error, TypeError):
-    """A value of the wrong type, or an argument that the method does not have."""
+    """A value of the wrong type, or an option that the method does not have."""
 
 
 class NotFound(Error):

@@ -10,7 +10,7 @@ from xq.machine import MANAGED, NAMES, Feature, Machine
 from xq.store import Field, Store, Table
 
 TIMES: Final = ("double", "bigint", "datetime")
-NUMBERS: Final = ("integer", "bigint", "float", "double", "auto", "bigauto", "other")
+NUMBERS: Final = ("integer", "bigint", "float", "double", "decimal", "auto", "bigauto")
 WORDS: Final = ("text", "integer", "bigint")
 
 # role -> the kinds of field that can hold it
@@ -78,7 +78,7 @@ def roles_of(store: Store[Any], fields: Mapping[str, Any]) -> dict[str, Field]:
 
 def _fits_the_role(store: Store[Any], role: str, field: Field) -> None:
     if field.kind not in ROLES[role]:
-        wanted = NEEDED.get(role) or f"a field of type {' or '.join(kind for kind in ROLES[role] if kind != 'other')}"
+        wanted = NEEDED.get(role) or f"a field of type {' or '.join(ROLES[role])}"
         raise ConfigurationError(f"role {role!r} is {wanted}; {store.name}.{field.name} is {field.kind}")
     if role in ("runat", "deadline", "owner", "ttl", "ttr") and not field.null:
         raise ConfigurationError(f"role {role!r}: {store.name}.{field.name} must be nullable, null says there is none")
@@ -97,7 +97,7 @@ def words_of(machine: Machine, field: Field, statuses: Mapping[str, str | int]) 
     for letter, word in statuses.items():
         if letter not in known:
             raise ConfigurationError(f"statuses: {letter!r} is no letter of a state; they are {', '.join(known)}")
-        if isinstance(word, bool) or not isinstance(word, (str, int)):
+        if isinstance(word, bool) or not isinstance(word, (str, int)) or (isinstance(word, str) and "\0" in word):
             raise ConfigurationError(f"statuses: {letter} is text or an integer, not {word!r}")
     words: dict[str, str | int] = {state: statuses.get(state, state) for state in machine.states} | dict(statuses)
     wanted = str if field.kind == "text" else int

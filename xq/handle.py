@@ -16,7 +16,7 @@ from xq.reconfigure import reconfigure
 from xq.sessions import Session
 from xq.stats import Stats, stats
 from xq.store import Store
-from xq.tasks import Tasks
+from xq.tasks import Tasks, shown
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class Queue(Generic[T]):
     def put_many(self, tasks: Iterable[object], **options: Any) -> list[T]:
         """Put all of the tasks or none, in one transaction, and return them in the same order."""
         if isinstance(tasks, (str, bytes, Mapping)) or not isinstance(tasks, Iterable):
-            raise BadType(f"put_many takes tasks, not {type(tasks).__name__}: {tasks!r}")
+            raise BadType(f"put_many takes tasks, not {type(tasks).__name__}: {shown(tasks)}")
         return self._puts.put(list(tasks), options)
 
     # consumers
@@ -101,7 +101,7 @@ class Queue(Generic[T]):
         if tube is not None and "tube" not in self.machine.roles:
             raise FeatureOff("take(tube=) needs the role 'tube': map it to a field", role="tube")
         if tube is not None and not isinstance(tube, str):
-            raise BadType(f"a tube is named by text, not by {tube!r}")
+            raise BadType(f"a tube is named by text, not by {shown(tube)}")
         return tube
 
     def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
@@ -180,14 +180,14 @@ class Queue(Generic[T]):
     def switch(self, key: object, to: str, **options: Any) -> T:
         """Move a task that nobody holds to another state of this queue: R, W (with delay), B, D or Z."""
         targets = tuple(dict.fromkeys(row.target for row in self.machine.rows if row.named))
-        if to not in targets:
-            raise BadValue(f"switch moves tasks of {self.store.name} to {', '.join(targets)}, not to {to!r}")
+        if not isinstance(to, str) or to not in targets:
+            raise BadValue(f"switch moves tasks of {self.store.name} to {', '.join(targets)}, not to {shown(to)}")
         return self._moves.one("switch", key, options, to=to)
 
     def call(self, event: str, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
         """Run an event that a feature of your own brings."""
         if not isinstance(event, str):
-            raise BadType(f"an event is named by text, not by {event!r}")
+            raise BadType(f"an event is named by text, not by {shown(event)}")
         if ABSENT in self.machine.sources(event) or any(row.named for row in self.machine.rows if row.event == event):
             raise BadValue(f"{event} is not run by a key alone: use the method {event}()")
         return self._moves.one(event, key, options, update)
@@ -208,9 +208,9 @@ class Queue(Generic[T]):
     # looking
 
     def _state(self, state: object) -> str:
-        if state not in self.machine.states:
-            raise BadValue(f"{self.store.name} has the states {', '.join(self.machine.states)}, not {state!r}")
-        return str(state)
+        if not isinstance(state, str) or state not in self.machine.states:
+            raise BadValue(f"{self.store.name} has the states {', '.join(self.machine.states)}, not {shown(state)}")
+        return state
 
     def peek(self, key: object) -> T:
         """The task, unchanged. Raises NotFound."""
@@ -219,14 +219,16 @@ class Queue(Generic[T]):
 
     def by_state(self, state: str, n: int | None = None) -> list[T]:
         """The tasks in a state, oldest first; at most `n` of them."""
-        statement = self._database.dialect.by_state(self._state(state))
+        letter = self._state(state)
+        statement = self._database.dialect.by_state(letter)
         limit = self._database.dialect.no_limit if n is None else _count(n)
         return [self._tasks.returned(row) for row in self._database.execute(statement, {"n": limit})]
 
     def count(self, state: str | None = None) -> int:
         """How many tasks are in a state, or in the queue. Read from the counters: ten or ten million, as fast."""
+        letter = None if state is None else self._state(state)
         counts = self.stats().counts
-        return sum(counts.values()) if state is None else counts[self._state(state)]
+        return sum(counts.values()) if letter is None else counts[letter]
 
     def taken(self) -> list[tuple[Any, str | None, float | None]]:
         """Who holds what: (key, uuid of the session, since when, in seconds since 1970), for each taken task."""
@@ -311,7 +313,7 @@ class Queue(Generic[T]):
 
 def _count(n: object) -> int:
     if isinstance(n, bool) or not isinstance(n, int):
-        raise BadType(f"a number of tasks is an integer, not {n!r}")
+        raise BadType(f"a number of tasks is an integer, not {shown(n)}")
     if n < 0:
-        raise BadValue(f"a number of tasks is not negative: {n}")
+        raise BadValue(f"a number of tasks is not negative: {shown(n)}")
     return min(n, 2**62)

@@ -25,7 +25,7 @@ class Installation:
         self.fingerprint = json.dumps(structure, sort_keys=True, default=str)
 
     def ddl(self) -> str:
-        """The SQL that installs the queue on an existing table; may be run twice."""
+        """The SQL that installs the queue on an existing table; may be run twice, within a transaction as well."""
         record = self.dialect.record(VERSION, self.fingerprint)
         return "".join(f"{sql};\n" for sql in [*self._statements(), self.dialect.count_what_is_there(), *record])
 
@@ -41,6 +41,7 @@ class Installation:
         try:
             with self.store.atomic():
                 if self.missing():  # else another process came first
+                    self._check_states()
                     self.create()
         except Exception as error:
             if not self.store.is_refusal(error):
@@ -49,6 +50,22 @@ class Installation:
                 f"{self.store.name} cannot be installed: rows that are there already hold one value of the role "
                 f"'unique' twice ({error}). Change or finish them first"
             ) from error
+
+    def _check_states(self) -> None:
+        """Tasks must not be left behind in states that this definition does not have."""
+        if any(table.name not in self.dialect.existing(self.store) for table in self.dialect.shared()):
+            return
+        records = self.store.execute(self.dialect.installed())
+        there = json.loads(records[0][1]).get("states", {}) if records else {}
+        lost = {state: word for state, word in there.items() if word not in self.dialect.letters}
+        counts = dict(map(tuple, self.store.execute(self.dialect.statuses_in_use()))) if lost else {}
+        stranded = {state: counts[word] for state, word in lost.items() if counts.get(word)}
+        if stranded:
+            told = ", ".join(f"{n} in {state}" for state, n in stranded.items())
+            raise ConfigurationError(
+                f"{self.store.name} was installed with states that this definition lacks, and tasks are in them "
+                f"({told}): start with the definition that is installed, and reconfigure(features, move=...) from it"
+            )
 
     def _check_table(self) -> None:
         """An index on a column that is not there would be an index on a constant, and corrupt once it is."""

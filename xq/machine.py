@@ -163,6 +163,12 @@ ROLE_COLUMNS: Final = (
     Column("owner", at={TAKEN: TOKEN}, otherwise=None),
     Column("attempts", at={TAKEN: PLUS_ONE}),
 )
+# Names of values and of arguments, which options would hide.
+RESERVED: Final = frozenset(
+    ("now", "n", "tube", "owner", "session", "session_end", "mark", "keys", "key", "unique", "adding", "uuid")
+    + ("change", "update", "to", "timeout", "increment")
+)
+
 ROLE_FILL: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {"attempts": lambda task: 0}
 
 
@@ -221,6 +227,9 @@ class Machine:
             for event in self._sources
         }
         self._check_guards()
+        for event, sources in self._sources.items():
+            if len(sources) > 1 and any(row.picks for row in called if row.event == event):
+                raise ConfigurationError(f"{event} picks tasks itself, so it leaves one state only, not {sources}")
 
     # composing
 
@@ -244,7 +253,7 @@ class Machine:
             ]
             entered |= dict.fromkeys(targets, feature.name)
         for state, name in entered.items():
-            if len(state) != 1 or state == ELSEWHERE:
+            if len(state) != 1 or not (state.isascii() and state.isalpha()) or state == ELSEWHERE:
                 raise ConfigurationError(f"feature {name!r} moves tasks to {state!r}: a state is one letter, and not S")
         order = [*NAMES, *sorted(entered.keys() - NAMES.keys())]
         return tuple(state for state in order if state in entered and state != ABSENT)
@@ -252,13 +261,24 @@ class Machine:
     def _detours(self, claim: _Claims) -> Iterator[Detour]:
         for feature in self.features:
             for detour in feature.detours:
+                self._check_option(feature.name, detour.option)
                 claim(feature.name, "detour", detour.into, detour.option, what=f"{detour.into} with {detour.option!r}")
                 yield detour
+
+    @staticmethod
+    def _check_option(feature: str, option: str) -> None:
+        if not option.isidentifier() or option in RESERVED or option.startswith("own_"):
+            raise ConfigurationError(f"feature {feature!r}: {option!r} cannot be the name of an option")
 
     def _timers(self, claim: _Claims) -> dict[str, tuple[Timer, ...]]:
         timers: dict[str, list[Timer]] = {state: [] for state in self.states}
         for feature in self.features:
             for timer in feature.timers:
+                if timer.column not in ("runat", "deadline"):
+                    raise ConfigurationError(
+                        f"feature {feature.name!r} times by {timer.column!r}: runat and deadline do"
+                    )
+                self._check_option(feature.name, timer.option)
                 for state in spread(timer.state, self.states):
                     if state not in timers:
                         raise _never_entered(feature.name, state)
@@ -354,6 +374,13 @@ class Machine:
     def events(self) -> tuple[str, ...]:
         """Every event that a caller may run, in the order of the table."""
         return tuple(self._sources)
+
+    @property
+    def structure(self) -> list[tuple[object, ...]]:
+        """The table without its durations and without the names of features."""
+        moves = [(t.source, t.event, t.target, t.given, t.fenced, t.picks, t.enters, t.due) for t in self.rows]
+        timers = [(t.state, t.option, t.column) for timers in self.timers.values() for t in timers]
+        return sorted([*moves, *timers, *((c.role, str(c)) for c in self.columns)], key=str)
 
     def sources(self, event: str) -> tuple[str, ...]:
         """The states that `event` leaves."""

@@ -63,6 +63,8 @@ class QueueAttribute:
 
 
 def attach(store: Store[Any], handle: Queue[Any], methods: bool | Sequence[str]) -> None:
+    if not isinstance(methods, (bool, tuple, list)):
+        raise ConfigurationError(f"methods is True, False, or a tuple of names, not {methods!r}")
     wanted = () if methods is False else VERBS if methods is True else tuple(methods)
     for name in wanted:
         if name not in VERBS:

@@ -6,17 +6,17 @@ import json
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from xq.compile import Fence, Rows, Way
 from xq.database import Database
-from xq.errors import BadType, BadValue, Duplicate, Error, NotFound, NotOwner, WrongState
+from xq.errors import BadType, BadValue, Duplicate, Error, NotFound, NotOwner, UnknownSession, WrongState
 from xq.machine import TAKEN, Machine, Transition
 from xq.sessions import Session
 from xq.store import Row
-from xq.tasks import Parts, Seconds, Tasks, chunks, named
+from xq.tasks import Parts, Seconds, Tasks, chunks, named, shown
 
 T = TypeVar("T")
 
@@ -48,6 +48,10 @@ class Moves(Generic[T]):
         self._unique = machine.guard("unique")
         self._swept = 0.0
 
+    def _transaction(self) -> AbstractContextManager[object]:
+        """What is moved must also be read: where that may fail, both are one transaction."""
+        return self.store.atomic() if self.store.may_fail_to_read else nullcontext()
+
     # one task
 
     def one(
@@ -67,9 +71,10 @@ class Moves(Generic[T]):
             row = self._row(state, call)
             taken = row.target == TAKEN
             held = self.database.mark() if taken and row.enters else mark
-            rows = self._move(call, "key", row, mark, {**named(parts), "owner": held})
-            if rows:
-                return self.tasks.returned(rows[0], held if taken else None)
+            with self._transaction():
+                rows = self._move(call, "key", row, mark, {**named(parts), "owner": held})
+                if rows:
+                    return self.tasks.returned(rows[0], held if taken else None)
             state = self._find(call, parts, mark)
         raise WrongState(event, self.tasks.as_told(parts), state, self.machine.sources(event))
 
@@ -170,24 +175,30 @@ class Moves(Generic[T]):
         swept = self._just_swept()
         if not swept:
             self.sweep()
-        moved = self._run(call, rows, transition, values)
-        if not moved and swept and self.sweep():
+        with self._transaction():
             moved = self._run(call, rows, transition, values)
-        if len(moved) > 1:
-            moved.sort(key=self.tasks.in_order)
-        return [self.tasks.returned(row, mark) for row in moved]
+            if not moved and swept and self.sweep():
+                moved = self._run(call, rows, transition, values)
+            if len(moved) > 1:
+                moved.sort(key=self.tasks.in_order)
+            tasks = [self.tasks.returned(row, mark) for row in moved]
+        session = self.database.session
+        if mark and session.closed:  # by another thread, meanwhile
+            session.close()
+            raise UnknownSession(session.uuid)
+        return tasks
 
     def many(
         self, event: str, keys: object, options: Mapping[str, Any], update: Mapping[str, Any] | None = None
     ) -> list[T]:
         """Move all of the tasks or none: those in one state and one hand with one statement."""
         if isinstance(keys, (str, bytes, Mapping)) or not isinstance(keys, Iterable):
-            raise BadType(f"{event}_many takes keys or tasks, not {type(keys).__name__}: {keys!r}")
+            raise BadType(f"{event}_many takes keys or tasks, not {type(keys).__name__}: {shown(keys)}")
         call = self._call(event, options, update)
         identified = [self.tasks.identify(key) for key in keys]
         if len({parts for parts, _ in identified}) < len(identified):
             raise BadValue(f"{event}_many: a task is named twice")
-        moved: dict[Parts, Row] = {}
+        moved: dict[Any, Row] = {}
         self.database.begin_writing()
         with self.store.atomic():
             only = self._only_source(call)
@@ -198,8 +209,8 @@ class Moves(Generic[T]):
                 groups.setdefault((only or self._find(call, parts, mark), mark), []).append(parts)
             for (state, mark), group in groups.items():
                 for batch in chunks(group, BATCH):
-                    moved |= {self.tasks.key_of(row): row for row in self._batch(call, state, mark, batch)}
-        return [self.tasks.returned(moved[parts]) for parts, _ in identified]
+                    moved |= {self.tasks.key_told(row): row for row in self._batch(call, state, mark, batch)}
+            return [self.tasks.returned(moved[self.tasks.as_told(parts)]) for parts, _ in identified]
 
     def _batch(self, call: Call, state: str, mark: str | None, keys: list[Parts]) -> list[Row]:
         """Move all of these tasks. Raises what is wrong with the first that does not move."""
@@ -208,9 +219,9 @@ class Moves(Generic[T]):
             rows = self._move(call, "keys", transition, mark, {"keys": json.dumps([part for (part,) in keys])})
         else:
             rows = [row for parts in keys for row in self._move(call, "key", transition, mark, named(parts))]
-        moved = {self.tasks.key_of(row) for row in rows}
+        moved = {self.tasks.key_told(row) for row in rows}
         for parts in keys:
-            if parts not in moved:
+            if self.tasks.as_told(parts) not in moved:
                 raise WrongState(call.event, self.tasks.as_told(parts), self._find(call, parts, mark), [state])
         return rows
 
@@ -246,10 +257,27 @@ class Moves(Generic[T]):
 
     def _sweep_batch(self, row: Transition) -> int:
         """Move a batch of what one timer makes due. Returns how many."""
-        rows = Rows("due", row.source, column=row.due)
-        moved = len(self._run(Call(row.event, {}, {}), rows, row, {"n": BATCH}))
+        rows, call = Rows("due", row.source, column=row.due), Call(row.event, {}, {})
+        try:
+            moved = len(self._run(call, rows, row, {"n": BATCH}))
+        except Exception as error:
+            if not self.store.is_refusal(error):
+                raise
+            moved = self._sweep_singly(call, rows, row)
         if moved:
             self.log.debug("%s: %d tasks %s-%s", row.event, moved, row.source, row.target)
+        return moved
+
+    def _sweep_singly(self, call: Call, rows: Rows, row: Transition) -> int:
+        """Move what is due one by one: a row that the database keeps, since another refers to it, stops no others."""
+        moved = 0
+        for parts in self.database.execute(self.database.dialect.due(rows), {"n": BATCH}):
+            try:
+                moved += len(self._run(call, Rows("key", row.source), row, named(tuple(parts))))
+            except Exception as error:
+                if not self.store.is_refusal(error):
+                    raise
+                self.log.warning("%s cannot move task %r: %s", row.event, self.tasks.as_told(tuple(parts)), error)
         return moved
 
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from xq.compile import Rows
 from xq.database import Database
-from xq.errors import BadValue, ConfigurationError, Duplicate, Full, WrongState
+from xq.errors import BadValue, ConfigurationError, Duplicate, Error, Full, WrongState
 from xq.machine import ABSENT, REMEMBERED, TAKEN, Machine, Transition
 from xq.store import Row
 from xq.tasks import New, Parts, Seconds, Tasks, chunks, named
@@ -109,7 +109,11 @@ class Puts(Generic[T]):
 
     def _refuse(self, adding: int) -> None:
         limit = self.machine.guard("limit")
-        raise Duplicate(self.name) if limit is None else Full(self.name, limit.value, adding)
+        if limit is not None:
+            raise Full(self.name, limit.value, adding)
+        if self._unique:
+            raise Duplicate(self.name)
+        raise Error(f"the database took no row of {self.name}, and told no reason: is there a trigger that ignores it?")
 
     def _key_in(self, new: New) -> Parts:
         return tuple(new.values.get(field.name) for field in self.tasks.table.key)
@@ -119,11 +123,11 @@ class Puts(Generic[T]):
 
     def _as_put(self, rows: list[Row], tasks: Sequence[New]) -> list[Row]:
         """Rows in the order of the tasks they came from: by key where that was known, else as keys were made."""
-        by_key = {self.tasks.key_of(row): row for row in rows}
-        keys = [self._key_in(new) for new in tasks]
-        return (
-            [by_key[key] for key in keys if key in by_key] if keys[0] in by_key else [by_key[k] for k in sorted(by_key)]
-        )
+        by_key = {self.tasks.key_told(row): row for row in rows}
+        brought = [self._key_in(new) for new in tasks]
+        if None in brought[0]:  # made by the database, in order
+            return [by_key[key] for key in sorted(by_key)]
+        return [by_key[self.tasks.as_told(key)] for key in brought]
 
 
 def _batches(tasks: list[New], most: int) -> Iterator[list[New]]:

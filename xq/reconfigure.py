@@ -18,6 +18,8 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
     Raises ConfigurationError, which counts them, for tasks in a state that is lost and that `move` does not name.
     """
     store, old = database.store, database.definition
+    if store.in_transaction():
+        raise ConfigurationError("reconfigure in a transaction of its own: this process would not hear of a rollback")
     new = old.redefine(features)
     new = replace(new, words={**old.words, **new.words})  # of the states that are lost as well
     lost = [state for state in old.machine.states if state not in new.machine.states]
@@ -44,7 +46,7 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
 
 def _check(machine: Machine, lost: Sequence[str], move: Mapping[str, str]) -> None:
     if not isinstance(move, Mapping):
-        raise ConfigurationError(f"move is a mapping of states, as {{'Z': 'D'}}, not {move!r}")
+        raise ConfigurationError(f"move is a mapping of states, as {{'Z': 'D'}}, not a {type(move).__name__}")
     targets = [ABSENT, *(state for state in machine.states if state not in (TAKEN, "W"))]
     for state, target in move.items():
         if state not in lost:

@@ -35,6 +35,8 @@ class Session:
         self.prefix = f"{uuid}/"  # of the marks of its takes, which so stand between `prefix` and `end`
         self.end = f"{uuid}0"
         self._entered = 0  # in this process
+        self._process = os.getpid()
+        self._lock = threading.Lock()
         self._count = count  # adds to the number of processes that entered it, and returns it; None for no such session
 
     def mark(self, now: float) -> str:
@@ -44,24 +46,34 @@ class Session:
         return f"{self.prefix}{int(now * 1000):x}.{_process}.{next(_takes):x}"
 
     def close(self) -> None:
-        """Give this session's tasks back, and forget it."""
-        if not self.closed:
-            self.closed = True
-            self.sessions.closed(self)
+        """Give this session's tasks back, and forget it. When that fails, it may be called again."""
+        self.closed = True  # from here on it takes nothing
+        try:
+            self.sessions.close(self)
+        except BaseException:
+            self.closed = False
+            raise
 
     def __enter__(self) -> Session:
-        if self.closed or (self._count and not self._entered and self._count(self.uuid, 1) is None):
-            raise UnknownSession(self.uuid)
-        self._entered += 1
+        with self._lock:
+            if self.closed or (self._count and not self._entered and self._count(self.uuid, 1) is None):
+                raise UnknownSession(self.uuid)
+            self._entered += 1
+            self._process = os.getpid()
         _entered.set((*_entered.get(), self))
         return self
 
     def __exit__(self, *exception: object) -> None:
+        if os.getpid() != self._process:
+            return  # a child that was forked within the `with`: it entered nothing
         entered = list(_entered.get())
-        del entered[len(entered) - 1 - entered[::-1].index(self)]
-        _entered.set(tuple(entered))
-        self._entered -= 1
-        if not self._entered and not (self._count and self._count(self.uuid, -1)):
+        if self in entered:  # else a generator is closed in another thread or task than it was started in
+            del entered[len(entered) - 1 - entered[::-1].index(self)]
+            _entered.set(tuple(entered))
+        with self._lock:
+            self._entered -= 1
+            last = not self._entered and not (self._count and self._count(self.uuid, -1))
+        if last and not self.closed:
             self.close()
 
     def __repr__(self) -> str:
@@ -98,11 +110,11 @@ class Sessions:
         session = self._open.get(name)
         return session if session is not None else self._open.setdefault(name, Session(self, name, count))
 
-    def closed(self, session: Session) -> None:
-        """Let go of a session."""
-        self._open.pop(session.uuid, None)
+    def close(self, session: Session) -> None:
+        """Give back what a session holds, and let go of it."""
         for queue in list(queues):
             queue._give_back(session)
+        self._open.pop(session.uuid, None)
 
     def unknown(self) -> None:
         """The database may have forgotten them all: make them known again at their next take."""
@@ -111,6 +123,7 @@ class Sessions:
 
     def forked(self) -> None:
         self._own = None
+        self._open = {}
         self._lock = threading.Lock()
 
 
@@ -125,7 +138,7 @@ def checked(name: object) -> str:
     if isinstance(name, uuid.UUID):
         return str(name)
     if not isinstance(name, str):
-        raise BadType(f"a session is named by its uuid, not by {name!r}")
+        raise BadType(f"a session is named by its uuid, not by a {type(name).__name__}")
     try:
         return str(uuid.UUID(name))
     except ValueError:
@@ -147,6 +160,7 @@ def owner_of(mark: str) -> tuple[str, float | None]:
 def _in_child() -> None:
     global _process
     _process = secrets.token_hex(4)
+    _entered.set(())
     for sessions in list(_of_database.values()):
         sessions.forked()
 

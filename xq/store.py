@@ -12,7 +12,9 @@ from typing import Any, Literal, Protocol, TypeVar
 
 T = TypeVar("T")
 
-Kind = Literal["auto", "bigauto", "integer", "bigint", "float", "double", "text", "uuid", "datetime", "other"]
+Kind = Literal[
+    "auto", "bigauto", "integer", "bigint", "float", "double", "text", "uuid", "datetime", "decimal", "other"
+]
 Row = Sequence[Any]
 Values = Mapping[str, Any]
 
@@ -81,8 +83,17 @@ class Store(Protocol[T]):
     def is_failure(self, error: BaseException) -> bool:
         """Whether `error` came from the database at all."""
 
+    connected: Callable[[], None]  # called when a statement is about to run on a new connection
+
+    def pragma(self, name: str, value: int) -> None:
+        """Set this, where the database has such settings, for this connection and those to come."""
+
+    @property
+    def may_fail_to_read(self) -> bool:
+        """Whether a row may hold what the application's fields cannot read."""
+
     def read(self, row: Row) -> list[Any]:
-        """The application's values from a row in the order of `fields`."""
+        """The application's values from a row in the order of `fields`. Raises BadValue for what cannot be read."""
 
     def instance(self, values: list[Any]) -> T:
         """A clean instance from the application's values in the order of `fields`."""

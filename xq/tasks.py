@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import math
 import numbers
 import uuid
@@ -78,10 +79,13 @@ class Tasks(Generic[T]):
         read = [f.from_database(p) if f.from_database else p for f, p in zip(self.table.key, parts, strict=True)]
         return read[0] if len(read) == 1 else tuple(read)
 
+    def key_told(self, row: Row) -> Any:
+        """The key of a row, as the application writes it."""
+        return self.as_told(self.key_of(row))
+
     def in_order(self, row: Row) -> tuple[Any, ...]:
         """What sorts rows as take does: lower priority first, none before any, then the key."""
-        priority = [(row[place] is not None, row[place]) for place in self._order_at]
-        return (*priority, *self.key_of(row))
+        return tuple(_ranked(row[place]) for place in (*self._order_at, *self._key_at))
 
     # keys
 
@@ -97,7 +101,7 @@ class Tasks(Generic[T]):
             missing = [field.name for field in self.table.key if field.name not in task]
             if missing:
                 raise BadValue(
-                    f"a task of {self.store.name} is named by its key, and {missing[0]!r} is not in {task!r}"
+                    f"a task of {self.store.name} is named by its key, and {missing[0]!r} is not in {shown(task)}"
                 )
             return self._key([task[field.name] for field in self.table.key]), None
         if isinstance(task, tuple) and len(task) == len(self._names) and len(task) != len(self.table.key):
@@ -106,7 +110,7 @@ class Tasks(Generic[T]):
             return self._key([task]), None
         if not isinstance(task, tuple) or len(task) != len(self.table.key):
             names = ", ".join(field.name for field in self.table.key)
-            raise BadType(f"a key of {self.store.name} is a tuple ({names}), not {task!r}")
+            raise BadType(f"a key of {self.store.name} is a tuple ({names}), not {shown(task)}")
         return self._key(list(task)), None
 
     def _key(self, parts: list[Any]) -> tuple[Any, ...]:
@@ -120,16 +124,16 @@ class Tasks(Generic[T]):
             # Not what int() would make of it: ack(7.9) must not ack 7.
             other = isinstance(value, (bool, str, bytes, numbers.Number)) and not isinstance(value, numbers.Integral)
             if other or isinstance(value, bool):
-                raise BadType(f"{named} is an integer, not {value!r}")
+                raise BadType(f"{named} is an integer, not {shown(value)}")
         elif field.kind == "text" and not isinstance(value, str):
             if not isinstance(value, uuid.UUID):
-                raise BadType(f"{named} is text, not {value!r}")
+                raise BadType(f"{named} is text, not {shown(value)}")
             value = str(value)
         key = self._converted(field, value)
         try:
             hash(key)
         except TypeError:
-            raise BadType(f"{named} cannot be {value!r}") from None
+            raise BadType(f"{named} cannot be {shown(value)}") from None
         return key
 
     # tasks
@@ -182,13 +186,14 @@ class Tasks(Generic[T]):
             brought = {n: v for n, v in zip(self._names, task, strict=True) if v is not None or n not in ours}
             return {self._field(name).name: value for name, value in brought.items()}
         raise BadType(
-            f"put takes a mapping, a {self.store.name}, or a sequence of values, not {type(task).__name__}: {task!r}"
+            f"put takes a mapping, a {self.store.name}, or a sequence of values, "
+            f"not {type(task).__name__}: {shown(task)}"
         )
 
     def _known(self, name: object) -> Field:
         field = self._fields.get(name) if isinstance(name, str) else None
         if field is None:
-            raise BadValue(f"{self.store.name} has no field {name!r}: it has {', '.join(self._names)}")
+            raise BadValue(f"{self.store.name} has no field {shown(name)}: it has {', '.join(self._names)}")
         return field
 
     def _field(self, name: object) -> Field:
@@ -200,12 +205,12 @@ class Tasks(Generic[T]):
 
     def _check_role(self, role: str, value: Any) -> None:
         if role == "priority":
-            if isinstance(value, bool) or not hasattr(value, "__float__"):
-                raise BadType(f"the priority is a number, not {value!r}")
-            if math.isnan(value):
+            if isinstance(value, bool) or not isinstance(value, (int, float, decimal.Decimal)):
+                raise BadType(f"the priority is a number, not {shown(value)}")
+            if value != value or (isinstance(value, decimal.Decimal) and value.is_snan()):
                 raise BadValue("the priority is a number, and NaN has no place in an order")
         elif role == "tube" and not isinstance(value, str):
-            raise BadType(f"a tube is named by text, not by {value!r}")
+            raise BadType(f"a tube is named by text, not by {shown(value)}")
 
     def with_key(self, new: New) -> New:
         """The task with a key, made anew where it brings none. Raises BadValue when it must bring one."""
@@ -225,16 +230,15 @@ class Tasks(Generic[T]):
         if update is None:
             return {}
         if not isinstance(update, Mapping):
-            raise BadType(f"update is a mapping of fields to values, not {update!r}")
+            raise BadType(f"update is a mapping of fields to values, not {shown(update)}")
         values = {}
         for name, value in update.items():
             field = self._known(name)
             if field.name in self._role_of:
-                raise BadValue(
-                    f"update sets the application's own fields: {name!r} is the queue's {self._role_of[field.name]}"
-                )
+                role = self._role_of[field.name]
+                raise BadValue(f"update sets the application's own fields: {shown(name)} is the queue's {role}")
             if field in self.table.key:
-                raise BadValue(f"update cannot change the key {name!r}")
+                raise BadValue(f"update cannot change the key {shown(name)}")
             values[field.name] = self._converted(field, value)
         return values
 
@@ -248,9 +252,9 @@ class Tasks(Generic[T]):
         except BadValue:
             raise
         except (TypeError, AttributeError) as error:
-            raise BadType(f"{field.name!r} of {self.store.name} cannot hold {value!r}: {error}") from error
+            raise BadType(f"{field.name!r} of {self.store.name} cannot hold {shown(value)}: {error}") from error
         except (ValueError, ArithmeticError) as error:
-            raise BadValue(f"{field.name!r} of {self.store.name} cannot hold {value!r}: {error}") from error
+            raise BadValue(f"{field.name!r} of {self.store.name} cannot hold {shown(value)}: {error}") from error
         return converted
 
     # options
@@ -258,11 +262,11 @@ class Tasks(Generic[T]):
     def seconds(self, option: str, value: object) -> float | None:
         """A number of seconds; None for never. Raises BadType and BadValue."""
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise BadType(f"{option} is a number of seconds, not {value!r}")
+            raise BadType(f"{option} is a number of seconds, not {shown(value)}")
         if value == math.inf:
             return None
         if not 0 <= value <= LONGEST:
-            raise BadValue(f"{option} is a number of seconds from 0 to {LONGEST:.0f}, or math.inf, not {value!r}")
+            raise BadValue(f"{option} is a number of seconds from 0 to {LONGEST:.0f}, or math.inf, not {shown(value)}")
         return float(value)
 
     def options(self, event: str, options: Mapping[str, object]) -> dict[str, float | None]:
@@ -308,8 +312,8 @@ class Tasks(Generic[T]):
         for choice in self.machine.choices:
             if choice.event == event:
                 word = options.pop(choice.name, None)
-                if word is not None and word not in choice.words:
-                    raise BadValue(f"{choice.name} is one of {', '.join(choice.words)}, not {word!r}")
+                if word is not None and not (isinstance(word, str) and word in choice.words):
+                    raise BadValue(f"{choice.name} is one of {', '.join(choice.words)}, not {shown(word)}")
                 found[choice.name] = word or choice.words[0]
         return found
 
@@ -346,3 +350,18 @@ def named(parts: Parts) -> dict[str, Any]:
 def chunks(items: list[T], size: int) -> Iterator[list[T]]:
     """So many at a time."""
     return (items[i : i + size] for i in range(0, len(items), size))
+
+
+def _ranked(value: Any) -> tuple[int, Any]:
+    """A value that sorts as databases do, whatever types one column holds: nothing, numbers, text, bytes."""
+    rank = 0 if value is None else 2 if isinstance(value, str) else 3 if isinstance(value, bytes) else 1
+    return rank, 0 if value is None else value
+
+
+def shown(value: object) -> str:
+    """A value for a message, whatever it is and however long."""
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= 200 else f"{text[:200]}..."

@@ -15,7 +15,11 @@ from xq.store import Kind, Row, Store, Table, Values
 
 SESSIONS = "xq_session"  # the sessions of a database
 QUEUES = "xq_queue"  # what is installed in it, and how it was configured
-SUFFIX = re.compile(r"count|owner|insert|update|delete|taken|runat|deadline|unique|oldest_.(_of_tube)?")
+STALE = {  # the ends of names that a configuration of a queue may have, and another not
+    "table": re.compile("owner"),
+    "index": re.compile("taken|runat|deadline|unique|oldest_.(_of_tube)?"),
+    "trigger": re.compile("insert|update|delete"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,10 @@ class Dialect(ABC):
     @abstractmethod
     def table_columns(self, store: Store[Any]) -> set[str]:
         """The columns of the application's table that the model has as well; none when there is no table."""
+
+    @abstractmethod
+    def connected(self, store: Store[Any]) -> None:
+        """Set a new connection up."""
 
     @abstractmethod
     def prepare(self, store: Store[Any]) -> None:
@@ -235,7 +243,13 @@ class Dialect(ABC):
     def picked(self, chosen: str, index: str = "") -> str:
         """The first `n` rows that a condition chooses, by this index of the queue."""
         by = self.by_index(self.name(index)) if index else ""
-        oldest = f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema}{by} WHERE {chosen} LIMIT :n"
+        # SQLite lets a key be NULL: such a row equals nothing, and must not stand in the way of others.
+        named = "".join(
+            f"{key} IS NOT NULL AND "
+            for key, field in zip(self.keys, self.source.key, strict=True)
+            if field.kind not in ("auto", "bigauto")
+        )
+        oldest = f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema}{by} WHERE {named}{chosen} LIMIT :n"
         return f"{self.key} IN ({oldest})"
 
     # what changes
@@ -349,6 +363,10 @@ class Dialect(ABC):
     def table_in_schema(self) -> str:
         return self.object(self.source.name)
 
+    def due(self, rows: Rows) -> str:
+        """The keys of the rows that a timer makes due."""
+        return f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE {self.where(rows)}"
+
     def holder(self, guard: Guard) -> str:
         """The row that holds a unique value."""
         role = self.roles[guard.role]
@@ -365,6 +383,10 @@ class Dialect(ABC):
     def taken(self) -> str:
         """Keys and owners of the taken tasks."""
         return f"SELECT {', '.join(self.keys)}, {self.owner} FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}"
+
+    def statuses_in_use(self) -> str:
+        """How many rows hold each status, of the queue or not: reads the whole table."""
+        return f"SELECT {self.roles['status']}, COUNT(*) FROM {self.table_in_schema} GROUP BY 1"
 
     # counting. A row of the counters is a transition and how often it was seen, in all (tube '') and for each
     # tube that is counted; one whose source is '' holds tasks that were there before counting began.
@@ -435,7 +457,8 @@ class Dialect(ABC):
         return [
             self.drop(kind, name)
             for name, kind in existing.items()
-            if name not in wanted and name.startswith(prefix) and SUFFIX.fullmatch(name[len(prefix) :])
+            if name not in wanted and name.startswith(prefix) and kind in STALE
+            if STALE[kind].fullmatch(name[len(prefix) :])
         ]
 
     def shared(self) -> list[Object]:

@@ -22,6 +22,27 @@ from xq.testing import Clock
 
 EVERY = {"buried": True, "delayed": True, "zombie": 9, "ttl": 60, "ttr": 60, "unique": True, "limit": 50}
 ROLES = ("runat", "priority", "tube", "owner", "attempts", "unique", "ttl", "ttr")
+# A field of each kind that Peewee has, for the application's own.
+OWN: Mapping[str, Callable[[], pw.Field]] = {
+    "big": lambda: pw.BigIntegerField(null=True),
+    "small": lambda: pw.SmallIntegerField(null=True),
+    "real": lambda: pw.FloatField(null=True),
+    "money": lambda: pw.DecimalField(null=True),
+    "yes": lambda: pw.BooleanField(null=True),
+    "char": lambda: pw.CharField(max_length=5, null=True),
+    "fixed": lambda: pw.FixedCharField(max_length=5, null=True),
+    "blob": lambda: pw.BlobField(null=True),
+    "bits": lambda: pw.BitField(null=True),
+    "uuid": lambda: pw.UUIDField(null=True),
+    "binary": lambda: pw.BinaryUUIDField(null=True),
+    "moment": lambda: pw.DateTimeField(null=True),
+    "day": lambda: pw.DateField(null=True),
+    "hour": lambda: pw.TimeField(null=True),
+    "stamp": lambda: pw.TimestampField(null=True, default=None),
+    "ip": lambda: pw.IPField(null=True),
+    "bare": lambda: pw.BareField(null=True),
+    "other": lambda: pw.ForeignKeyField(Other, null=True),
+}
 FIELDS = ("id", "name", "size", "status", "runat", "deadline", "priority", "tube", "owner", "attempts", "ttl", "ttr")
 
 
@@ -43,11 +64,15 @@ class Pretending:
         return 1.0
 
 
+class HostileError(Exception):
+    """What a value of the caller's own raises is the caller's: it passes."""
+
+
 class Hostile:
     """Fails at whatever it is asked, as proxies and detached rows do."""
 
     def fail(self, *args: Any) -> Any:
-        raise RuntimeError("hostile")
+        raise HostileError
 
     __repr__ = __str__ = __eq__ = __hash__ = __bool__ = __len__ = __iter__ = __float__ = __index__ = __int__ = fail  # type: ignore[assignment]
     __getitem__ = __contains__ = __lt__ = __call__ = fail
@@ -59,7 +84,10 @@ class Other(pw.Model):
     name = pw.TextField()
 
     class Meta:
-        database = pw.SqliteDatabase(None)
+        database = pw.SqliteDatabase(":memory:")
+
+
+Other.create_table()
 
 
 def _recursive() -> list[Any]:
@@ -78,9 +106,7 @@ def _recursive_mapping() -> dict[str, Any]:
 VALUES: Mapping[str, Callable[[], Any]] = {
     "None": lambda: None,
     "True": lambda: True,
-    "False": lambda: False,
     "0": lambda: 0,
-    "-0.0": lambda: -0.0,
     "1": lambda: 1,
     "-1": lambda: -1,
     "a fraction": lambda: 1.5,
@@ -88,14 +114,12 @@ VALUES: Mapping[str, Callable[[], Any]] = {
     "inf": lambda: math.inf,
     "-inf": lambda: -math.inf,
     "1e308": lambda: 1e308,
-    "tiny": lambda: 5e-324,
     "2**53+1": lambda: 2**53 + 1,
     "2**63-1": lambda: 2**63 - 1,
     "2**63": lambda: 2**63,
     "-2**63": lambda: -(2**63),
     "-2**63-1": lambda: -(2**63) - 1,
     "2**70": lambda: 2**70,
-    "-2**70": lambda: -(2**70),
     "10**5000": lambda: 10**5000,
     "Whole": lambda: Whole(1),
     "Pretending": Pretending,
@@ -107,13 +131,11 @@ VALUES: Mapping[str, Callable[[], Any]] = {
     "Fraction": lambda: fractions.Fraction(1, 3),
     "''": lambda: "",
     "'x'": lambda: "x",
-    "'1'": lambda: "1",
     "'R'": lambda: "R",
     "'T'": lambda: "T",
     "'take'": lambda: "take",
     "'put'": lambda: "put",
     "'touch'": lambda: "touch",
-    "a space": lambda: " ",
     "a zero byte": lambda: "\0",
     "a zero byte inside": lambda: "a\0b",
     "a lone surrogate": lambda: "\ud800",
@@ -122,7 +144,6 @@ VALUES: Mapping[str, Callable[[], Any]] = {
     "UserString": lambda: UserString("x"),
     "a quote": lambda: "'; DROP TABLE task; --",
     "a megabyte": lambda: "x" * 2**20,
-    "b''": lambda: b"",
     "b'x'": lambda: b"x",
     "bytearray": lambda: bytearray(b"x"),
     "memoryview": lambda: memoryview(b"x"),
@@ -135,7 +156,6 @@ VALUES: Mapping[str, Callable[[], Any]] = {
     "a query": lambda: Other.select(),
     "an expression": lambda: pw.SQL("1"),
     "a call of SQL": lambda: pw.fn.abs(1),
-    "an exception": lambda: ValueError("x"),
     "a namespace": lambda: SimpleNamespace(id=1, now="x"),
     "a date": lambda: dt.date(2020, 1, 1),
     "a datetime": lambda: dt.datetime(2020, 1, 1),
@@ -144,18 +164,14 @@ VALUES: Mapping[str, Callable[[], Any]] = {
     "a UUID": lambda: uuid.UUID(int=1),
     "[]": list,
     "[1]": lambda: [1],
-    "[1, 1]": lambda: [1, 1],
     "[[1]]": lambda: [[1]],
-    "[None]": lambda: [None],
     "thirteen": lambda: [None] * 13,
     "()": tuple,
     "(1,)": lambda: (1,),
     "(1, 2)": lambda: (1, 2),
     "a recursive list": _recursive,
     "{}": dict,
-    "{'x': 1}": lambda: {"x": 1},
     "{1: 1}": lambda: {1: 1},
-    "{None: None}": lambda: {None: None},
     "{'id': 1}": lambda: {"id": 1},
     "{'id': []}": lambda: {"id": []},
     "{'name': {}}": lambda: {"name": {}},
@@ -163,10 +179,8 @@ VALUES: Mapping[str, Callable[[], Any]] = {
     "a recursive mapping": _recursive_mapping,
     "UserDict": lambda: UserDict({"id": 1}),
     "a set": lambda: {1},
-    "a frozenset": lambda: frozenset({1}),
     "a range": lambda: range(2),
     "a generator": lambda: (i for i in range(2)),
-    "an endless key": lambda: "k" * 100_000,
     "Hostile": Hostile,
     "[Hostile]": lambda: [Hostile()],
     "{'name': Hostile}": lambda: {"name": Hostile()},
@@ -187,8 +201,8 @@ def _calls() -> Iterator[tuple[str, Call]]:
         "release": ("update", "delay", "ttl", "ttr"),
         "bury": ("update",),
         "dig": ("update", "delay", "ttl"),
-        "kick": ("update", "delay", "ttl"),
-        "plow": ("update", "delay", "ttl"),
+        "kick": (),
+        "plow": ("update", "ttl"),
         "kill": (),
         "snatch": ("delay",),
         "restart": ("delay",),
@@ -238,18 +252,22 @@ def _calls() -> Iterator[tuple[str, Call]]:
             yield f"{method}([key, v])", lambda Task, v, m=method: getattr(Task.xq, m)([key(Task, "T"), v])
         for name in names:
             yield f"{method}({name}=v)", option(method, name)
-        if names:
+        if set(names) - {"update"}:
             yield f"{method}(nonsense=v)", option(method, "nonsense")
     for name in FIELDS:
-        for method in ("put", "put_many", "instance", "sequence", "update"):
+        for method in ("put", "update"):
+            yield f"{method}: {name}=v", field(method, name)
+    for name in ("id", "name", "size", "status", "priority", "ttl"):
+        for method in ("put_many", "instance", "sequence"):
             yield f"{method}: {name}=v", field(method, name)
     yield "put: a field v", lambda Task, v: Task.xq.put({v: 1})
     yield "ack: a field v", lambda Task, v: Task.xq.ack(key(Task, "T"), update={v: 1})
-    for event in ("ack", "release", "bury", "dig", "kill", "peek", "touch", "snatch", "restart", "switch"):
-        more: tuple[Any, ...] = {"touch": (1,), "switch": ("R",)}.get(event, ())
-        yield f"{event}({{'id': v}})", lambda Task, v, e=event, m=more: getattr(Task.xq, e)({"id": v}, *m)
-        yield f"{event}(Task(id=v))", lambda Task, v, e=event, m=more: getattr(Task.xq, e)(Task(id=v), *m)
-        yield f"{event}(v, ...)", lambda Task, v, e=event, m=more: getattr(Task.xq, e)(v, *m)
+    for event in ("ack", "kill", "peek"):
+        yield f"{event}({{'id': v}})", lambda Task, v, e=event: getattr(Task.xq, e)({"id": v})
+        yield f"{event}(Task(id=v))", lambda Task, v, e=event: getattr(Task.xq, e)(Task(id=v))
+    yield "peek(v)", lambda Task, v: Task.xq.peek(v)
+    yield "touch(v, 1)", lambda Task, v: Task.xq.touch(v, 1)
+    yield "switch(v, 'R')", lambda Task, v: Task.xq.switch(v, "R")
     yield "task.ack(update=v)", lambda Task, v: Task.get(status="T").ack(update=v)
     yield "task.release(delay=v)", lambda Task, v: Task.get(status="T").release(delay=v)
     yield "task.touch(v)", lambda Task, v: Task.get(status="T").touch(v)
@@ -282,69 +300,81 @@ CALLS = dict(_calls())
 
 def key(Task: Any, state: str) -> Any:
     """The key of a task that is in a state, and held by this session where it is T."""
-    return Task.select().where(Task.status == state).order_by(Task._meta.primary_key).first().get_id()
+    return Task.keys[state]
 
 
-def stock(make: Any, **queue: Any) -> Any:
-    """A queue with tasks in each state, one of them another session's."""
-    Task = make(**{"features": EVERY, "roles": ROLES, **queue})
-    keys = iter(range(1, 20))
-    own = {"composite": lambda n: {"a": n, "b": "x"}}.get(queue.get("kind", ""), lambda n: {})
+def stock(make: Any, model: Any = None) -> Any:
+    """A queue with tasks in each state."""
+    Task = make(EVERY, roles=ROLES, model=model or make.model(**OWN))
+    Task.keys = {}
     for state in "TBZRRW":
-        Task.put({"name": state, "tube": "a", **own(next(keys))}, **({"delay": 5} if state == "W" else {}))
+        options = {"delay": 5} if state == "W" else {}
+        Task.keys[state] = Task.put({"name": state, "tube": "a"}, **options).id
         if state in "TBZ":
             task = Task.take()
-            task.bury() if state == "B" else task.ack() if state == "Z" else None
+        if state == "B":
+            task.bury()
+        if state == "Z":
+            task.ack()
     return Task
 
 
 def everything(Task: Any) -> Any:
     """All that a call could have changed: the rows, the counters, who holds what, the sessions."""
-    rows = sorted(Task.select().tuples(), key=repr)
-    return rows, Task.xq.stats(), Task.xq.taken(), Task.xq.sessions()
+    rows = Task._meta.database.execute_sql(f"SELECT * FROM {Task._meta.table_name}").fetchall()
+    return sorted(rows, key=repr), Task.xq.stats(), Task.xq.taken(), Task.xq.sessions()
 
 
-def tried(Task: Any, call: Call, value: Any) -> tuple[str, bool]:
-    """What is wrong with a call ("" for nothing), and whether it worked."""
-    before = everything(Task)
-    try:
-        call(Task, value)
-    except (xq.Error, pw.IntegrityError) as error:
-        if everything(Task) != before:
-            return f"{type(error).__name__} ({error}), and yet something changed", False
+class Trial:
+    """A queue that calls are tried on. One that worked is followed by a new queue."""
+
+    def __init__(self, fresh: Callable[[], Any]) -> None:
+        self.fresh = fresh
+        self.Task: Any = None
+        self.wrong: dict[str, str] = {}
+
+    def __call__(self, name: str, call: Call, value: Any) -> None:
+        if self.Task is None:
+            self.Task = self.fresh()
+            self.before = everything(self.Task)
+        worked, what = self.told(call, value)
+        changed = not worked and everything(self.Task) != self.before
+        if changed or what:
+            self.wrong[name] = what + " and something changed" * changed
+        if worked or changed or what:
+            self.Task.drop_table()
+            self.Task = None
+
+    def told(self, call: Call, value: Any) -> tuple[bool, str]:
+        """Whether a call worked, and what is wrong with how it ended."""
         try:
-            str(error)
-        except Exception as second:
-            return f"{type(error).__name__} cannot be told: {second!r}", False
-        return "", False
-    except BaseException as error:
-        told = repr(error)[:150]
-        return told + ("" if everything(Task) == before else ", and something changed"), False
-    return "; ".join(Task.xq.check()), True
+            call(self.Task, value)
+        except HostileError:
+            return False, ""
+        except (xq.Error, pw.IntegrityError) as error:
+            try:
+                str(error)
+            except Exception as second:
+                return False, f"{type(error).__name__} cannot be told: {second!r}"
+            return False, ""
+        except Exception as error:
+            return False, repr(error)[:150]
+        return True, "; ".join(self.Task.xq.check())
 
 
-def unhashable(name: str, value: Any) -> bool:
-    """Whether it is the test's own dictionary that cannot be made."""
-    if "{v:" not in name and "a field v" not in name:
-        return False
+def fits(name: str, value: Any) -> bool:
+    """Whether the test itself can make such a call: a key of a dictionary must be hashable."""
     try:
         hash(value)
     except Exception:
-        return True
-    return False
+        return "{v:" not in name and "a field v" not in name
+    return True
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_works_or_says_what_is_wrong_and_changes_nothing(make, name):
-    wrong = {}
-    Task = stock(make)
-    for value in VALUES:
-        if unhashable(name, VALUES[value]()):
-            continue
-        what, worked = tried(Task, CALLS[name], VALUES[value]())
-        if what:
-            wrong[value] = what
-        if worked or what:
-            Task.drop_table()
-            Task = stock(make)
-    assert wrong == {}
+    trial = Trial(lambda: stock(make))
+    for value, made in VALUES.items():
+        if fits(name, made()):
+            trial(value, CALLS[name], made())
+    assert trial.wrong == {}

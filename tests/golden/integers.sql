@@ -243,3 +243,12 @@ UPDATE xq_session
 -- session: close
 DELETE FROM xq_session
     WHERE uuid = :uuid;
+
+-- before anything is read within the application's transaction
+UPDATE xq_session
+    SET users = users
+    WHERE FALSE;
+
+-- what tasks there are, before another definition is installed
+SELECT "status", COUNT(*) FROM "job"
+    GROUP BY 1;

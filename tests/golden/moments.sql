@@ -134,7 +134,7 @@ INSERT INTO "visit" ("host", "number", "note", "status", "runat", "deadline")
 UPDATE "visit"
     SET "status" = 'T',
         "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 60.0, 'unixepoch')
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_R" WHERE "status" = 'R' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_R" WHERE "host" IS NOT NULL AND "number" IS NOT NULL AND "status" = 'R' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 -- and for each row of these
 INSERT OR REPLACE INTO "visit_xq_owner" ("host", "number", owner)
@@ -144,7 +144,7 @@ INSERT OR REPLACE INTO "visit_xq_owner" ("host", "number", owner)
 UPDATE "visit"
     SET "status" = 'T',
         "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr, 'unixepoch')
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_R" WHERE "status" = 'R' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_R" WHERE "host" IS NOT NULL AND "number" IS NOT NULL AND "status" = 'R' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 -- and for each row of these
 INSERT OR REPLACE INTO "visit_xq_owner" ("host", "number", owner)
@@ -183,7 +183,7 @@ UPDATE "visit"
 UPDATE "visit"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "status" = 'T' AND ("host", "number") IN (SELECT "host", "number" FROM "visit_xq_owner" WHERE owner >= :session AND owner < :session_end) LIMIT :n)
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" WHERE "host" IS NOT NULL AND "number" IS NOT NULL AND "status" = 'T' AND ("host", "number") IN (SELECT "host", "number" FROM "visit_xq_owner" WHERE owner >= :session AND owner < :session_end) LIMIT :n)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T release R: n, whosesoever
@@ -303,7 +303,7 @@ DELETE FROM "visit"
 UPDATE "visit"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_runat" WHERE "status" = 'W' AND "runat" <= strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch') ORDER BY "runat" LIMIT :n)
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_runat" WHERE "host" IS NOT NULL AND "number" IS NOT NULL AND "status" = 'W' AND "runat" <= strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch') ORDER BY "runat" LIMIT :n)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T bury B: one, of this session
@@ -324,7 +324,7 @@ UPDATE "visit"
 UPDATE "visit"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_B" WHERE "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_B" WHERE "host" IS NOT NULL AND "number" IS NOT NULL AND "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- B dig R: one
@@ -339,7 +339,7 @@ UPDATE "visit"
     SET "status" = 'R',
         "runat" = NULL,
         "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, 'unixepoch')
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_B" WHERE "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_B" WHERE "host" IS NOT NULL AND "number" IS NOT NULL AND "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- B dig R with ttl: one
@@ -352,21 +352,21 @@ UPDATE "visit"
 
 -- R W B lifetime X: n that are due by deadline
 DELETE FROM "visit"
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_deadline" WHERE "status" = 'R' AND "deadline" <= strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch') ORDER BY "deadline" LIMIT :n)
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_deadline" WHERE "host" IS NOT NULL AND "number" IS NOT NULL AND "status" = 'R' AND "deadline" <= strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch') ORDER BY "deadline" LIMIT :n)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T lifetime R: n that are due by deadline
 UPDATE "visit"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_deadline" WHERE "status" = 'T' AND "deadline" <= strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch') ORDER BY "deadline" LIMIT :n)
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_deadline" WHERE "host" IS NOT NULL AND "number" IS NOT NULL AND "status" = 'T' AND "deadline" <= strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch') ORDER BY "deadline" LIMIT :n)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T ttr R: n that are due by runat
 UPDATE "visit"
     SET "status" = 'R',
         "runat" = NULL
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_runat" WHERE "status" = 'T' AND "runat" <= strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch') ORDER BY "runat" LIMIT :n)
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_runat" WHERE "host" IS NOT NULL AND "number" IS NOT NULL AND "status" = 'T' AND "runat" <= strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch') ORDER BY "runat" LIMIT :n)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- T release W with delay: one, of this session
@@ -438,7 +438,7 @@ UPDATE "visit"
     SET "status" = 'W',
         "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
         "deadline" = strftime('%Y-%m-%d %H:%M:%f', (julianday("deadline") - 2440587.5) * 86400.0 + :delay, 'unixepoch')
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_B" WHERE "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_B" WHERE "host" IS NOT NULL AND "number" IS NOT NULL AND "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- B dig W with delay: one
@@ -454,7 +454,7 @@ UPDATE "visit"
     SET "status" = 'W',
         "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
         "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + :ttl, 'unixepoch')
-    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_B" WHERE "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
+    WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_B" WHERE "host" IS NOT NULL AND "number" IS NOT NULL AND "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- B dig W with delay, ttl: one
@@ -528,3 +528,12 @@ UPDATE xq_session
 -- session: close
 DELETE FROM xq_session
     WHERE uuid = :uuid;
+
+-- before anything is read within the application's transaction
+UPDATE xq_session
+    SET users = users
+    WHERE FALSE;
+
+-- what tasks there are, before another definition is installed
+SELECT "status", COUNT(*) FROM "visit"
+    GROUP BY 1;

@@ -260,6 +260,8 @@ def looks(queue: Any) -> Iterator[Entry]:
     yield Entry("session: join", of.session_known)
     yield Entry("session: enter or leave", of.session_users)
     yield Entry("session: close", of.session_closed)
+    yield Entry("before anything is read within the application's transaction", of.begin_writing)
+    yield Entry("what tasks there are, before another definition is installed", of.statuses_in_use())
 
 
 def _entry(of: Any, title: str, source: str, statement: Statement) -> Entry:

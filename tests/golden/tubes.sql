@@ -154,7 +154,7 @@ UPDATE "mail"
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttr", 60.0), 9e999),
         "owner" = :owner,
         "attempts" = COALESCE("attempts", 0) + 1
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R" WHERE "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R" WHERE "id" IS NOT NULL AND "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R take T: the n oldest of a tube
@@ -163,7 +163,7 @@ UPDATE "mail"
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttr", 60.0), 9e999),
         "owner" = :owner,
         "attempts" = COALESCE("attempts", 0) + 1
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R_of_tube" WHERE "status" = 'R' AND "tube" = :tube AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R_of_tube" WHERE "id" IS NOT NULL AND "status" = 'R' AND "tube" = :tube AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R take T with ttr: the n oldest
@@ -172,7 +172,7 @@ UPDATE "mail"
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr,
         "owner" = :owner,
         "attempts" = COALESCE("attempts", 0) + 1
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R" WHERE "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R" WHERE "id" IS NOT NULL AND "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R take T with ttr: the n oldest of a tube
@@ -181,7 +181,7 @@ UPDATE "mail"
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr,
         "owner" = :owner,
         "attempts" = COALESCE("attempts", 0) + 1
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R_of_tube" WHERE "status" = 'R' AND "tube" = :tube AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R_of_tube" WHERE "id" IS NOT NULL AND "status" = 'R' AND "tube" = :tube AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T ack Z: one, of this session
@@ -278,7 +278,7 @@ UPDATE "mail"
     SET "status" = 'R',
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
         "owner" = NULL
-    WHERE "id" IN (SELECT "id" FROM "mail" WHERE "status" = 'T' AND "owner" >= :session AND "owner" < :session_end LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "mail" WHERE "id" IS NOT NULL AND "status" = 'T' AND "owner" >= :session AND "owner" < :session_end LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release R: n, whosesoever
@@ -435,7 +435,7 @@ UPDATE "mail"
     SET "status" = 'R',
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
         "owner" = NULL
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'W' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "id" IS NOT NULL AND "status" = 'W' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T bury B: one, of this session
@@ -475,7 +475,7 @@ UPDATE "mail"
     SET "status" = 'R',
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
         "owner" = NULL
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B" WHERE "status" = 'B' ORDER BY "priority", "id" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B" WHERE "id" IS NOT NULL AND "status" = 'B' ORDER BY "priority", "id" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- B dig R: one
@@ -493,7 +493,7 @@ UPDATE "mail"
         "ttr" = :own_ttr,
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl,
         "owner" = NULL
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B" WHERE "status" = 'B' ORDER BY "priority", "id" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B" WHERE "id" IS NOT NULL AND "status" = 'B' ORDER BY "priority", "id" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- B dig R with ttl, ttr: one
@@ -508,7 +508,7 @@ UPDATE "mail"
 
 -- Z zombie X: n that are due by runat
 DELETE FROM "mail"
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'Z' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "id" IS NOT NULL AND "status" = 'Z' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R touch R with increment: one
@@ -519,7 +519,7 @@ UPDATE "mail"
 
 -- R ttl X: n that are due by runat
 DELETE FROM "mail"
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'R' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "id" IS NOT NULL AND "status" = 'R' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T ttr R: n that are due by runat
@@ -527,7 +527,7 @@ UPDATE "mail"
     SET "status" = 'R',
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
         "owner" = NULL
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'T' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "id" IS NOT NULL AND "status" = 'T' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release W with delay: one, of this session
@@ -607,7 +607,7 @@ UPDATE "mail"
     SET "status" = 'W',
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
         "owner" = NULL
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B" WHERE "status" = 'B' ORDER BY "priority", "id" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B" WHERE "id" IS NOT NULL AND "status" = 'B' ORDER BY "priority", "id" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- B dig W with delay: one
@@ -625,7 +625,7 @@ UPDATE "mail"
         "ttr" = :own_ttr,
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
         "owner" = NULL
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B" WHERE "status" = 'B' ORDER BY "priority", "id" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B" WHERE "id" IS NOT NULL AND "status" = 'B' ORDER BY "priority", "id" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- B dig W with delay, ttl, ttr: one
@@ -705,3 +705,12 @@ UPDATE xq_session
 -- session: close
 DELETE FROM xq_session
     WHERE uuid = :uuid;
+
+-- before anything is read within the application's transaction
+UPDATE xq_session
+    SET users = users
+    WHERE FALSE;
+
+-- what tasks there are, before another definition is installed
+SELECT "status", COUNT(*) FROM "mail"
+    GROUP BY 1;

@@ -150,7 +150,7 @@ UPDATE "order"
 UPDATE "order"
     SET "select" = 'in hand',
         "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULL + 0.999 AS INTEGER)
-    WHERE "id" IN (SELECT "id" FROM "order" INDEXED BY "order_xq_oldest_R" WHERE "select" = 'new' ORDER BY "id" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "order" INDEXED BY "order_xq_oldest_R" WHERE "id" IS NOT NULL AND "select" = 'new' ORDER BY "id" LIMIT :n)
     RETURNING "id", "number", """x", "select", "runat";
 -- and for each row of these
 INSERT OR REPLACE INTO "order_xq_owner" ("id", owner)
@@ -160,7 +160,7 @@ INSERT OR REPLACE INTO "order_xq_owner" ("id", owner)
 UPDATE "order"
     SET "select" = 'in hand',
         "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr + 0.999 AS INTEGER)
-    WHERE "id" IN (SELECT "id" FROM "order" INDEXED BY "order_xq_oldest_R" WHERE "select" = 'new' ORDER BY "id" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "order" INDEXED BY "order_xq_oldest_R" WHERE "id" IS NOT NULL AND "select" = 'new' ORDER BY "id" LIMIT :n)
     RETURNING "id", "number", """x", "select", "runat";
 -- and for each row of these
 INSERT OR REPLACE INTO "order_xq_owner" ("id", owner)
@@ -206,7 +206,7 @@ UPDATE "order"
 UPDATE "order"
     SET "select" = 'new',
         "runat" = NULL
-    WHERE "id" IN (SELECT "id" FROM "order" WHERE "select" = 'in hand' AND "id" IN (SELECT "id" FROM "order_xq_owner" WHERE owner >= :session AND owner < :session_end) LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "order" WHERE "id" IS NOT NULL AND "select" = 'in hand' AND "id" IN (SELECT "id" FROM "order_xq_owner" WHERE owner >= :session AND owner < :session_end) LIMIT :n)
     RETURNING "id", "number", """x", "select", "runat";
 
 -- T release R: n, whosesoever
@@ -295,7 +295,7 @@ UPDATE "order"
 UPDATE "order"
     SET "select" = 'new',
         "runat" = NULL
-    WHERE "id" IN (SELECT "id" FROM "order" INDEXED BY "order_xq_oldest_B" WHERE "select" = 'won''t do' ORDER BY "id" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "order" INDEXED BY "order_xq_oldest_B" WHERE "id" IS NOT NULL AND "select" = 'won''t do' ORDER BY "id" LIMIT :n)
     RETURNING "id", "number", """x", "select", "runat";
 
 -- B dig R: one
@@ -309,14 +309,14 @@ UPDATE "order"
 UPDATE "order"
     SET "select" = 'new',
         "runat" = NULL
-    WHERE "id" IN (SELECT "id" FROM "order" INDEXED BY "order_xq_runat" WHERE "select" = 'W' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "order" INDEXED BY "order_xq_runat" WHERE "id" IS NOT NULL AND "select" = 'W' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
     RETURNING "id", "number", """x", "select", "runat";
 
 -- T ttr R: n that are due by runat
 UPDATE "order"
     SET "select" = 'new',
         "runat" = NULL
-    WHERE "id" IN (SELECT "id" FROM "order" INDEXED BY "order_xq_runat" WHERE "select" = 'in hand' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "order" INDEXED BY "order_xq_runat" WHERE "id" IS NOT NULL AND "select" = 'in hand' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) ORDER BY "runat" LIMIT :n)
     RETURNING "id", "number", """x", "select", "runat";
 
 -- T release W with delay: one
@@ -344,7 +344,7 @@ UPDATE "order"
 UPDATE "order"
     SET "select" = 'W',
         "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 0.999 AS INTEGER)
-    WHERE "id" IN (SELECT "id" FROM "order" INDEXED BY "order_xq_oldest_B" WHERE "select" = 'won''t do' ORDER BY "id" LIMIT :n)
+    WHERE "id" IN (SELECT "id" FROM "order" INDEXED BY "order_xq_oldest_B" WHERE "id" IS NOT NULL AND "select" = 'won''t do' ORDER BY "id" LIMIT :n)
     RETURNING "id", "number", """x", "select", "runat";
 
 -- B dig W with delay: one
@@ -417,3 +417,12 @@ UPDATE xq_session
 -- session: close
 DELETE FROM xq_session
     WHERE uuid = :uuid;
+
+-- before anything is read within the application's transaction
+UPDATE xq_session
+    SET users = users
+    WHERE FALSE;
+
+-- what tasks there are, before another definition is installed
+SELECT "select", COUNT(*) FROM "order"
+    GROUP BY 1;
