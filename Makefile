@@ -56,7 +56,7 @@ wheel-test: $(WHEEL)/.installed ## the conformance tests on the built wheel, awa
 	@rm -rf $(WHEEL)/run && mkdir $(WHEEL)/run && cp -R tests pyproject.toml $(WHEEL)/run
 	@cd $(WHEEL)/run && PYTHONPATH= ../bin/python -c 'import xq; print("testing", xq.__file__)' | tee ../tested
 	@grep -q site-packages $(WHEEL)/tested || { echo 'this is not the wheel'; exit 1; }
-	cd $(WHEEL)/run && PYTHONPATH= ../bin/python -m pytest tests/conformance $(ARGS)
+	cd $(WHEEL)/run && PYTHONPATH= ../bin/python -m pytest tests/conformance tests/test_machine.py tests/test_compile.py $(ARGS)
 
 lock: $(BIN)/python ## constraints.txt anew, with the newest versions
 	$(BIN)/python -m venv $(VENV)-lock
