@@ -105,7 +105,7 @@ class PeeweeStore(Generic[M]):
     def _cursor(self, sql: str, values: Values | None) -> Any:
         database = self._known_database
         connection = database.connection()
-        if getattr(self._prepared, "connection", None) is not connection:
+        if getattr(self._prepared, "connection", None) is not connection and not database.in_transaction():
             self._prepared.connection = connection
             self.connected()
         try:

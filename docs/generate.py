@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from annotated_types import Gt, Interval, Len
+from annotated_types import Gt, Interval, Le, Len
 
 from xq.catalogue import catalogue, compose
 from xq.features import FEATURES
@@ -121,6 +121,8 @@ def _limits(limit: Any) -> str:
         return f"greater than {limit.gt} (seconds, up to {limit.le:,.0f})"
     if isinstance(limit, Gt):
         return f"greater than {limit.gt}"
+    if isinstance(limit, Le):
+        return f"up to {limit.le:,}"
     if isinstance(limit, Len):
         return f"of {limit.min_length} or more characters"
     raise TypeError(f"docs/generate.py has no words for {limit!r} yet")

@@ -29,15 +29,16 @@ from pathlib import Path
 from typing import Any
 
 import peewee as pw
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress
 from rich.table import Table
-from rich.text import Text
 
 import xq
 
 WORKERS = 4
-MEGABYTES = 80  # of source at most: the standard library, then the packages by name; what is left out is told
+FILES = 8_000  # at most: the standard library, then the packages by name
+STATES = {"R": "Ready", "T": "Taken", "B": "Buried", "D": "Done"}
 BROKEN = {
     "broken_bracket.py": b"def never_closed(:\n",
     "broken_byte.py": b"zero = '\0'\n",
@@ -46,13 +47,15 @@ BROKEN = {
 
 # In WAL, which xq sets, "normal" loses nothing when a process dies, and no commit waits for the disk.
 db = pw.SqliteDatabase(None, pragmas={"synchronous": "normal"}, timeout=30)
+console = Console(highlight=False, markup=False, emoji=False)
 
 
 class Module(pw.Model):
     id = pw.AutoField()
     path = pw.TextField()
-    size = pw.IntegerField()
+    name = pw.TextField()  # the path from the package on
     package = pw.TextField()
+    size = pw.IntegerField()
     lines = pw.IntegerField(null=True)
     functions = pw.IntegerField(null=True)
     classes = pw.IntegerField(null=True)
@@ -61,7 +64,7 @@ class Module(pw.Model):
     error = pw.TextField(null=True)  # why it was buried
 
     # What the queue needs stands in the same table. Only the first of these is required.
-    status = pw.CharField(max_length=1, default="R")  # R(eady), T(aken), B(uried), D(one)
+    status = pw.CharField(max_length=1, default="R")  # one of STATES
     runat = pw.DoubleField(null=True)  # when the state ends by itself: here T, after its ttr
     priority = pw.IntegerField(default=0)  # lower is taken first
     owner = pw.TextField(null=True)  # the session that took it
@@ -88,11 +91,8 @@ def open_queue(path: str, tubes: list[str]) -> xq.Queue[Module]:
         Module,
         # A field of the application may play a role as well: the package is the tube.
         fields={role: role for role in ("status", "runat", "priority", "owner", "attempts")} | {"tube": "package"},
-        features={
-            "keep": True,  # acked files stay, as D
-            "buried": True,
-            "ttr": 60,  # if a worker died, its file would be Ready again after a minute
-        },
+        # Acked files stay, as D; and if a worker died, its file would be Ready again after a minute.
+        features={"keep": True, "buried": True, "ttr": 60},
         tube_stats=tubes,
     )
 
@@ -100,9 +100,10 @@ def open_queue(path: str, tubes: list[str]) -> xq.Queue[Module]:
 def fill(modules: xq.Queue[Module], files: Iterable[tuple[Path, str]]) -> int:
     """Put all files or none. The largest come first: taken last, one would keep the other workers waiting."""
     rows = []
-    for path, package in files:
+    for path, name in files:
+        names = {"path": sayable(str(path)), "name": name, "package": name.split("/")[0]}
         size = path.stat().st_size
-        rows.append({"path": sayable(str(path)), "size": size, "package": package, "priority": -size})
+        rows.append(names | {"size": size, "priority": -size})
     return len(modules.put_many(rows))
 
 
@@ -142,10 +143,11 @@ def sayable(text: str) -> str:
 
 def work(path: str, tubes: list[str]) -> None:
     """A worker process."""
-    drain(open_queue(path, tubes))
+    with closing(db):
+        drain(open_queue(path, tubes))
 
 
-def run_workers(modules: xq.Queue[Module], tubes: list[str], total: int, console: Console) -> bool:
+def run_workers(modules: xq.Queue[Module], tubes: list[str], total: int) -> bool:
     """Start the workers and watch the statistics until the last has ended. Returns whether all ended well."""
     spawn = multiprocessing.get_context("spawn")
     workers = [spawn.Process(target=work, args=(db.database, tubes), daemon=True) for _ in range(WORKERS)]
@@ -162,20 +164,15 @@ def run_workers(modules: xq.Queue[Module], tubes: list[str], total: int, console
     return all(worker.exitcode == 0 for worker in workers)
 
 
-def corpus() -> tuple[list[tuple[Path, str]], int]:
-    """The source files of this Python, each with its package, and how many more there are."""
+def corpus() -> list[tuple[Path, str]]:
+    """The source files of this Python, each with its path from the package on."""
     found: dict[Path, str] = {}
-    for root in dict.fromkeys(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")):
+    for root in (Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")):
         for path in sorted(root.rglob("*.py")):
-            inside = path.relative_to(root).parts
-            if path.is_file() and not {"site-packages", "dist-packages"} & set(inside):  # these belong to another root
-                found.setdefault(path.resolve(), inside[0] if len(inside) > 1 else "(single files)")
-    chosen, size = [], 0
-    for path, package in found.items():
-        size += path.stat().st_size
-        if size <= MEGABYTES * 1_000_000:
-            chosen.append((path, package))
-    return chosen, len(found) - len(chosen)
+            inside = path.relative_to(root)
+            if path.is_file() and not {"site-packages", "dist-packages"} & set(inside.parts):  # these are another root
+                found[path] = sayable(inside.as_posix())
+    return list(found.items())
 
 
 def ask(sql: str, *values: object) -> list[Any]:
@@ -193,91 +190,98 @@ def grouped(package: str | None = None) -> Counter[str]:
 def verify(modules: xq.Queue[Module], files: int, dug: int = 0) -> dict[str, bool]:
     """What must hold when `files` were put and worked off, and `dug` of them dug up and worked off again."""
     stats = modules.stats()
-    moves, done = Counter(stats.transition), stats.counts["D"]
-    ((rows, paths),) = ask("SELECT count(*), count(DISTINCT path) FROM module")
-    ((takes, most),) = ask("SELECT sum(attempts), max(attempts) FROM module")
+    moves = Counter(stats.transition)
+    packages = all(Counter(numbers.counts) == grouped(package) for package, numbers in stats.tube.items())
+    totals = ask("SELECT count(*), count(DISTINCT path), sum(attempts), max(attempts) FROM module")
+    ((rows, paths, takes, most),) = totals
     receipts = ask("SELECT module_id FROM receipt ORDER BY 1")
+    done = ask("SELECT id FROM module WHERE status = 'D' ORDER BY 1")
     return {
         "the statistics equal a GROUP BY": Counter(stats.counts) == grouped(),
-        "so do those of each package that is counted by itself": all(
-            Counter(numbers.counts) == grouped(package) for package, numbers in stats.tube.items()
-        ),
-        "no writer passed by the counters": modules.check() == [],
+        "the statistics by package equal a GROUP BY as well": packages,
+        "the queue's own check() finds nothing missing and nothing uncounted": modules.check() == [],
         "every file was put once": moves["X-R"] == rows == paths == files,
-        "every file is Done or Buried": done + stats.counts["B"] == files,
-        "every file was taken once, and once more when it was dug up": (
+        "every file is Done or Buried": stats.counts["D"] + stats.counts["B"] == files,
+        "every file was taken once" + (f", and the {dug} that were dug up once more" if dug else ""): (
             moves["R-T"] == takes == files + dug and moves["B-R"] == dug and most == (2 if dug else 1)
         ),
-        "every Done file was acked exactly once": (
-            moves["T-D"] == done and receipts == ask("SELECT id FROM module WHERE status = 'D' ORDER BY 1")
-        ),
+        "every Done file was acked exactly once": moves["T-D"] == len(done) and receipts == done,
         "every Buried file says why": not ask("SELECT 1 FROM module WHERE status = 'B' AND error IS NULL"),
     }
 
 
-def tell(console: Console, checks: dict[str, bool]) -> bool:
+def tell(checks: dict[str, bool], before: dict[str, bool]) -> bool:
+    """Print each check, and in one line those that hold as they did `before`. Returns whether all hold."""
+    again = [what for what, holds in checks.items() if holds and before.get(what)]
     for what, holds in checks.items():
-        console.print("  holds" if holds else "  FAILS", what, style="green" if holds else "bold red")
+        if what not in again:
+            console.print("  holds" if holds else "  FAILS", what, style="green" if holds else "bold red")
+    if again:
+        console.print(f"  the same {len(again)} checks hold again", style="green")
     console.print()
     return all(checks.values())
 
 
-def show(console: Console, title: str, columns: str, rows: Iterable[Iterable[object]]) -> None:
-    table = Table(*columns.split(), title=title, title_justify="left", title_style="bold")
+def show(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+    for column in columns:
+        table.add_column(column, justify="right" if table.columns else "left")
     for row in rows:
-        table.add_row(*(Text(f"{cell:7,}" if isinstance(cell, int) else str(cell)) for cell in row))
+        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
+    console.print(title, style="bold")
     console.print(table, "")
 
 
-def short(module: Module) -> str:
-    return "/".join(Path(module.path).parts[-2:])
-
-
-def demo(path: Path, console: Console) -> bool:
+def demo(path: Path) -> bool:
     """The whole story. Returns whether all of it held."""
     folder = path.with_name("broken-by-the-demo")
     folder.mkdir(parents=True, exist_ok=True)
     broken = {folder / name: source for name, source in BROKEN.items()}
     for file, source in broken.items():
         file.write_bytes(source)
-    found, left_out = corpus()
-    files = [*found, *((file, folder.name) for file in broken)]
-    tubes = [package for package, _ in Counter(package for _, package in files).most_common(4)]
+    found = corpus()
+    files = [*found[:FILES], *((file, f"{folder.name}/{file.name}") for file in broken)]
+    tubes = [package for package, _ in Counter(name.split("/")[0] for _, name in files).most_common(4)]
 
     modules = open_queue(str(path), tubes)
     db.create_tables([Module, Receipt])  # and with them the indexes, triggers and counters of the queue
     total = fill(modules, files)
-    console.print(f"Put {total:,} files: {len(found):,} of this Python and its packages, {len(broken)} broken ones.")
-    console.print(f"Left out {left_out:,} files of packages, beyond {MEGABYTES} megabytes.")
-    ended = run_workers(modules, tubes, total, console)
+    console.print(f"Put {total:,} files: those of this Python and its packages, and {len(broken)} broken ones.")
+    if left_out := len(found[FILES:]):
+        console.print(f"Left out {left_out:,} files: {FILES:,} are enough.")
+    ended = run_workers(modules, tubes, total)
 
     stats = modules.stats()
-    counts = {"all": stats.counts, "by GROUP BY": grouped()} | {name: tube.counts for name, tube in stats.tube.items()}
-    states = ((name, *(numbers[state] for state in "RTBD")) for name, numbers in counts.items())
-    show(console, "The statistics, and of the largest packages", "package Ready Taken Buried Done", states)
-    show(console, "The transitions", "from-to times", modules.stats(pretty=True).transition.items())
+    counts = {"all files": stats.counts, "all files, by GROUP BY": grouped()}
+    counts |= {f"package {name}": numbers.counts for name, numbers in stats.tube.items()}
+    states = ((name, *(numbers[state] for state in STATES)) for name, numbers in counts.items())
+    show("The statistics, of all and of the largest packages", ("counted", *STATES.values()), states)
+    show("The transitions", ("from-to", "times"), modules.stats(pretty=True).transition.items())
     done = Module.select().where(Module.status == "D").limit(5)
-    slowest = ((short(m), f"{m.seconds:.3f}", m.title) for m in done.order_by(Module.seconds.desc()))
-    show(console, "The slowest to parse", "module seconds title", slowest)
-    largest = ((short(m), m.size, m.lines, m.functions, m.classes) for m in done.order_by(Module.size.desc()))
-    show(console, "The largest", "module bytes lines functions classes", largest)
+    slowest = ((m.name, f"{m.seconds:.3f}", m.lines) for m in done.order_by(Module.seconds.desc()))
+    show("The slowest to parse", ("module", "seconds", "lines"), slowest)
+    largest = ((m.name, m.size, m.lines, m.functions, m.classes) for m in done.order_by(Module.size.desc()))
+    show("The largest", ("module", "bytes", "lines", "functions", "classes"), largest)
     buried = modules.by_state("B")
     ours = {str(file) for file in broken} <= {module.path for module in buried}
-    checks = {"all workers ended well": ended, "the broken files are Buried": ours}
-    good = tell(console, checks | verify(modules, total))
+    first = {"all workers ended well": ended, "the broken files are Buried": ours} | verify(modules, total)
+    good = tell(first, before={})
 
     repaired = next(iter(broken))
     repaired.write_text('"""Closed after all."""\n')
-    console.print(f"{repaired.name} is repaired now. The Buried ones are dug up and tried again:")
+    console.print(f"{repaired.name} is repaired now. The Buried ones are dug up and tried again.")
+    if (others := len(buried) - len(broken)) > 0:
+        console.print(f"{others} of them are real: Python, mostly, tests itself with files that do not parse.")
     dug = modules.dig(n=None)
     drain(modules)
     again = [(module, modules.peek(module)) for module in buried]
-    tries = ((Path(was.path).name, was.error, now.status, now.attempts) for was, now in again)
-    show(console, "", "module error now attempts", tries)
-    console.print("Any others are real: Python tests itself with files that do not parse.")
+    for was, now in again:
+        console.print(f"  {STATES[now.status]} after {now.attempts} attempts: {was.name}", soft_wrap=True)
+        console.print(f"      at first {was.error}", soft_wrap=True)
+    console.print()
     only = [now.path for _, now in again if now.status == "D"] == [str(repaired)]
-    checks = {"the repaired file is Done, and it alone": only}
-    return tell(console, checks | verify(modules, total, dug=len(dug))) and good
+    second = {"the repaired file is Done, and it alone": only} | verify(modules, total, dug=len(dug))
+    return tell(second, before=first) and good
 
 
 def main() -> int:
@@ -289,17 +293,13 @@ def main() -> int:
         parser.error(f"{path} is there already and is not overwritten: name another file")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal knows every letter of every error
-    console = Console(highlight=False, markup=False)
-    good = demo(path, console)
+    good = demo(path)
     db.close()
-    console.print("The database is left for you to look at:")
-    for line in (
-        f"sqlite3 {shlex.quote(str(path))}",
-        "sqlite> SELECT package, status, count(*), sum(lines) FROM module GROUP BY 1, 2 ORDER BY 4 DESC LIMIT 20;",
-        "sqlite> SELECT path, attempts, error FROM module WHERE status = 'B';",
-        "sqlite> SELECT * FROM module_xq_count;  -- the statistics: triggers count whatever anybody writes",
-    ):
-        console.print("   ", line, soft_wrap=True)
+    print(f"""The database is left for you to look at:
+    sqlite3 {shlex.quote(str(path))}
+    sqlite> SELECT package, status, count(*), sum(lines) FROM module GROUP BY 1, 2 ORDER BY 4 DESC LIMIT 20;
+    sqlite> SELECT name, attempts, error FROM module WHERE status = 'B';
+    sqlite> SELECT * FROM module_xq_count;  -- the statistics: triggers count whatever anybody writes""")
     return 0 if good else 1
 
 

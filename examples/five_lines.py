@@ -22,3 +22,4 @@ while page := pages.take():
     print(f"Taken: {page.url}. Acked, and so deleted: {pages.ack(page).url}.")
 
 print(f"{Page.select().count()} pages are left. What happened: {pages.stats(pretty=True).transition}")
+db.close()

@@ -46,7 +46,7 @@ def deliver(mail: Mail) -> None:
 
 def attempt(mail: Mail) -> None:
     """One attempt: afterwards the mail is gone, waits for the next one, or is buried."""
-    what = f"{mail.recipient}, attempt {mail.attempts}:"
+    what = f"'{mail.text}' to {mail.recipient}, attempt {mail.attempts}:"
     try:
         deliver(mail)
     except Exception as error:

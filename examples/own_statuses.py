@@ -83,3 +83,4 @@ print("\nOrders by state:", orders.stats(pretty=True).counts)
 
 orders.uninstall()
 print("Tables after uninstall():", db.get_tables())
+db.close()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from annotated_types import Gt
+from annotated_types import Gt, Le
 
 from xq.machine import Feature, Guard
 
 
-def limit(n: Annotated[int, Gt(0)] = 1000) -> Feature:
+def limit(n: Annotated[int, Gt(0), Le(2**62)] = 1000) -> Feature:
     """put raises Full while n tasks are waiting, ready, taken or buried."""
     return Feature("limit", guards=(Guard("limit", states="WRTB", value=n),), structure=n)

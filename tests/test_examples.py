@@ -41,6 +41,7 @@ TOLD: Mapping[str, tuple[str, ...]] = {
         "bob, attempt 1: failed, again in 0.1 seconds",
         "bob gets a mailbox",
         "carol, attempt 3: failed, buried",
+        "'See you on Monday' to ann, attempt 1: delivered",
         "Buried: carol, because of NoSuchMailboxError",
         "carol, attempt 4: delivered",
         "Delivered: {'ann': 2, 'bob': 1, 'carol': 1}",
@@ -57,7 +58,8 @@ TOLD: Mapping[str, tuple[str, ...]] = {
         "holds every Done file was acked exactly once",
         "The Buried ones are dug up and tried again",
         "holds the repaired file is Done, and it alone",
-        "holds every Done file was acked exactly once",
+        " that were dug up once more\n",
+        "the same 7 checks hold again",
         "sqlite3 ",
     ),
 }
@@ -115,6 +117,8 @@ def test_the_demo_runs_and_finds_that_all_holds(finished):
     assert (code, err) == (0, "")
     check_told("demo", out)
     assert "FAILS" not in out
+    assert "Left out 0" not in out
+    assert [line for line in out.splitlines() if line.endswith(" ")] == []
 
 
 def test_the_demo_leaves_a_database_that_anybody_can_read(finished):
@@ -175,7 +179,8 @@ def demo() -> Iterator[Any]:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     yield module
-    module.db.close()
+    if not module.db.deferred:
+        module.db.close()
 
 
 def worked_off(demo: Any, folder: Path) -> Any:
@@ -186,7 +191,7 @@ def worked_off(demo: Any, folder: Path) -> Any:
         (folder / name).write_text(source)
     modules = demo.open_queue(str(folder / "small.db"), ["a"])
     demo.db.create_tables([demo.Module, demo.Receipt])
-    demo.fill(modules, [(folder / name, name[0]) for name in sources])
+    demo.fill(modules, [(folder / name, name) for name in sources])
     demo.drain(modules)
     return modules
 
@@ -202,6 +207,13 @@ def test_the_demo_finds_that_all_holds_before_and_after_digging(demo, tmp_path):
     assert all(demo.verify(modules, 4, dug=1).values())
 
 
+def test_the_demo_tells_the_second_time_what_differs_and_all_that_fails(demo, capsys):
+    before = {"one": True, "two": True, "three": True, "four": False}
+    assert not demo.tell({"one": True, "two": False, "three": True, "four": True, "five": True}, before)
+    told = ["  FAILS two", "  holds four", "  holds five", "  the same 2 checks hold again"]
+    assert capsys.readouterr().out.split("\n") == [*told, "", ""]
+
+
 @pytest.mark.parametrize(
     ("interference", "found"),
     [
@@ -215,14 +227,14 @@ def test_the_demo_finds_that_all_holds_before_and_after_digging(demo, tmp_path):
         ("UPDATE module SET status = '?' WHERE id = 1", "Done or Buried"),
         ("UPDATE module SET path = 'the same'", "put once"),
         (
-            "INSERT INTO module (path, size, package, status, priority, attempts) "
-            "SELECT path, size, package, status, priority, attempts FROM module LIMIT 1",
+            "INSERT INTO module (path, name, package, size, status, priority, attempts) "
+            "SELECT path, name, package, size, status, priority, attempts FROM module LIMIT 1",
             "put once",
         ),
         ("UPDATE module SET error = NULL", "says why"),
-        ("UPDATE module_xq_count SET n = n + 1 WHERE tube = '' AND target = 'D'", "equal a GROUP BY"),
-        ("UPDATE module_xq_count SET n = n + 1 WHERE tube = 'a' AND target = 'D'", "each package"),
-        ("DROP TRIGGER module_xq_delete; DELETE FROM module WHERE id = 1", "passed by the counters"),
+        ("UPDATE module_xq_count SET n = n + 1 WHERE tube = '' AND target = 'D'", "the statistics equal a GROUP BY"),
+        ("UPDATE module_xq_count SET n = n + 1 WHERE tube = 'a' AND target = 'D'", "by package"),
+        ("DROP TRIGGER module_xq_delete; DELETE FROM module WHERE id = 1", "nothing uncounted"),
     ],
 )
 def test_the_demo_finds_a_violation(demo, tmp_path, interference, found):

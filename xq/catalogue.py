@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, ValidationError, create_model
 
-from xq.errors import ConfigurationError, Conflict
+from xq.errors import ConfigurationError, Conflict, shown
 from xq.features import FEATURES
 from xq.fitting import ROLES
 from xq.machine import Feature, Machine
@@ -34,12 +34,12 @@ def compose(features: Mapping[str, Any], default_id: str = "required") -> list[F
     Raises ConfigurationError, naming the feature, what it takes and what was given.
     """
     if not isinstance(features, Mapping):
-        raise ConfigurationError(f"features is a mapping of names to values, not {features!r}")
+        raise ConfigurationError(f"features is a mapping of names to values, not {shown(features)}")
     own = {name: value for name, value in features.items() if isinstance(value, Feature)}
     for name in features:
-        if name not in FEATURES and name not in own:
+        if not isinstance(name, str) or (name not in FEATURES and name not in own):
             raise ConfigurationError(
-                f"there is no feature {name!r}: there are {', '.join(FEATURES)}, or a value that is an xq.Feature"
+                f"there is no feature {shown(name)}: there are {', '.join(FEATURES)}, or a value that is an xq.Feature"
             )
     on = {
         name: value for name, value in features.items() if name not in own and value is not None and value is not False
@@ -56,7 +56,7 @@ def compose(features: Mapping[str, Any], default_id: str = "required") -> list[F
 def _told(error: ValidationError, given: Mapping[str, Any]) -> str:
     name = str(error.errors()[0]["loc"][0])
     wants = "; ".join(dict.fromkeys(problem["msg"] for problem in error.errors() if "Feature" not in problem["msg"]))
-    return f"feature {name!r} does not take {given[name]!r}: {wants.replace('a valid boolean', 'True')}"
+    return f"feature {shown(name)} does not take {shown(given[name])}: {wants.replace('a valid boolean', 'True')}"
 
 
 @cache

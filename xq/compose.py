@@ -12,7 +12,7 @@ from xq.adapters.peewee import PeeweeStore
 from xq.catalogue import catalogue, compose
 from xq.clock import Clock
 from xq.database import Definition
-from xq.errors import ConfigurationError
+from xq.errors import ConfigurationError, shown
 from xq.fitting import check_key, default_id, key_of, roles_of, tubes_of, words_of
 from xq.handle import Queue
 from xq.machine import Machine
@@ -85,7 +85,7 @@ def build(
     if isinstance(vars(store.model).get("xq"), QueueAttribute):
         raise ConfigurationError(f"{store.name} is a queue already: its xq.reconfigure(features=...) changes it")
     if clock is not None and not isinstance(getattr(clock, "now", None), (int, float)):
-        raise ConfigurationError(f"clock has a number of seconds as .now, as xq.testing.Clock; {clock!r} has none")
+        raise ConfigurationError(f"clock has a number of seconds as .now, as xq.testing.Clock; {shown(clock)} has none")
     table = Table(store.table, store.schema, store.fields, key_of(store), roles_of(store, fields))
     definition = _define(store, table, statuses, tubes_of(table, tube_stats), features)
     handle = Queue(store, definition, clock)
@@ -107,8 +107,8 @@ def _define(
         for role in feature.needs:
             if role not in table.roles:
                 raise ConfigurationError(
-                    f"feature {feature.name!r} needs the role {role!r}: map it to a field of {store.name}, "
-                    f"as in fields={{{role!r}: ...}} ({', '.join(table.roles)} are mapped)"
+                    f"feature {feature.name!r} needs the role {shown(role)}: map it to a field of {store.name}, "
+                    f"as in fields={{{shown(role)}: ...}} ({', '.join(table.roles)} are mapped)"
                 )
     machine = Machine(chosen, table.roles)
     words = words_of(machine, table.roles["status"], statuses)

@@ -6,6 +6,15 @@ from collections.abc import Iterable
 from typing import Any
 
 
+def shown(value: object) -> str:
+    """A value for a message, whatever it is and however long."""
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= 400 else f"{text[:400]}..."
+
+
 class Error(Exception):
     """The base of every error of xq. Whatever raises one has left the table unchanged."""
 
@@ -76,7 +85,7 @@ class NotFound(Error):
     """No task of this queue has the key."""
 
     def __init__(self, queue: str, key: Any, found: str = "") -> None:
-        super().__init__(f"there is no task {key!r} in {queue}{found}")
+        super().__init__(f"there is no task {shown(key)} in {queue}{found}")
         self.key = key
 
 
@@ -89,7 +98,7 @@ class WrongState(Error):
     def __init__(self, event: str, key: Any, state: str, allowed: Iterable[str]) -> None:
         self.key, self.state, self.allowed = key, state, tuple(allowed)
         wanted = ", ".join(self.allowed) or "no state of this queue"
-        super().__init__(f"cannot {event} task {key!r}: it is {state}, {event} moves {wanted}")
+        super().__init__(f"cannot {event} task {shown(key)}: it is {state}, {event} moves {wanted}")
 
 
 class NotOwner(Error):
@@ -98,7 +107,7 @@ class NotOwner(Error):
     def __init__(self, event: str, key: Any, owner: str | None) -> None:
         self.key, self.owner = key, owner
         holder = f"another take ({owner})" if owner else "nobody that xq knows (plain SQL?)"
-        super().__init__(f"cannot {event} task {key!r}: it is taken by {holder}, not by this one")
+        super().__init__(f"cannot {event} task {shown(key)}: it is taken by {holder}, not by this one")
 
 
 class Duplicate(Error):
@@ -109,8 +118,8 @@ class Duplicate(Error):
 
     def __init__(self, queue: str, value: Any = None, key: Any = None, advice: str = "") -> None:
         self.value, self.key = value, key
-        holder = "another task" if key is None else f"task {key!r}"
-        which = "the unique value of this one" if value is None else f"the unique value {value!r}"
+        holder = "another task" if key is None else f"task {shown(key)}"
+        which = "the unique value of this one" if value is None else f"the unique value {shown(value)}"
         super().__init__(f"{holder} of {queue} already holds {which}{advice}")
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from string import ascii_uppercase
 from typing import Any, Final
 
-from xq.errors import ConfigurationError
-from xq.machine import MANAGED, NAMES, Feature, Machine
+from xq.errors import ConfigurationError, shown
+from xq.machine import ABSENT, ELSEWHERE, MANAGED, NAMES, Feature, Machine
 from xq.store import Field, Store, Table
 
 TIMES: Final = ("double", "bigint", "datetime")
@@ -56,20 +57,22 @@ def key_of(store: Store[Any]) -> tuple[Field, ...]:
 
 def roles_of(store: Store[Any], fields: Mapping[str, Any]) -> dict[str, Field]:
     if not isinstance(fields, Mapping):
-        raise ConfigurationError(f"fields is a mapping of roles to fields, not {fields!r}")
+        raise ConfigurationError(f"fields is a mapping of roles to fields, not {shown(fields)}")
     by_name = {field.name: field for field in store.fields}
     roles: dict[str, Field] = {}
     for role, named in fields.items():
-        if role not in ROLES:
-            raise ConfigurationError(f"there is no role {role!r}: there are {', '.join(ROLES)}")
+        if not isinstance(role, str) or role not in ROLES:
+            raise ConfigurationError(f"there is no role {shown(role)}: there are {', '.join(ROLES)}")
         name = named if isinstance(named, str) else getattr(named, "name", None)
-        if name not in by_name:
-            raise ConfigurationError(f"role {role!r}: {store.name} has no field {named!r}; it has {', '.join(by_name)}")
+        if not isinstance(name, str) or name not in by_name:
+            raise ConfigurationError(
+                f"role {shown(role)}: {store.name} has no field {shown(named)}; it has {', '.join(by_name)}"
+            )
         field = by_name[name]
         _fits_the_role(store, role, field)
         other = next((r for r, f in roles.items() if f is field), None)
         if other:
-            raise ConfigurationError(f"field {name!r} cannot be both {other!r} and {role!r}")
+            raise ConfigurationError(f"field {shown(name)} cannot be both {other!r} and {shown(role)}")
         roles[role] = field
     if "status" not in roles:
         raise ConfigurationError(f"fields= must map the role 'status' to a field of {store.name}")
@@ -79,11 +82,13 @@ def roles_of(store: Store[Any], fields: Mapping[str, Any]) -> dict[str, Field]:
 def _fits_the_role(store: Store[Any], role: str, field: Field) -> None:
     if field.kind not in ROLES[role]:
         wanted = NEEDED.get(role) or f"a field of type {' or '.join(ROLES[role])}"
-        raise ConfigurationError(f"role {role!r} is {wanted}; {store.name}.{field.name} is {field.kind}")
+        raise ConfigurationError(f"role {shown(role)} is {wanted}; {store.name}.{field.name} is {field.kind}")
     if role in ("runat", "deadline", "owner", "ttl", "ttr") and not field.null:
-        raise ConfigurationError(f"role {role!r}: {store.name}.{field.name} must be nullable, null says there is none")
+        raise ConfigurationError(
+            f"role {shown(role)}: {store.name}.{field.name} must be nullable, null says there is none"
+        )
     if role in MANAGED and field.name in store.key:
-        raise ConfigurationError(f"role {role!r}: {field.name!r} is part of the key, and a key must not change")
+        raise ConfigurationError(f"role {shown(role)}: {field.name!r} is part of the key, and a key must not change")
     if role == "owner" and field.max_length is not None and field.max_length < OWNER_LENGTH:
         raise ConfigurationError(
             f"role 'owner': {store.name}.{field.name} holds {field.max_length} characters, {OWNER_LENGTH} are needed"
@@ -92,13 +97,16 @@ def _fits_the_role(store: Store[Any], role: str, field: Field) -> None:
 
 def words_of(machine: Machine, field: Field, statuses: Mapping[str, str | int]) -> dict[str, str | int]:
     if not isinstance(statuses, Mapping):
-        raise ConfigurationError(f"statuses is a mapping of letters to stored words, not {statuses!r}")
-    known = dict.fromkeys([*NAMES, *machine.states])
+        raise ConfigurationError(f"statuses is a mapping of letters to stored words, not {shown(statuses)}")
+    known = dict.fromkeys([*NAMES, *machine.states, *ascii_uppercase])  # of features to come, too
+    del known[ABSENT], known[ELSEWHERE]
     for letter, word in statuses.items():
-        if letter not in known:
-            raise ConfigurationError(f"statuses: {letter!r} is no letter of a state; they are {', '.join(known)}")
+        if not isinstance(letter, str) or letter not in known:
+            raise ConfigurationError(
+                f"statuses: {shown(letter)} is no state; the states are {', '.join(machine.states)}"
+            )
         if isinstance(word, bool) or not isinstance(word, (str, int)) or (isinstance(word, str) and "\0" in word):
-            raise ConfigurationError(f"statuses: {letter} is text or an integer, not {word!r}")
+            raise ConfigurationError(f"statuses: {letter} is text or an integer, not {shown(word)}")
     words: dict[str, str | int] = {state: statuses.get(state, state) for state in machine.states} | dict(statuses)
     wanted = str if field.kind == "text" else int
     for state in machine.states:
@@ -106,10 +114,10 @@ def words_of(machine: Machine, field: Field, statuses: Mapping[str, str | int]) 
         if not isinstance(word, wanted):
             raise ConfigurationError(
                 f"statuses: {field.name!r} holds {'text' if wanted is str else 'integers'}, so {state} needs "
-                f"{'text' if wanted is str else 'an integer'}, not {word!r}"
+                f"{'text' if wanted is str else 'an integer'}, not {shown(word)}"
             )
         if isinstance(word, str) and field.max_length is not None and len(word) > field.max_length:
-            raise ConfigurationError(f"statuses: {word!r} is longer than the {field.max_length} of {field.name!r}")
+            raise ConfigurationError(f"statuses: {shown(word)} is longer than the {field.max_length} of {field.name!r}")
     mine = [words[state] for state in machine.states]
     if len(set(mine)) < len(mine):
         raise ConfigurationError(f"statuses: two states are stored as the same: {words}")
@@ -118,13 +126,13 @@ def words_of(machine: Machine, field: Field, statuses: Mapping[str, str | int]) 
 
 def tubes_of(table: Table, tube_stats: Sequence[str]) -> tuple[str, ...]:
     if isinstance(tube_stats, str) or not isinstance(tube_stats, Collection):
-        raise ConfigurationError(f"tube_stats is a list of names of tubes, not {tube_stats!r}")
+        raise ConfigurationError(f"tube_stats is a list of names of tubes, not {shown(tube_stats)}")
     if not all(isinstance(tube, str) for tube in tube_stats):
-        raise ConfigurationError(f"tube_stats is a list of names of tubes, not {tube_stats!r}")
+        raise ConfigurationError(f"tube_stats is a list of names of tubes, not {shown(tube_stats)}")
     if tube_stats and "tube" not in table.roles:
         raise ConfigurationError("tube_stats needs the role 'tube': map it to a field")
-    if "" in tube_stats:
-        raise ConfigurationError("tube_stats: a tube whose name is empty cannot be counted")
+    if any(tube == "" or "\0" in tube for tube in tube_stats):
+        raise ConfigurationError("tube_stats: a tube whose name is empty, or holds a zero byte, cannot be counted")
     return tuple(dict.fromkeys(tube_stats))
 
 

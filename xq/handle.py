@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, overload
 from xq import sessions
 from xq.clock import Clock
 from xq.database import Database, Definition
-from xq.errors import BadType, BadValue, FeatureOff, UnknownSession
+from xq.errors import BadType, BadValue, FeatureOff, UnknownSession, shown
 from xq.machine import ABSENT, TAKEN, Machine
 from xq.moves import Moves
 from xq.puts import Puts
@@ -16,7 +16,7 @@ from xq.reconfigure import reconfigure
 from xq.sessions import Session
 from xq.stats import Stats, stats
 from xq.store import Store
-from xq.tasks import Tasks, shown
+from xq.tasks import Tasks
 
 T = TypeVar("T")
 
@@ -264,6 +264,7 @@ class Queue(Generic[T]):
 
     def session(self, uuid: object = None) -> Session:
         """Another session, or the one of this uuid. Raises UnknownSession when none of that uuid is open."""
+        self._database.open()
         if uuid is None:
             session = sessions.of(self.store.database).new(self._database.count_users)
             self._database.execute(self._database.dialect.session_opened, {"uuid": session.uuid})

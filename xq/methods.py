@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from xq.errors import ConfigurationError
+from xq.errors import ConfigurationError, shown
 from xq.handle import Queue
 from xq.store import Store
 
@@ -64,11 +64,11 @@ class QueueAttribute:
 
 def attach(store: Store[Any], handle: Queue[Any], methods: bool | Sequence[str]) -> None:
     if not isinstance(methods, (bool, tuple, list)):
-        raise ConfigurationError(f"methods is True, False, or a tuple of names, not {methods!r}")
+        raise ConfigurationError(f"methods is True, False, or a tuple of names, not {shown(methods)}")
     wanted = () if methods is False else VERBS if methods is True else tuple(methods)
     for name in wanted:
-        if name not in VERBS:
-            raise ConfigurationError(f"methods: there is no method {name!r}: there are {', '.join(VERBS)}")
+        if not isinstance(name, str) or name not in VERBS:
+            raise ConfigurationError(f"methods: there is no method {shown(name)}: there are {', '.join(VERBS)}")
     for name in ("xq", *wanted):
         if any(isinstance(vars(base).get(name), (Verb, QueueAttribute)) for base in store.model.__mro__):
             continue  # of a parent that is a queue: its table is another

@@ -12,11 +12,11 @@ from typing import Any, Generic, TypeVar
 
 from xq.compile import Fence, Rows, Way
 from xq.database import Database
-from xq.errors import BadType, BadValue, Duplicate, Error, NotFound, NotOwner, UnknownSession, WrongState
+from xq.errors import BadType, BadValue, Duplicate, Error, NotFound, NotOwner, UnknownSession, WrongState, shown
 from xq.machine import TAKEN, Machine, Transition
 from xq.sessions import Session
 from xq.store import Row
-from xq.tasks import Parts, Seconds, Tasks, chunks, named, shown
+from xq.tasks import Parts, Seconds, Tasks, chunks, named
 
 T = TypeVar("T")
 
@@ -74,9 +74,21 @@ class Moves(Generic[T]):
             with self._transaction():
                 rows = self._move(call, "key", row, mark, {**named(parts), "owner": held})
                 if rows:
-                    return self.tasks.returned(rows[0], held if taken else None)
+                    task = self.tasks.returned(rows[0], held if taken else None)
+                    break
             state = self._find(call, parts, mark)
-        raise WrongState(event, self.tasks.as_told(parts), state, self.machine.sources(event))
+        else:
+            raise WrongState(event, self.tasks.as_told(parts), state, self.machine.sources(event))
+        if taken and row.enters:
+            self._check_open()
+        return task
+
+    def _check_open(self) -> None:
+        """A take and the end of its session, in another thread, may have passed each other."""
+        session = self.database.session
+        if session.closed:
+            session.close()
+            raise UnknownSession(session.uuid)
 
     def _call(
         self, event: str, options: Mapping[str, Any], update: Mapping[str, Any] | None, to: str | None = None
@@ -182,10 +194,8 @@ class Moves(Generic[T]):
             if len(moved) > 1:
                 moved.sort(key=self.tasks.in_order)
             tasks = [self.tasks.returned(row, mark) for row in moved]
-        session = self.database.session
-        if mark and session.closed:  # by another thread, meanwhile
-            session.close()
-            raise UnknownSession(session.uuid)
+        if mark:
+            self._check_open()
         return tasks
 
     def many(
@@ -283,4 +293,6 @@ class Moves(Generic[T]):
 
 def _fits_a_list(parts: Parts) -> bool:
     """Whether a key can be one of many in the value of one parameter: of one part, and as JSON keeps it."""
-    return len(parts) == 1 and (isinstance(parts[0], int) or (isinstance(parts[0], str) and "\0" not in parts[0]))
+    part = parts[0]
+    fits = -(2**63) <= part < 2**63 if isinstance(part, int) else isinstance(part, str) and "\0" not in part
+    return fits and len(parts) == 1

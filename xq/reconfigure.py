@@ -8,7 +8,7 @@ from typing import Any
 
 from xq.compile import Rows, change
 from xq.database import Database, Definition
-from xq.errors import ConfigurationError
+from xq.errors import ConfigurationError, shown
 from xq.machine import ABSENT, TAKEN, Machine, Transition
 
 
@@ -37,6 +37,8 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
         before.installation.stop_counting()  # the old triggers do not know the new states
         for state, target in move.items():
             written = change(new.machine, Transition(state, "reconfigure", target), frozenset())
+            if old.machine.timer(state, "deadline") and new.machine.timer(target, "deadline"):
+                written = replace(written, roles={k: v for k, v in written.roles.items() if k != "deadline"})  # runs on
             store.change(after.dialect.move(Rows("all", state), written).sql, database.values())
         for tube, state, n in counts:
             before.installation.add_counter(tube, state, move[state], n)
@@ -51,7 +53,7 @@ def _check(machine: Machine, lost: Sequence[str], move: Mapping[str, str]) -> No
     for state, target in move.items():
         if state not in lost:
             raise ConfigurationError(
-                f"move: the new features keep {state!r}; they lose {', '.join(lost) or 'no state'}"
+                f"move: the new features keep {shown(state)}; they lose {', '.join(lost) or 'no state'}"
             )
         if target not in targets:
-            raise ConfigurationError(f"move: tasks cannot go to {target!r}, but to {', '.join(targets)}")
+            raise ConfigurationError(f"move: tasks cannot go to {shown(target)}, but to {', '.join(targets)}")

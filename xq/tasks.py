@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from xq.errors import BadType, BadValue, FeatureOff
+from xq.errors import BadType, BadValue, FeatureOff, shown
 from xq.machine import LONGEST, MANAGED, REMEMBERED, Machine, Transition
 from xq.store import Field, Row, Store, Table
 
@@ -207,7 +207,7 @@ class Tasks(Generic[T]):
         if role == "priority":
             if isinstance(value, bool) or not isinstance(value, (int, float, decimal.Decimal)):
                 raise BadType(f"the priority is a number, not {shown(value)}")
-            if value != value or (isinstance(value, decimal.Decimal) and value.is_snan()):
+            if value.is_nan() if isinstance(value, decimal.Decimal) else value != value:
                 raise BadValue("the priority is a number, and NaN has no place in an order")
         elif role == "tube" and not isinstance(value, str):
             raise BadType(f"a tube is named by text, not by {shown(value)}")
@@ -356,12 +356,3 @@ def _ranked(value: Any) -> tuple[int, Any]:
     """A value that sorts as databases do, whatever types one column holds: nothing, numbers, text, bytes."""
     rank = 0 if value is None else 2 if isinstance(value, str) else 3 if isinstance(value, bytes) else 1
     return rank, 0 if value is None else value
-
-
-def shown(value: object) -> str:
-    """A value for a message, whatever it is and however long."""
-    try:
-        text = repr(value)
-    except Exception:
-        text = f"<{type(value).__name__}>"
-    return text if len(text) <= 200 else f"{text[:200]}..."

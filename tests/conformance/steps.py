@@ -7,7 +7,7 @@ import threading
 import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import peewee as pw
@@ -94,7 +94,7 @@ class Other:
         return told
 
     def end(self) -> None:
-        if self._begun:
+        with suppress(BrokenPipeError):  # it ended already, of an error
             self._pipe.send(END)
         self._process.join(PATIENCE)
         if self._process.is_alive():

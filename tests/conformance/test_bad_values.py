@@ -18,31 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import xq
-from xq.testing import Clock
+from xq.features import FEATURES
 
 EVERY = {"buried": True, "delayed": True, "zombie": 9, "ttl": 60, "ttr": 60, "unique": True, "limit": 50}
 ROLES = ("runat", "priority", "tube", "owner", "attempts", "unique", "ttl", "ttr")
-# A field of each kind that Peewee has, for the application's own.
-OWN: Mapping[str, Callable[[], pw.Field]] = {
-    "big": lambda: pw.BigIntegerField(null=True),
-    "small": lambda: pw.SmallIntegerField(null=True),
-    "real": lambda: pw.FloatField(null=True),
-    "money": lambda: pw.DecimalField(null=True),
-    "yes": lambda: pw.BooleanField(null=True),
-    "char": lambda: pw.CharField(max_length=5, null=True),
-    "fixed": lambda: pw.FixedCharField(max_length=5, null=True),
-    "blob": lambda: pw.BlobField(null=True),
-    "bits": lambda: pw.BitField(null=True),
-    "uuid": lambda: pw.UUIDField(null=True),
-    "binary": lambda: pw.BinaryUUIDField(null=True),
-    "moment": lambda: pw.DateTimeField(null=True),
-    "day": lambda: pw.DateField(null=True),
-    "hour": lambda: pw.TimeField(null=True),
-    "stamp": lambda: pw.TimestampField(null=True, default=None),
-    "ip": lambda: pw.IPField(null=True),
-    "bare": lambda: pw.BareField(null=True),
-    "other": lambda: pw.ForeignKeyField(Other, null=True),
-}
 FIELDS = ("id", "name", "size", "status", "runat", "deadline", "priority", "tube", "owner", "attempts", "ttl", "ttr")
 
 
@@ -74,7 +53,7 @@ class Hostile:
     def fail(self, *args: Any) -> Any:
         raise HostileError
 
-    __repr__ = __str__ = __eq__ = __hash__ = __bool__ = __len__ = __iter__ = __float__ = __index__ = __int__ = fail  # type: ignore[assignment]
+    __repr__ = __str__ = __eq__ = __hash__ = __bool__ = __len__ = __iter__ = __float__ = __index__ = __int__ = fail
     __getitem__ = __contains__ = __lt__ = __call__ = fail
 
 
@@ -101,6 +80,28 @@ def _recursive_mapping() -> dict[str, Any]:
     found["name"] = found
     return found
 
+
+# A field of each kind that Peewee has, for the application's own.
+OWN: Mapping[str, Callable[[], pw.Field]] = {
+    "big": lambda: pw.BigIntegerField(null=True),
+    "small": lambda: pw.SmallIntegerField(null=True),
+    "real": lambda: pw.FloatField(null=True),
+    "money": lambda: pw.DecimalField(null=True),
+    "yes": lambda: pw.BooleanField(null=True),
+    "char": lambda: pw.CharField(max_length=5, null=True),
+    "fixed": lambda: pw.FixedCharField(5, null=True),
+    "blob": lambda: pw.BlobField(null=True),
+    "bits": lambda: pw.BitField(),
+    "uuid": lambda: pw.UUIDField(null=True),
+    "binary": lambda: pw.BinaryUUIDField(null=True),
+    "moment": lambda: pw.DateTimeField(null=True),
+    "day": lambda: pw.DateField(null=True),
+    "hour": lambda: pw.TimeField(null=True),
+    "stamp": lambda: pw.TimestampField(null=True, default=None),
+    "ip": lambda: pw.IPField(null=True),
+    "bare": lambda: pw.BareField(null=True),
+    "other": lambda: pw.ForeignKeyField(Other, null=True),
+}
 
 # name -> makes the value anew, since some are used up
 VALUES: Mapping[str, Callable[[], Any]] = {
@@ -156,7 +157,7 @@ VALUES: Mapping[str, Callable[[], Any]] = {
     "a query": lambda: Other.select(),
     "an expression": lambda: pw.SQL("1"),
     "a call of SQL": lambda: pw.fn.abs(1),
-    "a namespace": lambda: SimpleNamespace(id=1, now="x"),
+    "a namespace": lambda: SimpleNamespace(id=1, now=5.0),
     "a date": lambda: dt.date(2020, 1, 1),
     "a datetime": lambda: dt.datetime(2020, 1, 1),
     "an aware datetime": lambda: dt.datetime(2020, 1, 1, tzinfo=dt.UTC),
@@ -244,12 +245,15 @@ def _calls() -> Iterator[tuple[str, Call]]:
 
         return call
 
-    for method, names in options.items():
+    def of_keys(method: str) -> Iterator[tuple[str, Call]]:
         if method not in ("take", "plow"):
-            yield f"{method}(v)", lambda Task, v, m=method: getattr(Task.xq, m)(v)
+            yield f"{method}(v)", lambda Task, v: getattr(Task.xq, method)(v)
         if method.endswith("_many"):
-            yield f"{method}([v])", lambda Task, v, m=method: getattr(Task.xq, m)([v])
-            yield f"{method}([key, v])", lambda Task, v, m=method: getattr(Task.xq, m)([key(Task, "T"), v])
+            yield f"{method}([v])", lambda Task, v: getattr(Task.xq, method)([v])
+            yield f"{method}([key, v])", lambda Task, v: getattr(Task.xq, method)([key(Task, "T"), v])
+
+    for method, names in options.items():
+        yield from of_keys(method)
         for name in names:
             yield f"{method}({name}=v)", option(method, name)
         if set(names) - {"update"}:
@@ -262,9 +266,10 @@ def _calls() -> Iterator[tuple[str, Call]]:
             yield f"{method}: {name}=v", field(method, name)
     yield "put: a field v", lambda Task, v: Task.xq.put({v: 1})
     yield "ack: a field v", lambda Task, v: Task.xq.ack(key(Task, "T"), update={v: 1})
-    for event in ("ack", "kill", "peek"):
-        yield f"{event}({{'id': v}})", lambda Task, v, e=event: getattr(Task.xq, e)({"id": v})
-        yield f"{event}(Task(id=v))", lambda Task, v, e=event: getattr(Task.xq, e)(Task(id=v))
+    yield "ack({'id': v})", lambda Task, v: Task.ack({"id": v})
+    yield "kill({'id': v})", lambda Task, v: Task.kill({"id": v})
+    yield "ack(Task(id=v))", lambda Task, v: Task.ack(Task(id=v))
+    yield "peek(Task(id=v))", lambda Task, v: Task.xq.peek(Task(id=v))
     yield "peek(v)", lambda Task, v: Task.xq.peek(v)
     yield "touch(v, 1)", lambda Task, v: Task.xq.touch(v, 1)
     yield "switch(v, 'R')", lambda Task, v: Task.xq.switch(v, "R")
@@ -291,8 +296,10 @@ def _calls() -> Iterator[tuple[str, Call]]:
     yield "reconfigure(move=v)", lambda Task, v: Task.xq.reconfigure({"delayed": True}, move=v)
     yield "reconfigure(move={'B': v})", lambda Task, v: Task.xq.reconfigure({"delayed": True}, move={"B": v})
     yield "reconfigure(move={v: 'R'})", lambda Task, v: Task.xq.reconfigure({"delayed": True}, move={v: "R"})
-    for feature in ("ttl", "keep", "buried", "limit", "id", "nonsense"):
-        yield f"reconfigure({feature}=v)", lambda Task, v, f=feature: Task.xq.reconfigure({f: v})
+    yield "reconfigure(ttl=v)", lambda Task, v: Task.xq.reconfigure({"ttl": v})
+    yield "reconfigure(keep=v)", lambda Task, v: Task.xq.reconfigure({"keep": v})
+    yield "reconfigure(id=v)", lambda Task, v: Task.xq.reconfigure({"id": v})
+    yield "reconfigure(nonsense=v)", lambda Task, v: Task.xq.reconfigure({"nonsense": v})
 
 
 CALLS = dict(_calls())
@@ -303,9 +310,9 @@ def key(Task: Any, state: str) -> Any:
     return Task.keys[state]
 
 
-def stock(make: Any, model: Any = None) -> Any:
+def stock(make: Any, **fields: pw.Field) -> Any:
     """A queue with tasks in each state."""
-    Task = make(EVERY, roles=ROLES, model=model or make.model(**OWN))
+    Task = make(EVERY, roles=ROLES, attributes=fields)
     Task.keys = {}
     for state in "TBZRRW":
         options = {"delay": 5} if state == "W" else {}
@@ -378,3 +385,223 @@ def test_a_call_works_or_says_what_is_wrong_and_changes_nothing(make, name):
         if fits(name, made()):
             trial(value, CALLS[name], made())
     assert trial.wrong == {}
+
+
+@pytest.mark.parametrize("field", OWN)
+def test_a_field_of_any_kind_takes_any_value_or_says_that_it_cannot(make, field):
+    trial = Trial(lambda: stock(make, own=OWN[field]()))
+    for value, made in VALUES.items():
+        trial(f"put {value}", lambda Task, v: Task.put({"own": v}), made())
+        trial(f"put an instance with {value}", lambda Task, v: Task.put(Task(own=v)), made())
+        trial(f"ack with {value}", lambda Task, v: Task.ack(key(Task, "T"), update={"own": v}), made())
+        trial(f"bury with {value}", lambda Task, v: Task.bury(key(Task, "T"), update={"own": v}), made())
+    assert trial.wrong == {}
+
+
+KEYS: Mapping[str, Mapping[str, Any]] = {
+    "time64": {"key": lambda: pw.BigIntegerField(primary_key=True)},
+    "uuid": {"key": lambda: pw.UUIDField(primary_key=True)},
+    "binary": {"key": lambda: pw.BinaryUUIDField(primary_key=True)},
+    "text": {"key": lambda: pw.TextField(primary_key=True)},
+    "char": {"key": lambda: pw.CharField(primary_key=True, max_length=36)},
+    "integer": {"key": lambda: pw.IntegerField(primary_key=True)},
+    "real": {"key": lambda: pw.DoubleField(primary_key=True)},
+    "moment": {"key": lambda: pw.DateTimeField(primary_key=True)},
+    "blob": {"key": lambda: pw.BlobField(primary_key=True)},
+    "made": {"key": lambda: pw.IntegerField(primary_key=True), "features": {"id": lambda task: task["size"]}},
+    "dict": {"features": {"retval": "dict"}},
+    "tuple": {"features": {"retval": "tuple"}},
+}
+
+
+def of_key(make: Any, kind: str) -> Any:
+    """A queue whose key is of this kind, with one task, which is taken if it could be put without a key."""
+    told = KEYS[kind]
+    key = told["key"]() if "key" in told else None
+    Task = make(told.get("features", {}), key=key, roles=("runat",))
+    try:
+        Task.put({"size": 7})
+        Task.take()
+    except xq.BadValue:
+        assert kind in ("integer", "real", "moment", "blob")  # these keys nobody makes
+    return Task
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_key_of_any_kind_is_any_value_or_what_is_wrong_is_said(make, kind):
+    trial = Trial(lambda: of_key(make, kind))
+    for value, made in VALUES.items():
+        trial(f"put {value}", lambda Task, v: Task.put({"id": v}), made())
+        trial(f"put an instance with {value}", lambda Task, v: Task.put(Task(id=v)), made())
+        trial(f"put_many {value}", lambda Task, v: Task.xq.put_many([{"id": v}, {"id": v}]), made())
+        trial(f"peek {value}", lambda Task, v: Task.xq.peek(v), made())
+        trial(f"ack {value}", lambda Task, v: Task.ack(v), made())
+        trial(f"kill_many {value}", lambda Task, v: Task.xq.kill_many([v, v]), made())
+        trial(f"kill a mapping of {value}", lambda Task, v: Task.kill({"id": v}), made())
+    assert trial.wrong == {}
+
+
+def test_a_part_of_a_composite_key_is_any_value_or_what_is_wrong_is_said(make):
+    def fresh() -> Any:
+        meta = {"primary_key": pw.CompositeKey("a", "b")}
+        Task = make({}, attributes={"a": pw.IntegerField(), "b": pw.TextField(), "meta": meta})
+        Task.put({"a": 1, "b": "x"})
+        Task.take()
+        return Task
+
+    trial = Trial(fresh)
+    for value, made in VALUES.items():
+        trial(f"put a={value}", lambda Task, v: Task.put({"a": v, "b": "x"}), made())
+        trial(f"put b={value}", lambda Task, v: Task.put({"a": 1, "b": v}), made())
+        trial(f"peek {value}", lambda Task, v: Task.xq.peek(v), made())
+        trial(f"peek ({value}, x)", lambda Task, v: Task.xq.peek((v, "x")), made())
+        trial(f"ack (1, {value})", lambda Task, v: Task.ack((1, v)), made())
+        trial(f"ack (1, x, {value})", lambda Task, v: Task.ack((1, "x", v)), made())
+        trial(f"kill_many (1, {value})", lambda Task, v: Task.xq.kill_many([(1, v), (2, v)]), made())
+        trial(f"touch a={value}", lambda Task, v: Task.kill({"a": v, "b": "x"}), made())
+    assert trial.wrong == {}
+
+
+# Values that nobody thought of.
+
+atoms = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.complex_numbers(),
+    st.decimals(allow_nan=True),
+    st.fractions(),
+    st.text(),
+    st.characters(categories=["Cs"]),
+    st.binary(max_size=20),
+    st.datetimes(),
+    st.dates(),
+    st.times(),
+    st.timedeltas(),
+    st.uuids(),
+    st.sampled_from([int, str, object(), math, Ellipsis, NotImplemented, print, *FIELDS]),
+)
+anything = st.recursive(
+    atoms,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.lists(inner, max_size=4).map(tuple),
+        st.dictionaries(st.one_of(st.sampled_from(FIELDS), st.text(max_size=3), st.integers()), inner, max_size=4),
+        st.lists(inner, max_size=3).map(iter),
+    ),
+    max_leaves=8,
+)
+
+
+def test_a_call_with_anything_works_or_says_what_is_wrong_and_changes_nothing(make):
+    trial = Trial(lambda: stock(make))
+
+    @settings(max_examples=300, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+    @given(name=st.sampled_from(list(CALLS)), value=anything)
+    def test(name: str, value: Any) -> None:
+        if fits(name, value):
+            trial.wrong.clear()
+            trial("it", CALLS[name], value)
+            assert trial.wrong == {}
+
+    test()
+
+
+# upgrade
+
+
+def _upgrades() -> Iterator[tuple[str, Call]]:
+    """Each argument of upgrade, and what stands in it."""
+    fields = {"status": "status", "runat": "runat", "tube": "tube"}
+    up = xq.upgrade
+
+    def of_role(role: str) -> Call:
+        return lambda Task, v: up(Task, {**fields, role: v})
+
+    def of_feature(feature: str) -> Call:
+        return lambda Task, v: up(Task, fields, {"ttr": 1, feature: v})
+
+    def of_letter(letter: str) -> Call:
+        return lambda Task, v: up(Task, fields, statuses={letter: v})
+
+    yield "upgrade(v)", lambda Task, v: up(v, fields)
+    yield "fields=v", lambda Task, v: up(Task, v)
+    yield "fields={v: 'name'}", lambda Task, v: up(Task, {**fields, v: "name"})
+    for role in (*ROLES, "status", "deadline", "error", "utube", "nonsense"):
+        yield f"fields={{{role!r}: v}}", of_role(role)
+    yield "features=v", lambda Task, v: up(Task, fields, v)
+    yield "features={v: True}", lambda Task, v: up(Task, fields, {v: True})
+    for feature in (*FEATURES, "nonsense"):
+        yield f"features={{{feature!r}: v}}", of_feature(feature)
+    yield "statuses=v", lambda Task, v: up(Task, fields, statuses=v)
+    yield "statuses={v: 'x'}", lambda Task, v: up(Task, fields, statuses={v: "x"})
+    for letter in "RTBXS*":
+        yield f"statuses={{{letter!r}: v}}", of_letter(letter)
+    yield "tube_stats=v", lambda Task, v: up(Task, fields, tube_stats=v)
+    yield "tube_stats=[v]", lambda Task, v: up(Task, fields, tube_stats=[v])
+    yield "tube_stats=[a, v]", lambda Task, v: up(Task, fields, tube_stats=["a", v])
+    yield "methods=v", lambda Task, v: up(Task, fields, methods=v)
+    yield "methods=[v]", lambda Task, v: up(Task, fields, methods=[v])
+    yield "clock=v", lambda Task, v: up(Task, fields, clock=v)
+    yield "queue(v)", lambda Task, v: xq.queue(v)(Task)
+    yield "queue(fields, v)", lambda Task, v: xq.queue(fields, v)(Task)
+
+
+UPGRADES = dict(_upgrades())
+
+
+@pytest.mark.parametrize("name", UPGRADES)
+def test_upgrade_makes_a_queue_that_works_or_says_what_is_wrong(make, name):
+    wrong = {}
+    for value, made in VALUES.items():
+        if not fits(name, made()) or (name == "features={'id': v}" and callable(made())):
+            continue  # what the caller's own function does is the caller's
+        Task = make.model()
+        try:
+            UPGRADES[name](Task, made())
+        except HostileError:
+            pass
+        except xq.ConfigurationError as error:
+            str(error)
+            if hasattr(Task, "xq") or hasattr(Task, "put"):
+                wrong[value] = "refused, and yet the model was changed"
+        except Exception as error:
+            wrong[value] = repr(error)[:150]
+        else:
+            what = works(make, Task)
+            if what:
+                wrong[value] = f"accepted, and then {what}"
+    assert wrong == {}
+
+
+def works(make: Any, Task: Any) -> str:
+    """What is wrong with a queue that upgrade made."""
+    try:
+        make.db.create_tables([Task])
+        Task.xq.put({"name": "a"})
+        Task.xq.sweep()
+        task = Task.xq.take()
+        if task is not None:
+            Task.xq.ack(task)
+        return "; ".join(Task.xq.check())
+    except (xq.BadValue, HostileError):  # the key must be brought
+        return ""
+    except Exception as error:
+        return repr(error)[:150]
+    finally:
+        Task.drop_table()
+
+
+def test_a_refused_upgrade_leaves_the_model_as_it_was(make):
+    Task = make.model()
+    for call in (
+        lambda: xq.upgrade(Task, {}),
+        lambda: xq.upgrade(Task, {"status": "status"}, {"ttl": True}),
+        lambda: xq.upgrade(Task, {"status": "status"}, methods=("put", "nonsense")),
+    ):
+        with pytest.raises(xq.ConfigurationError):
+            call()
+        assert not hasattr(Task, "xq")
+        assert not hasattr(Task, "put")
+        assert not Task._meta.only_save_dirty  # save() writes all, as it did

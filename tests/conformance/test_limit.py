@@ -57,6 +57,24 @@ def test_put_many_puts_all_or_none(make):
     assert is_exact(Task)
 
 
+def test_what_does_not_fit_whole_is_not_put_in_part(make):
+    Task = make({"limit": 5})
+    Task.xq.put_many(tasks(3))
+    with pytest.raises(xq.Full):
+        Task.xq.put_many(tasks(3))
+    assert Task.xq.count() == 3
+    assert len(Task.xq.put_many(tasks(2))) == 2
+
+
+def test_tasks_of_tubes_that_are_counted_count_once(make):
+    Task = make({"limit": 2}, roles=("tube",), tube_stats=["a"])
+    Task.xq.put_many(tasks(2, tube="a"))
+    with pytest.raises(xq.Full):
+        Task.put(task(tube="a"))
+    Task.kill(Task.take())
+    assert Task.put(task(tube="a")).status == "R"
+
+
 def test_nothing_fits_into_a_full_queue_but_nothing(make):
     Task = make({"limit": 1})
     Task.put(task())

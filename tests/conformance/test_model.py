@@ -1,6 +1,6 @@
 """Random calls on a queue and on a model of it: after each, both hold the same.
 
-XQ_HYPOTHESIS_EXAMPLES=5000 looks for longer.
+XQ_HYPOTHESIS_EXAMPLES=5000 looks for longer (with pytest -o faulthandler_timeout=0).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import peewee as pw
 import pytest
-from hypothesis import HealthCheck, note, settings
+from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -780,6 +780,7 @@ def test_random_calls_leave_what_the_model_says(kind, tmp_path_factory):
             max_examples=int(os.environ.get("XQ_HYPOTHESIS_EXAMPLES", "60")),
             stateful_step_count=40,
             deadline=None,
+            phases=[phase for phase in Phase if phase is not Phase.explain],  # which takes minutes
             print_blob=True,
             report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),

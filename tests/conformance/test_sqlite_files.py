@@ -245,7 +245,7 @@ def test_another_program_on_plain_sqlite_is_counted(make_file, path):
 def test_a_wide_table_takes_batches_within_the_limit_of_variables(make_file):
     Task = make_file(attributes={f"column_{i}": pw.IntegerField(default=i) for i in range(200)})
     make_file.db.connection().setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 32766)  # SQLite's own default
-    assert len(Task.xq.put_many(tasks(400))) == 400
+    assert len(Task.xq.put_many(tasks(170))) == 170
     assert Task.take().column_199 == 199
 
 

@@ -225,6 +225,12 @@ def test_a_counted_tube_without_tasks_is_told_all_the_same(tubes):
     assert numbers(tubes, "b") == ({}, {})
 
 
+def test_an_update_that_changes_neither_status_nor_tube_counts_in_no_tube(tubes):
+    tubes.put(task(tube="a"))
+    tubes.update(status="R", tube="a").execute()
+    assert numbers(tubes, "a") == ({"X-R": 1}, {"R": 1})
+
+
 def test_a_change_of_tube_leaves_one_and_enters_the_other(tubes):
     tubes.put(task(tube="a"))
     tubes.update(tube="b").execute()

@@ -1,0 +1,139 @@
+"""Features that users bring: what upgrade refuses of them, and what they cannot break."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import xq
+from tests.conformance.steps import bring, state
+from tests.conftest import Maker
+from tests.factories import task
+from xq import Column, Detour, Feature, Timer, Transition
+
+FIELDS = {"status": "status", "runat": "runat", "attempts": "attempts"}
+ROLES = {"status": "status", "runat": "runat", "deadline": "deadline", "priority": "priority"}
+
+REFUSED: dict[str, tuple[str, Feature]] = {
+    "a state that is a quote": ('moves tasks to "\'"', Feature("own", transitions=(Transition("R", "park", "'"),))),
+    "a state that is no letter": ("'1'", Feature("own", transitions=(Transition("R", "park", "1"),))),
+    "a state beyond ASCII": ("'É'", Feature("own", transitions=(Transition("R", "park", "É"),))),
+    "a state that is a space": ("' '", Feature("own", timers=(Timer("R", "park", " ", "park"),))),
+    "a timer by a column that counts": (
+        "'attempts'",
+        Feature("own", timers=(Timer("T", "late", "R", "late", 5, column="attempts"),)),
+    ),
+    "a timer by a column that is the status": (
+        "'status'",
+        Feature("own", timers=(Timer("T", "late", "R", "late", 5, column="status"),)),
+    ),
+    "two states to pick from": (
+        "one state only",
+        Feature("own", transitions=(Transition("R", "park", "P"), Transition("RP", "grab", "T", picks=True))),
+    ),
+    "a column of a role that is not mapped": (
+        "'error'",
+        Feature("own", columns=(Column("error", at={"T": None}),)),
+    ),
+    "a column that is the timer's": ("'runat'", Feature("own", columns=(Column("runat", at={"R": 1.0}),))),
+    "a column that is the status": ("'status'", Feature("own", columns=(Column("status", at={"R": "R"}),))),
+}
+
+
+@pytest.fixture
+def model(make: Maker) -> Any:
+    return make.model()
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_upgrade_refuses(model, what):
+    told, feature = REFUSED[what]
+    with pytest.raises(xq.ConfigurationError, match=told):
+        xq.upgrade(model, FIELDS, {"own": feature})
+    assert not hasattr(model, "xq")
+
+
+OPTIONS = [
+    "now",
+    "n",
+    "tube",
+    "owner",
+    "key",
+    "update",
+    "to",
+    "timeout",
+    "increment",
+    "own_ttl",
+    "not an identifier",
+    "",
+]
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_an_option_must_not_hide_what_the_queue_passes_itself(model, option):
+    features = [
+        Feature("own", timers=(Timer("T", "late", "R", option, 5),)),
+        Feature("own", timers=(Timer("P", "late", "R", "late"),), detours=(Detour("R", "P", option),)),
+    ]
+    for feature in features:
+        with pytest.raises(xq.ConfigurationError, match="option"):
+            xq.upgrade(model, FIELDS, {"own": feature})
+
+
+FINISH = {
+    "ack": lambda Task, key: Task.ack(key),
+    "release": lambda Task, key: Task.release(key),
+    "bury": lambda Task, key: Task.bury(key),
+}
+
+
+@pytest.mark.parametrize("event", FINISH)
+def test_what_time_brings_under_the_name_of_a_method_opens_no_fence(make, event):
+    target = {"ack": "X", "release": "R", "bury": "B"}[event]
+    late = Feature("late", needs=("runat",), timers=(Timer("T", event, target, "late", 60),))
+    Task = make({"buried": True, "late": late})
+    taken = bring(Task, "T")
+    with Task.xq.session(), pytest.raises(xq.NotOwner):
+        FINISH[event](Task, taken.id)
+    assert state(Task, taken) == "T"
+    Task.xq.clock.tick(61)
+    assert Task.xq.sweep() == 1
+    assert state(Task, taken) == target
+
+
+@pytest.mark.parametrize("event", ["take", "put", "kill"])
+def test_what_time_brings_under_the_name_of_a_method_leaves_that_method_as_it_was(make, event):
+    late = Feature("late", needs=("runat",), timers=(Timer("T", event, "R", "late", 60),))
+    Task = make({"late": late})
+    taken = bring(Task, "T")
+    Task.xq.clock.tick(61)
+    assert Task.take().id == taken.id
+    with pytest.raises(xq.NotOwner):
+        taken.ack()
+    assert Task.xq.kill(taken.id).id == taken.id
+    assert Task.xq.count() == 0
+
+
+def test_a_feature_of_the_same_name_with_other_transitions_is_another_queue(make):
+    def park(source: str) -> Feature:
+        return Feature("park", transitions=(Transition(source, "park", "P"), Transition("P", "unpark", "R")))
+
+    first = make({"park": park("R")})
+    first.put(task())
+    second = make.model()
+    xq.upgrade(second, ROLES, {"park": park("T")})
+    with pytest.raises(xq.NotInstalled, match="transitions") as refused:
+        second.take()
+    assert len(refused.value.missing) == 1
+
+
+def test_a_feature_of_the_same_name_with_another_duration_is_the_same_queue(make):
+    def late(seconds: float) -> Feature:
+        return Feature("late", needs=("runat",), timers=(Timer("T", "late", "R", "late", seconds),))
+
+    first = make({"late": late(60)})
+    first.put(task())
+    second = make.model()
+    xq.upgrade(second, ROLES, {"late": late(5)}, clock=make.clock)
+    assert second.take().runat == make.clock.now + 5
