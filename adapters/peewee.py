@@ -70,8 +70,6 @@ class PeeweeStore(Generic[M]):
         self._plain = model.__init__ is pw.Model.__init__
         self._prepared = threading.local()
         self.connected: Callable[[], None] = lambda: None
-        # save() of an instance read earlier must not write back a status that the queue has moved on.
-        meta.only_save_dirty = True
 
     @property
     def database(self) -> pw.Database:
@@ -187,6 +185,8 @@ class PeeweeStore(Generic[M]):
         setattr(self.model, name, value)
 
     def with_the_table(self, created: Callable[[], None], dropped: Callable[[], None]) -> None:
+        # save() of an instance read earlier must not write back a status that the queue has moved on.
+        self.model._meta.only_save_dirty = True
         schema: Any = self.model._schema  # type: ignore[attr-defined]
         create_all, drop_all = schema.create_all, schema.drop_all
 

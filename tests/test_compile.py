@@ -100,7 +100,11 @@ def test_what_a_queue_runs_is_what_the_golden_file_has():
     Page.kill(task)
     Page.xq.truncate()
     asked = {
-        sql for sql in Recorded.asked if not re.match("BEGIN|COMMIT|SAVEPOINT|RELEASE|PRAGMA|SELECT name, type|SELECT name FROM pragma|SELECT 1 FROM sqlite", sql)
+        sql
+        for sql in Recorded.asked
+        if not re.match(
+            "BEGIN|COMMIT|SAVEPOINT|RELEASE|PRAGMA|SELECT name, type|SELECT name FROM pragma|SELECT 1 FROM sqlite", sql
+        )
     }
     assert len(asked) > 20
     assert asked - known == set()

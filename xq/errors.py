@@ -12,7 +12,7 @@ def shown(value: object) -> str:
         text = repr(value)
     except Exception:
         text = f"<{type(value).__name__}>"
-    return text if len(text) <= 400 else f"{text[:400]}..."
+    return text if len(text) <= 500 else f"{text[:500]}..."
 
 
 class Error(Exception):

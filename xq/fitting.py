@@ -105,7 +105,8 @@ def words_of(machine: Machine, field: Field, statuses: Mapping[str, str | int]) 
             raise ConfigurationError(
                 f"statuses: {shown(letter)} is no state; the states are {', '.join(machine.states)}"
             )
-        if isinstance(word, bool) or not isinstance(word, (str, int)) or (isinstance(word, str) and "\0" in word):
+        stored = -(2**63) <= word < 2**63 if isinstance(word, int) else isinstance(word, str) and "\0" not in word
+        if isinstance(word, bool) or not stored:
             raise ConfigurationError(f"statuses: {letter} is text or an integer, not {shown(word)}")
     words: dict[str, str | int] = {state: statuses.get(state, state) for state in machine.states} | dict(statuses)
     wanted = str if field.kind == "text" else int

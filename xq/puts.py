@@ -123,11 +123,14 @@ class Puts(Generic[T]):
 
     def _as_put(self, rows: list[Row], tasks: Sequence[New]) -> list[Row]:
         """Rows in the order of the tasks they came from: by key where that was known, else as keys were made."""
+        if len(rows) == 1:
+            return rows
         by_key = {self.tasks.key_told(row): row for row in rows}
         brought = [self._key_in(new) for new in tasks]
         if None in brought[0]:  # made by the database, in order
             return [by_key[key] for key in sorted(by_key)]
-        return [by_key[self.tasks.as_told(key)] for key in brought]
+        found = [by_key.get(self.tasks.as_told(key)) for key in brought]
+        return [row for row in found if row is not None] if None not in found else rows
 
 
 def _batches(tasks: list[New], most: int) -> Iterator[list[New]]:

@@ -253,7 +253,7 @@ class Tasks(Generic[T]):
             raise
         except (TypeError, AttributeError) as error:
             raise BadType(f"{field.name!r} of {self.store.name} cannot hold {shown(value)}: {error}") from error
-        except (ValueError, ArithmeticError) as error:
+        except Exception as error:  # a field may raise what it likes
             raise BadValue(f"{field.name!r} of {self.store.name} cannot hold {shown(value)}: {error}") from error
         return converted
 

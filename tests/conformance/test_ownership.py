@@ -57,18 +57,17 @@ def test_only_the_session_that_took_a_task_may_finish_it(queue, event):
 
 
 @pytest.mark.parametrize("event", FINISH)
-@pytest.mark.parametrize("named", ["key", "instance", "mapping", "row read again", "the object that was put"])
-def test_the_session_that_took_a_task_may_name_it_in_any_way(queue, event, named):
-    put = queue.put(task())
-    taken = queue.take()
-    names = {
-        "key": taken.id,
-        "instance": taken,
-        "mapping": {"id": taken.id, "name": "whatever"},
-        "row read again": queue.get_by_id(taken.id),
-        "the object that was put": put,
-    }
-    assert FINISH[event](queue, names[named]).id == taken.id
+def test_the_session_that_took_a_task_may_name_it_in_any_way(queue, event):
+    for name in (
+        lambda put, taken: taken.id,
+        lambda put, taken: taken,
+        lambda put, taken: {"id": taken.id, "name": "whatever"},
+        lambda put, taken: queue.get_by_id(taken.id),
+        lambda put, taken: put,
+    ):
+        put, taken = queue.put(task()), queue.take()
+        assert FINISH[event](queue, name(put, taken)).id == taken.id
+        queue.kill(taken)
 
 
 @pytest.mark.parametrize("retval", ["dict", "tuple"])

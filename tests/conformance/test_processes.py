@@ -23,8 +23,8 @@ from xq import sessions
 FEATURES = {"buried": True, "delayed": True}
 ROLES: dict[str, tuple[str, ...]] = {"side table": ("runat",), "role": ("runat", "owner", "attempts", "priority")}
 WORKERS = 4
-STEPS = 800  # of all workers together
-KILLS = 6
+STEPS = 500  # of all workers together
+KILLS = 5
 
 spawn = multiprocessing.get_context("spawn")
 
