@@ -72,8 +72,9 @@ class Session:
             _entered.set(tuple(entered))
         with self._lock:
             self._entered -= 1
-            last = not self._entered and not (self._count and self._count(self.uuid, -1))
-        if last and not self.closed:
+            # Less than none, where the entering was in a transaction that was rolled back.
+            others = self._count(self.uuid, -1) if self._count and not self._entered else 0
+        if not self._entered and (others or 0) <= 0 and not self.closed:
             self.close()
 
     def __repr__(self) -> str:
