@@ -124,7 +124,8 @@ class PeeweeStore(Generic[M]):
         database = self._known_database
         if not database.in_transaction():
             # IMMEDIATE: a transaction that reads first and then finds another writer would have to be refused.
-            return database.atomic("IMMEDIATE")
+            lock = ["IMMEDIATE"] if isinstance(database, pw.SqliteDatabase) else []
+            return database.atomic(*lock)
         return database.savepoint()
 
     def in_transaction(self) -> bool:
