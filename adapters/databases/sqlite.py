@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import time
 from typing import Any
 
 from xq.adapters.databases.sql import SESSIONS, Dialect, Object
 from xq.machine import ABSENT, ELSEWHERE, TAKEN, Guard
 from xq.store import Field, Kind, Store
 
+SWITCHING = 10.0  # seconds that switching a file to WAL is tried for
 UPSERT = "ON CONFLICT DO UPDATE SET n = n + 1"
 
 
@@ -21,7 +24,7 @@ class Sqlite(Dialect):
     keys_at_once = "SELECT value FROM json_each(:keys)"
     begin_writing = f"UPDATE {SESSIONS} SET users = users WHERE FALSE"
     no_limit = -1
-    most_values = 30_000  # it takes 32,766
+    most_values = 500  # it takes 32,766, but looks each named one up among the others
 
     def moment(self, kind: Kind, seconds: str) -> str:
         if kind == "datetime":
@@ -46,7 +49,7 @@ class Sqlite(Dialect):
 
     def drop(self, kind: str, name: str) -> str:
         # Without a schema SQLite would look in every attached one, and find the index of another queue.
-        return f"DROP {kind.upper()} IF EXISTS {self.quote(self.source.schema or 'main')}.{self.quote(name)}"
+        return f"DROP {kind.upper()} IF EXISTS {self._schema}.{self.quote(name)}"
 
     def by_index(self, name: str) -> str:
         # Statistics of another day may tell the planner that a state holds most rows, and the table is read whole.
@@ -64,13 +67,27 @@ class Sqlite(Dialect):
 
     def prepare(self, store: Store[Any]) -> None:
         # In WAL readers do not wait for the writer. It cannot be switched on within a transaction.
-        if not store.in_transaction():
-            schema = f"{self.quote(self.source.schema)}." if self.source.schema else ""
-            store.execute(f"PRAGMA {schema}journal_mode = WAL")
+        deadline = time.monotonic() + SWITCHING
+        while not store.in_transaction() and self._journal_mode(store) not in ("wal", "memory"):
+            try:
+                store.execute(f"PRAGMA {self._schema}.journal_mode = WAL")
+                return  # a file that cannot have it keeps its mode, and check() says so
+            except Exception as error:
+                # Of processes that switch at once all but one are refused, and SQLite does not let them wait.
+                if not store.is_failure(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(random.uniform(0.01, 0.05))
+
+    @property
+    def _schema(self) -> str:
+        return self.quote(self.source.schema or "main")
+
+    def _journal_mode(self, store: Store[Any]) -> str:
+        ((mode,),) = store.execute(f"PRAGMA {self._schema}.journal_mode")
+        return str(mode)
 
     def unfit(self, store: Store[Any]) -> str | None:
-        schema = f"{self.quote(self.source.schema)}." if self.source.schema else ""
-        ((mode,),) = store.execute(f"PRAGMA {schema}journal_mode")
+        mode = self._journal_mode(store)
         return None if mode in ("wal", "memory") else f"the file is in journal mode {mode}, not WAL"
 
     def existing(self, store: Store[Any]) -> dict[str, str]:
