@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import peewee as pw
 
-from xq.errors import BadType, BadValue, ConfigurationError
+from xq.errors import BadType, BadValue, ConfigurationError, shown
 from xq.store import Field, Kind, Row, Values
 
 M = TypeVar("M", bound=pw.Model)
@@ -55,7 +55,7 @@ class PeeweeStore(Generic[M]):
 
     def __init__(self, model: type[M]) -> None:
         if not (isinstance(model, type) and issubclass(model, pw.Model)):
-            raise ConfigurationError(f"upgrade takes a Peewee model, not {model!r}")
+            raise ConfigurationError(f"upgrade takes a Peewee model, not {shown(model)}")
         meta = model._meta
         if meta.primary_key is False:
             raise ConfigurationError(f"{model.__name__} has no primary key: a queue needs one to name its tasks")
@@ -223,10 +223,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, pw.Value):
         return value.value
     if isinstance(value, (pw.Model, type)):
-        raise BadType(f"{value!r} is of another model than the field takes")
+        raise BadType(f"{shown(value)} is of another model than the field takes")
     if isinstance(value, pw.Function) and value.name == "json" and value.arguments:
         # SQLite's json(text) leaves the white space out, and so compares equal to what Peewee writes.
         return json.dumps(json.loads(value.arguments[0]), separators=(",", ":"))
     if isinstance(value, pw.Node):
-        raise BadValue(f"xq writes plain values, not the SQL expression {value!r}")
+        raise BadValue(f"xq writes plain values, not the SQL expression {shown(value)}")
     return value
