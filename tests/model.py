@@ -17,7 +17,8 @@ Options = Mapping[str, Any]
 TO_READY = ("put", "release", "dig", "snatch", "restart", "wake", "retry")  # to R, or to W with delay
 BROUGHT = {"W": "delayed", "B": "buried", "Z": "zombie", "D": "keep", "P": "nap"}  # state -> the feature it comes with
 TIMED = {"W": "delayed", "R": "ttl", "T": "ttr", "Z": "zombie", "P": "nap"}  # state -> the feature that times it
-FRESH = {"name": None, "size": 0, "priority": 0, "tube": None, "attempts": 0, "ttl": None, "ttr": None, "job": None}
+FRESH = {"state": "X", "size": 0, "priority": 0, "attempts": 0}
+FRESH |= dict.fromkeys(("name", "tube", "ttl", "ttr", "job", "runat", "deadline", "holder"))
 
 
 class Refused(Exception):
@@ -135,9 +136,7 @@ class Model:
         for name, value in options.items():
             if not isinstance(value, (int, float)) or isinstance(value, bool):
                 found.add("BadType")
-            elif not (0 <= value <= 1e10 or value == math.inf) or (
-                value == math.inf and (name == "increment" or (name == "delay" and target == "W"))
-            ):
+            elif not 0 <= value <= (1e10 if name == "increment" or (name, target) == ("delay", "W") else math.inf):
                 found.add("BadValue")
             found |= (off := self.off(event, name, target)) | (users if off else set())
         return found
@@ -146,16 +145,12 @@ class Model:
         """What is wrong with an option, whatever its value."""
         if name == "delay" and event == "switch":
             return set() if target in ("W", "Z") else {"BadValue", "FeatureOff"}
-        if name == "delay":
-            return {"FeatureOff"} - (
-                {"FeatureOff"} if ("zombie" if event == "ack" else "delayed") in self.on else set()
-            )
-        if name == "ttl":
-            remembered = "ttl" in self.roles or "lifetime" in self.on or target == "R"
-            return set() if remembered and {"ttl", "lifetime"} & self.on.keys() else {"FeatureOff"}
-        if name == "ttr":
-            return set() if "ttr" in self.on and (event == "take" or "ttr" in self.roles) else {"FeatureOff"}
-        return set()
+        remembered = (
+            name in self.roles or event == "take" or (name == "ttl" and ("lifetime" in self.on or target == "R"))
+        )
+        needs = {"ttl": {"ttl", "lifetime"}, "ttr": {"ttr"}, "delay": {"zombie" if event == "ack" else "delayed"}}
+        on = name not in needs or (needs[name] & self.on.keys() and (remembered or name == "delay"))
+        return set() if on else {"FeatureOff"}
 
     def leaves(self, event: str) -> str:
         """The states that an event moves."""
@@ -230,9 +225,8 @@ class Model:
     ) -> list[tuple[Any, Row]]:
         problems = self.problems("put", options)
         problems |= {"FeatureOff"} if on_conflict is not None and not self.alone else set()
-        own = [
-            {name: t[name] for name in ("ttl", "ttr") if name in self.roles and t.get(name) is not None} for t in tasks
-        ]
+        roles = [role for role in ("ttl", "ttr") if role in self.roles]
+        own = [{role: task[role] for role in roles if task.get(role) is not None} for task in tasks]
         if problems := problems | {"BadValue" for brought in own if brought.keys() & options.keys()}:
             raise Refused(*problems)
         puts = zip(keys, tasks, [{**options, **brought} for brought in own])
@@ -257,15 +251,11 @@ class Model:
         refused = ["Full"] * (crowd + 1 > self.on.get("limit", math.inf)) + ["IntegrityError"] * (key in self.rows)
         if refused:
             raise Refused(*refused)
-        return key, self.enter(
-            key, FRESH | dict.fromkeys(("runat", "deadline", "holder")) | {"state": "X"} | task, to, given
-        )
+        return key, self.enter(key, FRESH | task, to, given)
 
     def release_all(self, session: str | None = None) -> int:
-        held = [self.rows[key]["holder"] for key in self.oldest("T")]
-        ours = [
-            key for key, holder in zip(self.oldest("T"), held) if session is None or (holder and holder[0] == session)
-        ]
+        holders = {key: self.rows[key]["holder"] or (None,) for key in self.oldest("T")}
+        ours = [key for key, holder in holders.items() if session in (None, holder[0])]
         return len([self.enter(key, self.rows[key], "R", {}) for key in ours])
 
     def close(self, session: str) -> None:
