@@ -293,9 +293,9 @@ class QueueMachine(RuleBasedStateMachine):
         return result, expected
 
     def same_tasks(
-        self, call: Callable[[], Any], model: Callable[[Any], Any], session: str | None = None
+        self, call: Callable[[], Any], model: Callable[[Any], Any], session: str | None = None, held: bool = False
     ) -> list[Any] | None:
-        """As `same`, where both return tasks, which may be used later."""
+        """As `same`, where both return tasks, which may be used later; `held` when they are of a take."""
         both = self.same(call, model, session)
         if both is None:
             return None
@@ -304,8 +304,8 @@ class QueueMachine(RuleBasedStateMachine):
         for task, (key, row) in zip(returned, expected, strict=True):
             assert type(task) is {"dict": dict, "tuple": tuple}.get(self.model.on.get("retval", ""), self.Task)
             assert self.read(task) == self.told(key, row)
-            holds = row["state"] == "T" and row["holder"] and isinstance(task, pw.Model)
-            self.handed.append((task, key, row["holder"][1] if holds else None))
+            carries = held and row["holder"] and isinstance(task, pw.Model)
+            self.handed.append((task, key, row["holder"][1] if carries else None))
         del self.handed[:-8]
         return list(returned)
 
@@ -443,7 +443,7 @@ class QueueMachine(RuleBasedStateMachine):
             task = self.Task.take(tube=tube, **given)
             return [] if task is None else [task]
 
-        self.same_tasks(call, lambda _: self.model.take(session, n, given, tube), session)
+        self.same_tasks(call, lambda _: self.model.take(session, n, given, tube), session, held=True)
 
     @precondition(lambda self: self.model.oldest("R") or self.model.oldest("W"))
     @rule(who=some, seconds=some, event=st.sampled_from(["ack", "release", "bury"]), number=some, options=options)
@@ -522,11 +522,13 @@ class QueueMachine(RuleBasedStateMachine):
             return getattr(where, name)(task, **given, **more)
 
         note(f"  # {event} {task!r}, which is {key!r}, {given} {more} {to} by {way}")
-        self.same_tasks(
+        returned = self.same_tasks(
             lambda: [call()],
             lambda _: [(key, model.move(event, key, token, session, given, more.get("update", {}), to))],
             session,
         )
+        if returned and event == "touch" and isinstance(returned[0], pw.Model) and model.rows[key]["state"] == "T":
+            self.handed[-1] = (returned[0], key, token)  # still of the take that was touched
 
     @precondition(lambda self: self.model.rows)
     @rule(
@@ -607,13 +609,10 @@ class QueueMachine(RuleBasedStateMachine):
         states = [*self.model.states, *self.model.states, "S"]
         state = states[number % len(states)]
 
-        def looked_at(row: dict[str, Any]) -> dict[str, Any]:
-            return row | {"holder": row["holder"] and (row["holder"][0], None, row["holder"][2])}
-
         def by_state(_: Any) -> Any:
             if state not in self.model.states:
                 raise Refused("BadValue")
-            return [(key, looked_at(self.model.rows[key])) for key in self.model.oldest(state)[:n]]
+            return [(key, self.model.rows[key]) for key in self.model.oldest(state)[:n]]
 
         if self.same_tasks(lambda: self.queue.by_state(state, n), by_state) is not None:
             assert self.queue.count(state) == len(self.model.oldest(state))
@@ -622,7 +621,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.queue.count() == sum(self.model.state(row) != "X" for row in self.model.rows.values())
         task, key, token = self.named()[number % len(self.named())]
         find = self.model.find  # a task that kill moves is any that there is
-        self.same_tasks(lambda: [self.queue.peek(task)], lambda _: [(key, looked_at(find("kill", key, token, "")))])
+        self.same_tasks(lambda: [self.queue.peek(task)], lambda _: [(key, find("kill", key, token, ""))])
 
     @precondition(lambda self: not self.open)
     @rule(
