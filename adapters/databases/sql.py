@@ -103,10 +103,6 @@ class Dialect(ABC):
         """What about the database itself is not as `prepare` leaves it, in words."""
 
     @abstractmethod
-    def triggers(self) -> list[Object]:
-        """Those of the objects that count."""
-
-    @abstractmethod
     def remember_owner(self) -> str:
         """Write down, beside the table, who took a row."""
 
