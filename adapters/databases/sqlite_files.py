@@ -71,7 +71,7 @@ class Locks:
         """Whether no process holds this session; and none begins to within the `with`."""
         with self._lock:
             self.renew()
-            dead = uuid not in self._held and not self._is_young() and self._locked(uuid, fcntl.LOCK_EX)
+            dead = uuid not in self._held and self._locked(uuid, fcntl.LOCK_EX)
             try:
                 yield dead
             finally:
@@ -85,25 +85,32 @@ class Locks:
             return False
         return True
 
-    def _is_young(self) -> bool:
-        return abs(time.time() - os.fstat(self._descriptor).st_mtime) < YOUNG
+    def renew(self) -> bool:
+        """Take the locks again where somebody removed the file, since others would look at a new one.
 
-    def renew(self) -> None:
-        """Take the locks again where somebody removed the file, since others would look at a new one."""
+        Returns whether the others have had the time to do so, too.
+        """
         with self._lock:
-            if self._descriptor >= 0 and _same_file(self._descriptor, self.path):
-                return
-            try:
-                mode = os.stat(self._database).st_mode & 0o666
-                self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
-            except OSError as error:
-                raise ConfigurationError(
-                    f"sessions prove that they live by locks in {self.path}, and it cannot be opened: {error.strerror}"
-                ) from error
-            with suppress(OSError):  # it belongs to another user
-                os.fchmod(self._descriptor, mode)
-            for uuid in self._held:
-                self._locked(uuid, fcntl.LOCK_SH)
+            if self._descriptor < 0 or not _same_file(self._descriptor, self.path):
+                self._open()
+            return abs(time.time() - os.fstat(self._descriptor).st_mtime) > YOUNG
+
+    def _open(self) -> None:
+        try:
+            mode = os.stat(self._database).st_mode & 0o666
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+        except OSError as error:
+            raise ConfigurationError(
+                f"sessions prove that they live by locks in {self.path}, and it cannot be opened: {error.strerror}"
+            ) from error
+        with suppress(OSError):  # it belongs to another user
+            os.fchmod(self._descriptor, mode)
+        for uuid in self._held:
+            self._locked(uuid, fcntl.LOCK_SH)
+
+    def there(self) -> bool:
+        """Whether the database is there at all; it is not made by asking."""
+        return os.path.exists(self._database)
 
     @classmethod
     def forked(cls) -> None:
@@ -213,7 +220,7 @@ def watch() -> Watch | None:
         return None
 
 
-class Writes:
+class FileWrites:
     """Waits until somebody may have written to one of the files of a database, or this process calls."""
 
     def __init__(self, files: Sequence[str]) -> None:
@@ -226,7 +233,7 @@ class Writes:
 
     def wait(self, seconds: float) -> bool:
         """Whether a write was told of, or this process called, within so many seconds."""
-        listened: list[object] = [self._heard]
+        listened: list[int | Watch] = [self._heard]
         if self._watch is None:
             seconds = min(seconds, POLL)
         else:
