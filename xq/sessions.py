@@ -119,12 +119,7 @@ class Session:
 
     def close(self) -> None:
         """Give this session's tasks back (after session_ttr), and forget it. It may be called again if that fails."""
-        self.closed = True  # from here on it takes nothing
-        try:
-            self.sessions.close(self)
-        except BaseException:
-            self.closed = False
-            raise
+        self.sessions.close(self)
 
     def __enter__(self) -> Session:
         with self._lock:
@@ -218,8 +213,12 @@ class Sessions:
         session.let_go()
 
     def _end(self, session: Session) -> None:
-        session.closed = True
-        self.end(session.uuid, "release")
+        session.closed = True  # from here on it takes nothing
+        try:
+            self.end(session.uuid, "release")
+        except BaseException:
+            session.closed = False
+            raise
         self._open.pop(session.uuid, None)
 
     def alone(self, name: str) -> AbstractContextManager[bool]:
