@@ -60,9 +60,10 @@ class Moves(Generic[T]):
         options: Mapping[str, Any],
         update: Mapping[str, Any] | None = None,
         to: str | None = None,
+        error: bool = False,
     ) -> T:
-        """Move one task out of whatever state it is in, as the table says."""
-        call = self._call(event, options, update, to)
+        """Move one task out of whatever state it is in, as the table says. With `error`, `update` may set that role."""
+        call = self._call(event, options, update, to, error)
         parts, mark = self.tasks.identify(key)
         self.database.begin_writing()
         state = self._only_source(call) or self._find(call, parts, mark)
@@ -90,9 +91,14 @@ class Moves(Generic[T]):
             raise UnknownSession(session.uuid)
 
     def _call(
-        self, event: str, options: Mapping[str, Any], update: Mapping[str, Any] | None, to: str | None = None
+        self,
+        event: str,
+        options: Mapping[str, Any],
+        update: Mapping[str, Any] | None,
+        to: str | None = None,
+        error: bool = False,
     ) -> Call:
-        return Call(event, self.tasks.options(event, options), self.tasks.updates(update), to)
+        return Call(event, self.tasks.options(event, options), self.tasks.updates(update, error), to)
 
     def _only_source(self, call: Call) -> str | None:
         """The state that the event leaves, when there is one only: then nothing needs to be looked up first."""

@@ -225,8 +225,11 @@ class Tasks(Generic[T]):
             raise BadValue(f"a task of {self.store.name} must bring its key (id='required'): {names} is missing")
         return new
 
-    def updates(self, update: object) -> dict[str, Any]:
-        """The values of `update=`, converted, by field name. Raises BadType and BadValue."""
+    def updates(self, update: object, error: bool = False) -> dict[str, Any]:
+        """The values of `update=`, converted, by field name; the role error only where xq itself sets it.
+
+        Raises BadType and BadValue.
+        """
         if update is None:
             return {}
         if not isinstance(update, Mapping):
@@ -234,8 +237,8 @@ class Tasks(Generic[T]):
         values = {}
         for name, value in update.items():
             field = self._known(name)
-            if field.name in self._role_of:
-                role = self._role_of[field.name]
+            role = self._role_of.get(field.name)
+            if role and not (error and role == "error"):
                 raise BadValue(f"update sets the application's own fields: {shown(name)} is the queue's {role}")
             if field in self.table.key:
                 raise BadValue(f"update cannot change the key {shown(name)}")
