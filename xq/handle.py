@@ -170,7 +170,8 @@ class Queue(Generic[T]):
     def _take(self, n: int, timeout: float | None, tube: str | None, options: Mapping[str, Any]) -> list[T]:
         seconds, tube = self._timeout(timeout), self._tube(tube)
         found = self._waiting.take(n, options, tube, seconds if n else 0)
-        self._keeper.attend()
+        if self._clock is None:
+            self._keeper.attend()
         return found
 
     def wait(self, key: object, timeout: float | None = None) -> tuple[T, bool]:
@@ -399,7 +400,9 @@ class Queue(Generic[T]):
         Refused with a ConfigurationError, which counts them, while tasks are in a state that the new features do
         not have, unless `move` says where they go: {"Z": "D"}.
         """
-        self._define(reconfigure(self._database, features, move or {}))
+        definition = reconfigure(self._database, features, move or {})
+        self._keeper.retire()
+        self._define(definition)
 
 
 def _count(n: object) -> int:
