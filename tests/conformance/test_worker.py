@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from itertools import pairwise
 from typing import Any
 
 import peewee as pw
@@ -61,7 +62,7 @@ def test_what_fails_is_released_with_a_delay_that_grows(make_shared, caplog):
         assert found.status == "W"
         delays.append(found.runat)
         Task.xq.restart(put)
-    gaps = [later - earlier for earlier, later in zip(delays, delays[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(delays)]
     assert 0.5 < gaps[0] < gaps[1], "1, 2 and 4 seconds after each failure"
     assert "as it must" in caplog.text
 
