@@ -44,6 +44,9 @@ NATIVE = (
     pw.FloatField,
 )
 
+# The drivers take these as they are.
+PLAIN = frozenset({type(None), bool, int, float, str, bytes})
+
 ENGINES: tuple[tuple[type[pw.Database], str], ...] = ((pw.SqliteDatabase, "sqlite"),)
 
 
@@ -220,6 +223,8 @@ def _field(field: pw.Field[Any]) -> Field:
 
 def _plain(value: Any) -> Any:
     """What the driver is given: some fields wrap their value for Peewee's own query builder."""
+    if type(value) in PLAIN:
+        return value
     if isinstance(value, pw.Value):
         return value.value
     if isinstance(value, (pw.Model, type)):
