@@ -7,8 +7,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from xq.compile import Fence, Rows, Way
 from xq.database import Database
@@ -25,8 +24,7 @@ TRIES = 20  # how often a task that others keep moving is tried again
 SWEEP_AFTER = 0.05  # seconds: a process that takes without end looks this often for what fell due
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """What a caller asks for, checked: an event, its options, and fields of the application to write."""
 
     event: str
@@ -118,18 +116,19 @@ class Moves(Generic[T]):
         if row.fenced and not self._unfenced:
             prefix = self.database.session.prefix
             # The mark of another session opens nothing here, whoever carries the object.
-            values = {**values, "session": prefix, "mark": mark if mark and mark.startswith(prefix) else ""}
+            opens = mark if mark and mark.startswith(prefix) else ""
+            values = {**values, "session": prefix, "mark": opens}
             fence = "session" if mark is None else "take"
         return self._run(call, Rows(way, row.source, fence), row, values)
 
     def _run(self, call: Call, rows: Rows, row: Transition, values: Mapping[str, Any]) -> list[Row]:
-        database = self.database
-        statement = database.statements.move(rows, row, frozenset(call.seconds), tuple(call.fields))
-        values = database.values(call.seconds) | database.dialect.values(call.fields) | dict(values)
+        opened = self.database.open()
+        statement = opened.statements.move(rows, row, frozenset(call.seconds), tuple(call.fields))
+        values = {**self.database.values(call.seconds), **opened.dialect.values(call.fields), **values}
         if self._unique is None:
-            return database.run(statement, values)
+            return self.database.run(statement, values)
         with self._telling_duplicates():
-            return database.run(statement, values)
+            return self.database.run(statement, values)
 
     @contextmanager
     def _telling_duplicates(self) -> Iterator[None]:

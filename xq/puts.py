@@ -47,8 +47,8 @@ class Puts(Generic[T]):
             return [task for batch in _batches(brought, most) for task in self._insert(row, batch, seconds)]
 
     def _check_own(self, new: New, seconds: Seconds) -> None:
-        for option in seconds.keys() & new.own.keys():
-            if self.tasks.table.roles[option].name in new.brought:
+        for option in seconds:
+            if option in new.own and self.tasks.table.roles[option].name in new.brought:
                 raise BadValue(f"{option} stands both in the task and in the option: give one of them")
 
     def _put_one(self, row: Transition, new: New, seconds: Seconds, words: Mapping[str, str]) -> T:
@@ -90,10 +90,12 @@ class Puts(Generic[T]):
         for _ in range(TRIES):
             complete = [self.tasks.with_key(new) for new in tasks]
             names = tuple(complete[0].values)
-            values = self.database.values(seconds) | {"adding": len(tasks)}
+            opened = self.database.open()
+            statement = opened.statements.insert(row, frozenset(seconds), names, len(tasks))
+            values = self.database.values(seconds)
+            values["adding"] = len(tasks)
             for i, new in enumerate(complete):
-                values |= self.database.dialect.values(new.values, i)
-            statement = self.database.statements.insert(row, frozenset(seconds), names, len(tasks))
+                values.update(opened.dialect.values(new.values, i))
             try:
                 rows = self.database.run(statement, values)
             except Exception as error:
