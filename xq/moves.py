@@ -122,9 +122,9 @@ class Moves(Generic[T]):
         return self._run(call, Rows(way, row.source, fence), row, values)
 
     def _run(self, call: Call, rows: Rows, row: Transition, values: Mapping[str, Any]) -> list[Row]:
-        opened = self.database.open()
-        statement = opened.statements.move(rows, row, frozenset(call.seconds), tuple(call.fields))
-        values = {**self.database.values(call.seconds), **opened.dialect.values(call.fields), **values}
+        statement = self.database.statements.move(rows, row, frozenset(call.seconds), tuple(call.fields))
+        fields = zip(statement.names, call.fields.values(), strict=True)
+        values = {**self.database.values(call.seconds), **dict(fields), **values}
         if self._unique is None:
             return self.database.run(statement, values)
         with self._telling_duplicates():

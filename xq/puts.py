@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, Generic, TypeVar
 
 from xq.compile import Rows
@@ -81,7 +81,7 @@ class Puts(Generic[T]):
             name: value for name, value in new.values.items() if name in new.brought and name not in keys
         }
         statement = self.database.statements.move(Rows("key", state), row, frozenset(seconds), tuple(update))
-        values = self.database.values(seconds) | self.database.dialect.values(update) | named(parts)
+        values = self.database.values(seconds) | dict(zip(statement.names, update.values(), strict=True)) | named(parts)
         return self.tasks.returned(self.database.run(statement, values)[0])
 
     def _insert(self, row: Transition, tasks: Sequence[New], seconds: Seconds) -> list[T]:
@@ -90,12 +90,10 @@ class Puts(Generic[T]):
         for _ in range(TRIES):
             complete = [self.tasks.with_key(new) for new in tasks]
             names = tuple(complete[0].values)
-            opened = self.database.open()
-            statement = opened.statements.insert(row, frozenset(seconds), names, len(tasks))
+            statement = self.database.statements.insert(row, frozenset(seconds), names, len(tasks))
+            fields = chain.from_iterable(new.values.values() for new in complete)
             values = self.database.values(seconds)
-            values["adding"] = len(tasks)
-            for i, new in enumerate(complete):
-                values.update(opened.dialect.values(new.values, i))
+            values.update(zip(statement.names, fields, strict=True), adding=len(tasks))
             try:
                 rows = self.database.run(statement, values)
             except Exception as error:
