@@ -11,14 +11,15 @@ from xq.machine import ABSENT, KEEP, Machine, Timer, Transition
 if TYPE_CHECKING:
     from xq.adapters.databases.sql import Dialect
 
-Way = Literal["key", "keys", "oldest", "due", "held", "all"]
+Way = Literal["key", "keys", "first", "oldest", "due", "held", "all"]
 Fence = Literal["", "session", "take"]
 
 
 class Rows(NamedTuple):
     """Which rows, all of them in `state`.
 
-    key: one by its key. keys: those of a list. oldest: the first `n` by priority and key that are not due.
+    key: one by its key. keys: those of a list. oldest: the first `n` by priority and key that are not due. first: the
+    one of them that comes first, found faster than a list of one.
     due: up to `n` whose time in `column` has passed. held: up to `n` of a session. all: whosesoever; not returned.
     """
 

@@ -182,7 +182,7 @@ class Moves(Generic[T]):
         self.database.begin_writing()
         mark = self.database.mark() if transition.target == TAKEN else None
         values = {"n": self.database.dialect.no_limit if n is None else n, "owner": mark, "tube": tube}
-        rows = Rows("oldest", source, tube=tube is not None)
+        rows = Rows("first" if n == 1 else "oldest", source, tube=tube is not None)
         swept = self._just_swept()
         if not swept:
             self.sweep()

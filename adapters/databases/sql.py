@@ -220,10 +220,11 @@ class Dialect(ABC):
             # By the key: an index that leads with the status would read all that are taken.
             state = self.is_state(rows.state, self.not_by_index(self.roles["status"]))
             return f"{self.key} IN ({self.keys_at_once}) AND {state}{fence}"
-        if rows.way == "oldest":
+        if rows.way in ("first", "oldest"):
             tube = f" AND {self.roles['tube']} = :tube" if rows.tube else ""
             index = f"oldest_{rows.state}{'_of_tube' * rows.tube}"
-            return self.picked(f"{state}{tube}{self.not_due(rows.state)} ORDER BY {self.order}", index)
+            chosen = f"{state}{tube}{self.not_due(rows.state)} ORDER BY {self.order}"
+            return self.picked(chosen, index, one=rows.way == "first")
         if rows.way == "due":
             column = self.roles[rows.column]
             due = f"{state} AND {column} <= {self.bound(self.kind(rows.column))} ORDER BY {column}"
@@ -241,8 +242,8 @@ class Dialect(ABC):
         keys = ", ".join(self.keys)
         return f"{self.key} IN (SELECT {keys} FROM {side} WHERE owner >= :session AND owner < :session_end)"
 
-    def picked(self, chosen: str, index: str = "") -> str:
-        """The first `n` rows that a condition chooses, by this index of the queue."""
+    def picked(self, chosen: str, index: str = "", one: bool = False) -> str:
+        """The first `n` rows that a condition chooses, or the first one, by this index of the queue."""
         by = self.by_index(self.name(index)) if index else ""
         # SQLite lets a key be NULL: such a row equals nothing, and must not stand in the way of others.
         named = "".join(
@@ -250,8 +251,9 @@ class Dialect(ABC):
             for key, field in zip(self.keys, self.source.key, strict=True)
             if field.kind not in ("auto", "bigauto")
         )
-        oldest = f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema}{by} WHERE {named}{chosen} LIMIT :n"
-        return f"{self.key} IN ({oldest})"
+        is_, limit = ("=", "1") if one else ("IN", ":n")
+        keys = ", ".join(self.keys)
+        return f"{self.key} {is_} (SELECT {keys} FROM {self.table_in_schema}{by} WHERE {named}{chosen} LIMIT {limit})"
 
     # what changes
 
