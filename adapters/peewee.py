@@ -71,6 +71,7 @@ class PeeweeStore(Generic[M]):
         self._names = [field.name for field in self.fields]
         self._readers = [(i, f.from_database) for i, f in enumerate(self.fields) if f.from_database]
         self._plain = model.__init__ is pw.Model.__init__
+        self.may_fail_to_read = bool(self._readers) or not self._plain
         self._prepared = threading.local()
         self.connected: Callable[[], None] = lambda: None
 
@@ -153,10 +154,6 @@ class PeeweeStore(Generic[M]):
                 ) from error
         return values
 
-    @property
-    def may_fail_to_read(self) -> bool:
-        return bool(self._readers) or not self._plain
-
     def instance(self, values: list[Any]) -> M:
         if not self._plain:
             made = self.model(__no_default__=1, **dict(zip(self._names, values, strict=True)))
@@ -216,15 +213,23 @@ def _field(field: pw.Field[Any]) -> Field:
         type=field.field_type,
         null=field.null,
         max_length=getattr(field, "max_length", None),
-        to_database=lambda value: _plain(field.db_value(value)),
+        to_database=_to_database(field),
         from_database=field.python_value if reads and type(field) not in NATIVE else None,
     )
 
 
+def _to_database(field: pw.Field[Any]) -> Callable[[Any], Any]:
+    convert = field.db_value
+
+    def to_database(value: Any) -> Any:
+        converted = convert(value)
+        return converted if type(converted) in PLAIN else _plain(converted)
+
+    return to_database
+
+
 def _plain(value: Any) -> Any:
     """What the driver is given: some fields wrap their value for Peewee's own query builder."""
-    if type(value) in PLAIN:
-        return value
     if isinstance(value, pw.Value):
         return value.value
     if isinstance(value, (pw.Model, type)):

@@ -123,12 +123,13 @@ class Moves(Generic[T]):
 
     def _run(self, call: Call, rows: Rows, row: Transition, values: Mapping[str, Any]) -> list[Row]:
         statement = self.database.statements.move(rows, row, frozenset(call.seconds), tuple(call.fields))
-        fields = zip(statement.names, call.fields.values(), strict=True)
-        values = {**self.database.values(call.seconds), **dict(fields), **values}
+        whole = self.database.values(call.seconds)
+        whole.update(values)
+        whole.update(zip(statement.names, call.fields.values(), strict=True))
         if self._unique is None:
-            return self.database.run(statement, values)
+            return self.database.run(statement, whole)
         with self._telling_duplicates():
-            return self.database.run(statement, values)
+            return self.database.run(statement, whole)
 
     @contextmanager
     def _telling_duplicates(self) -> Iterator[None]:
@@ -218,21 +219,21 @@ class Moves(Generic[T]):
                 groups.setdefault((only or self._find(call, parts, mark), mark), []).append(parts)
             for (state, mark), group in groups.items():
                 for batch in chunks(group, BATCH):
-                    moved |= {self.tasks.key_told(row): row for row in self._batch(call, state, mark, batch)}
+                    moved |= self._batch(call, state, mark, batch)
             return [self.tasks.returned(moved[self.tasks.as_told(parts)]) for parts, _ in identified]
 
-    def _batch(self, call: Call, state: str, mark: str | None, keys: list[Parts]) -> list[Row]:
-        """Move all of these tasks. Raises what is wrong with the first that does not move."""
+    def _batch(self, call: Call, state: str, mark: str | None, keys: list[Parts]) -> dict[Any, Row]:
+        """Move all of these tasks, and return their rows by key. Raises what is wrong with the first that stays."""
         transition = self._row(state, call)
         if len(keys) > 1 and all(map(_fits_a_list, keys)):
             rows = self._move(call, "keys", transition, mark, {"keys": json.dumps([part for (part,) in keys])})
         else:
             rows = [row for parts in keys for row in self._move(call, "key", transition, mark, named(parts))]
-        moved = {self.tasks.key_told(row) for row in rows}
+        moved = {self.tasks.key_told(row): row for row in rows}
         for parts in keys:
             if self.tasks.as_told(parts) not in moved:
                 raise WrongState(call.event, self.tasks.as_told(parts), self._find(call, parts, mark), [state])
-        return rows
+        return moved
 
     def all(self, event: str, state: str) -> int:
         """Move every task in a state, whoever holds it, with one statement. Returns how many."""

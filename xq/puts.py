@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any, Generic, TypeVar
 
 from xq.compile import Rows
@@ -91,7 +91,7 @@ class Puts(Generic[T]):
             complete = [self.tasks.with_key(new) for new in tasks]
             names = tuple(complete[0].values)
             statement = self.database.statements.insert(row, frozenset(seconds), names, len(tasks))
-            fields = chain.from_iterable(new.values.values() for new in complete)
+            fields = [value for new in complete for value in new.values.values()]
             values = self.database.values(seconds)
             values.update(zip(statement.names, fields, strict=True), adding=len(tasks))
             try:
@@ -126,10 +126,9 @@ class Puts(Generic[T]):
         if len(rows) == 1:
             return rows
         by_key = {self.tasks.key_told(row): row for row in rows}
-        brought = [self._key_in(new) for new in tasks]
-        if None in brought[0]:  # made by the database, in order
+        if None in self._key_in(tasks[0]):  # made by the database, in order
             return [by_key[key] for key in sorted(by_key)]
-        found = [by_key.get(self.tasks.as_told(key)) for key in brought]
+        found = [by_key.get(self.tasks.as_told(self._key_in(new))) for new in tasks]
         return [row for row in found if row is not None] if None not in found else rows
 
 

@@ -6,7 +6,7 @@ import decimal
 import math
 import numbers
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -35,7 +35,7 @@ class New(NamedTuple):
     """A task to be put."""
 
     task: Mapping[str, Any]  # by field name, as the application writes it: what the caller brought, and defaults
-    brought: frozenset[str]  # the names of what the caller brought
+    brought: Collection[str]  # the names of what the caller brought
     values: dict[str, Any]  # as the database takes them
     own: dict[str, float | None]  # the task's own seconds, by option
     made_key: bool = False
@@ -52,12 +52,14 @@ class Tasks(Generic[T]):
         self._fields = {field.column: field for field in table.fields} | {field.name: field for field in table.fields}
         self._role_of = {field.name: role for role, field in table.roles.items()}
         self._names = [field.name for field in table.fields]
+        self._key_is_read = any(field.from_database for field in table.key)
         self._keys = frozenset(field.name for field in table.key)
         self._managed = frozenset(field.name for role, field in table.roles.items() if role in MANAGED)
         # No default of the model comes before what the queue writes: a key by a strategy, and its own roles.
         self._unasked = self._managed | self._keys if "key" in machine.fill else self._managed
         self._key_at = [table.fields.index(field) for field in table.key]
-        self._order_at = [table.fields.index(table.roles["priority"])] if "priority" in table.roles else []
+        priority = [table.fields.index(table.roles["priority"])] if "priority" in table.roles else []
+        self._order_at = [*priority, *self._key_at]
         shapes: dict[str, Callable[[list[Any]], Any]] = {"model": store.instance, "dict": self._dict, "tuple": tuple}
         self._wrap = shapes[machine.settings.get("retval", "model")]
 
@@ -75,12 +77,14 @@ class Tasks(Generic[T]):
 
     def key_of(self, row: Row) -> tuple[Any, ...]:
         """The parts of the key of a row, as the database holds them."""
-        return tuple(row[place] for place in self._key_at)
+        return tuple([row[place] for place in self._key_at])
 
     def as_told(self, parts: Parts) -> Any:
         """A key as the application writes it."""
-        read = [f.from_database(p) if f.from_database else p for f, p in zip(self.table.key, parts, strict=True)]
-        return read[0] if len(read) == 1 else tuple(read)
+        if self._key_is_read:
+            key = zip(self.table.key, parts, strict=True)
+            parts = tuple([field.from_database(part) if field.from_database else part for field, part in key])
+        return parts[0] if len(parts) == 1 else parts
 
     def key_told(self, row: Row) -> Any:
         """The key of a row, as the application writes it."""
@@ -88,7 +92,7 @@ class Tasks(Generic[T]):
 
     def in_order(self, row: Row) -> tuple[Any, ...]:
         """What sorts rows as take does: lower priority first, none before any, then the key."""
-        return tuple(_ranked(row[place]) for place in (*self._order_at, *self._key_at))
+        return tuple([_ranked(row[place]) for place in self._order_at])
 
     # keys
 
@@ -165,13 +169,13 @@ class Tasks(Generic[T]):
             field = self.table.roles.get(role)
             if field and values.get(field.name) is None:
                 values[field.name] = self._converted(field, maker(whole))
-        return New(whole, frozenset(brought), values, own)
+        return New(whole, brought, values, own)
 
     def _brought(self, task: object) -> dict[str, Any]:
         data = self.store.data(task)
         if data is not None:
             return {name: value for name, value in data.items() if name not in self._managed}
-        if isinstance(task, Mapping):
+        if isinstance(task, (dict, Mapping)):  # of a dict no question to Mapping, which answers slowly
             return {self._field(name).name: value for name, value in task.items()}
         if isinstance(task, Sequence) and not isinstance(task, (str, bytes, bytearray)):
             if len(task) != len(self._names):
