@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
@@ -165,8 +165,9 @@ class PeeweeStore(Generic[M]):
         made._dirty = set()  # type: ignore[attr-defined]
         return made
 
-    def data(self, task: object) -> dict[str, Any] | None:
-        return dict(task.__data__) if isinstance(task, self.model) else None
+    def data(self, task: object) -> Mapping[str, Any] | None:
+        data: Mapping[str, Any] | None = task.__data__ if isinstance(task, self.model) else None
+        return data
 
     def defaults(self) -> dict[str, Any]:
         defaults: dict[str, Any] = self.model._meta.get_default_dict()

@@ -95,7 +95,7 @@ class Store(Protocol[T]):
     def instance(self, values: list[Any]) -> T:
         """A clean instance from the application's values in the order of `fields`."""
 
-    def data(self, task: object) -> dict[str, Any] | None:
+    def data(self, task: object) -> Mapping[str, Any] | None:
         """What an instance of the model holds, by field name; None when `task` is none."""
 
     def defaults(self) -> dict[str, Any]:
