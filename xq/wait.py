@@ -163,7 +163,9 @@ class Waiting(Generic[T]):
     def put(self, task: object, options: dict[str, Any], timeout: float | None) -> T:
         """As `Puts.put`, but waits while the queue is full. Raises Full when that takes too long, InTransaction."""
         if self._limit is None:
-            raise FeatureOff(f"put(timeout=) needs the feature 'limit', which {self.puts.name} does not have", "limit")
+            raise FeatureOff(
+                f"put(timeout=) needs the feature 'limit', which {self.puts.name} does not have", feature="limit"
+            )
         self._check_may_wait("put", timeout)
         deadline = Deadline(timeout)
         with self.putters.place() as waiter:
