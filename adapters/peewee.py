@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
@@ -47,6 +47,13 @@ NATIVE = (
 ENGINES: tuple[tuple[type[pw.Database], str], ...] = ((pw.SqliteDatabase, "sqlite"),)
 
 
+class _Prepared(threading.local):
+    """The connection that each thread has prepared, and the one whose preparation an open transaction has put off."""
+
+    connection: object = None
+    begun: object = None
+
+
 class PeeweeStore(Generic[M]):
     """A Peewee model as a `xq.store.Store`.
 
@@ -68,7 +75,7 @@ class PeeweeStore(Generic[M]):
         self._names = [field.name for field in self.fields]
         self._readers = [(i, f.from_database) for i, f in enumerate(self.fields) if f.from_database]
         self._plain = model.__init__ is pw.Model.__init__
-        self._prepared = threading.local()
+        self._prepared = _Prepared()
         self.connected: Callable[[], None] = lambda: None
 
     @property
@@ -103,9 +110,13 @@ class PeeweeStore(Generic[M]):
     def _cursor(self, sql: str, values: Values | None) -> Any:
         database = self._known_database
         connection = database.connection()
-        if getattr(self._prepared, "connection", None) is not connection and not database.in_transaction():
-            self._prepared.connection = connection
-            self.connected()
+        prepared = self._prepared
+        if prepared.connection is not connection:
+            within = connection.in_transaction
+            if not within or prepared.begun is not connection:
+                prepared.begun = connection
+                prepared.connection = prepared.connection if within else connection
+                self.connected()
         try:
             return database.execute_sql(sql, values)
         except (OverflowError, UnicodeError) as error:
@@ -122,14 +133,19 @@ class PeeweeStore(Generic[M]):
 
     def atomic(self) -> AbstractContextManager[object]:
         database = self._known_database
-        if not database.in_transaction():
+        if not database.in_transaction() and not self.in_transaction():
             # IMMEDIATE: a transaction that reads first and then finds another writer would have to be refused.
             lock = ["IMMEDIATE"] if isinstance(database, pw.SqliteDatabase) else []
             return database.atomic(*lock)
         return database.savepoint()
 
     def in_transaction(self) -> bool:
-        return bool(self._known_database.in_transaction())
+        # The driver knows of those as well that were begun by a plain BEGIN.
+        database = self._known_database
+        return not database.is_closed() and getattr(database.connection(), "in_transaction", False)
+
+    def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
+        self._known_database.connection().create_function(name, arguments, function, deterministic=True)
 
     def is_refusal(self, error: BaseException) -> bool:
         return isinstance(error, pw.IntegrityError)
@@ -172,6 +188,9 @@ class PeeweeStore(Generic[M]):
         defaults: dict[str, Any] = self.model._meta.get_default_dict()
         return defaults
 
+    def reader(self, name: str, table: str, columns: Mapping[str, Kind]) -> PeeweeReader:
+        return PeeweeReader(self.model, name, table, columns)
+
     def attribute(self, name: str) -> str | None:
         meta = self.model._meta
         if name in meta.combined:
@@ -200,6 +219,41 @@ class PeeweeStore(Generic[M]):
             drop_all(*args, **options)
 
         schema.create_all, schema.drop_all = create, drop
+
+
+FIELDS: Mapping[Kind, type[pw.Field[Any]]] = {
+    "bigauto": pw.BigAutoField,
+    "bigint": pw.BigIntegerField,
+    "integer": pw.IntegerField,
+    "text": pw.TextField,
+}
+
+
+class PeeweeReader:
+    """A model of a table beside that of another model, as a `xq.store.Reader`."""
+
+    def __init__(self, beside: type[pw.Model], name: str, table: str, columns: Mapping[str, Kind]) -> None:
+        class Metadata(pw.Metadata):
+            """Its database is that of the other model, which may be bound, or bound anew, later."""
+
+            @property
+            def database(self) -> Any:
+                return beside._meta.database
+
+            @database.setter
+            def database(self, value: object) -> None:
+                pass
+
+        meta = {"table_name": table, "schema": beside._meta.schema, "model_metadata_class": Metadata}
+        fields = {column: FIELDS[kind](null=True) for column, kind in list(columns.items())[1:]}
+        first, kind = next(iter(columns.items()))
+        key = {first: FIELDS[kind](primary_key=True)}
+        self.model: type[pw.Model] = type(name, (pw.Model,), {**key, **fields, "Meta": type("Meta", (), meta)})
+
+    def instance(self, values: Mapping[str, Any]) -> pw.Model:
+        made = self.model(**values)
+        made._dirty.clear()  # type: ignore[attr-defined]
+        return made
 
 
 def _field(field: pw.Field[Any]) -> Field:

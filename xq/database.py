@@ -119,21 +119,24 @@ class Database:
         """Run a text of the dialect."""
         return self.run(Statement(sql), self.values() | dict(values or {}))
 
-    def run(self, statement: Statement, values: Mapping[str, Any]) -> list[Row]:
-        """Run a statement and return its rows. Raises NotInstalled when it fails for want of something installed."""
+    def run(self, statement: Statement, values: Mapping[str, Any], event: str = "") -> list[Row]:
+        """Run a statement, as part of an event, and return its rows.
+
+        Raises NotInstalled when it fails for want of something installed.
+        """
         opened = self.open()
         try:
-            rows: list[Row] = opened.dialect.run(self.store, statement, values)
+            rows: list[Row] = opened.dialect.run(self.store, statement, values, event)
         except Exception as error:
             self._explain(opened, error)
             raise
         return rows
 
-    def change(self, statement: Statement, values: Mapping[str, Any]) -> int:
+    def change(self, statement: Statement, values: Mapping[str, Any], event: str = "") -> int:
         """Run a statement that returns no rows, and tell how many it changed. Raises as `run`."""
         opened = self.open()
         try:
-            return self.store.change(statement.sql, values)
+            return opened.dialect.change(self.store, statement, values, event)
         except Exception as error:
             self._explain(opened, error)
             raise

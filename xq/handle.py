@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, Generic, TypeVar, overload
 
 from xq import sessions
 from xq.clock import Clock
 from xq.database import Database, Definition
 from xq.errors import BadType, BadValue, FeatureOff, UnknownSession, shown
+from xq.history import History
 from xq.machine import ABSENT, TAKEN, Machine
 from xq.moves import Moves
 from xq.puts import Puts
@@ -51,6 +53,7 @@ class Queue(Generic[T]):
         self._database = Database(self.store, definition, self._clock)
         self._machine = definition.machine
         self._tasks: Tasks[T] = Tasks(self.store, definition.table, definition.machine, definition.catalogue)
+        self._history = History(self._database, self._tasks, definition.machine)
         self._puts = Puts(self._database, self._tasks, definition.machine)
         self._moves = Moves(self._database, self._tasks, definition.machine)
 
@@ -259,6 +262,23 @@ class Queue(Generic[T]):
                 for state, n in numbers.counts.items():
                     if n:
                         self._database.open().installation.add_counter(tube, "", state, n)
+
+    # observing
+
+    @property
+    def History(self) -> type[Any]:
+        """The model of the table of transitions, to be read. Raises FeatureOff."""
+        return self._history.reader.model
+
+    def history(
+        self, key: object = None, since: float | datetime | None = None, until: float | datetime | None = None
+    ) -> list[Any]:
+        """The transitions of one task, or of all, in order: instances of `History`.
+
+        From `since` on and before `until`: seconds since 1970, or a datetime (UTC where it names no zone). Each has
+        `dur_us`, the microseconds that the task had been in the state it left; None where that is not known.
+        """
+        return self._history.read(key, since, until)
 
     # sessions
 

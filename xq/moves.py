@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from xq.compile import Fence, Rows, Way
+from xq.compile import Fence, Rows, Statement, Way
 from xq.database import Database
 from xq.errors import BadType, BadValue, Duplicate, Error, NotFound, NotOwner, UnknownSession, WrongState, shown
 from xq.machine import TAKEN, Machine, Transition
@@ -126,10 +127,11 @@ class Moves(Generic[T]):
         database = self.database
         statement = database.statements.move(rows, row, frozenset(call.seconds), tuple(call.fields))
         values = database.values(call.seconds) | database.dialect.values(call.fields) | dict(values)
+        event = call.event if row.enters else ""
         if self._unique is None:
-            return database.run(statement, values)
+            return database.run(statement, values, event)
         with self._telling_duplicates():
-            return database.run(statement, values)
+            return database.run(statement, values, event)
 
     @contextmanager
     def _telling_duplicates(self) -> Iterator[None]:
@@ -240,13 +242,13 @@ class Moves(Generic[T]):
         self.database.begin_writing()
         row = self._row(state, Call(event, {}, {}))
         statement = self.database.statements.move(Rows("all", state), row)
-        return self.database.change(statement, self.database.values())
+        return self.database.change(statement, self.database.values(), event)
 
-    def give_back(self, session: Session) -> None:
-        """Release what a session that is closed still holds, and forget it."""
+    def give_back(self, session: Session, event: str = "release") -> None:
+        """Release what a session that is over still holds, and forget it."""
         held = {"session": session.prefix, "session_end": session.end}
         row = self._row(TAKEN, Call("release", {}, {}))
-        while self._run(Call("release", {}, {}), Rows("held", TAKEN), row, {"n": BATCH, **held}):
+        while self._run(Call(event, {}, {}), Rows("held", TAKEN), row, {"n": BATCH, **held}):
             pass
         self.database.execute(self.database.dialect.session_closed, {"uuid": session.uuid})
 
@@ -257,13 +259,22 @@ class Moves(Generic[T]):
         return self.database.clock is None and time.monotonic() - self._swept < SWEEP_AFTER
 
     def sweep(self) -> int:
-        """Move what is due until nothing is. Returns how many moves that were."""
+        """Move what is due until nothing is, and forget what is history. Returns how many moves that were."""
         self.database.begin_writing()
         moves = 0
         while moved := sum(self._sweep_batch(row) for row in self.machine.due):
             moves += moved
+        self._forget()
         self._swept = time.monotonic()
         return moves
+
+    def _forget(self) -> None:
+        """Delete the rows of the history that are older than the feature keeps them."""
+        keep = self.machine.settings.get("history", math.inf)
+        if keep < math.inf:
+            values = self.database.values() | {"keep": keep, "n": BATCH}
+            while self.database.change(Statement(self.database.dialect.forget_history()), values) == BATCH:
+                pass
 
     def _sweep_batch(self, row: Transition) -> int:
         """Move a batch of what one timer makes due. Returns how many."""
