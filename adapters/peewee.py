@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
@@ -52,6 +52,9 @@ class _Prepared(threading.local):
 
     connection: object = None
     begun: object = None
+    # What is to be called after a transaction that the application ends by itself, in Peewee's manual_commit or by a
+    # plain COMMIT: nobody tells of that, but the next statement finds it ended.
+    waiting: Sequence[Callable[[], None]] = ()
 
 
 class PeeweeStore(Generic[M]):
@@ -117,6 +120,10 @@ class PeeweeStore(Generic[M]):
                 prepared.begun = connection
                 prepared.connection = prepared.connection if within else connection
                 self.connected()
+        if prepared.waiting and not connection.in_transaction:
+            calls, prepared.waiting = prepared.waiting, ()
+            for call in calls:
+                call()
         try:
             return database.execute_sql(sql, values)
         except (OverflowError, UnicodeError) as error:
@@ -143,6 +150,16 @@ class PeeweeStore(Generic[M]):
         # The driver knows of those as well that were begun by a plain BEGIN.
         database = self._known_database
         return not database.is_closed() and getattr(database.connection(), "in_transaction", False)
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        database = self._known_database
+        transaction = database.top_transaction()
+        if not self.in_transaction():
+            call()
+        elif transaction is None or isinstance(transaction, pw._manual):
+            self._prepared.waiting = [*self._prepared.waiting, call]
+        else:
+            database.after_commit(call)
 
     def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
         self._known_database.connection().create_function(name, arguments, function, deterministic=True)

@@ -14,6 +14,7 @@ from xq.compile import Statement, Statements
 from xq.errors import NotInstalled
 from xq.install import Installation
 from xq.machine import Machine
+from xq.observers import Observers
 from xq.sessions import Session, Sessions
 from xq.store import Row, Store, Table
 from xq.tasks import Catalogue, Seconds
@@ -49,8 +50,11 @@ class Opened:
 class Database:
     """Where the statements of a queue run, under its clock, as the current session."""
 
-    def __init__(self, store: Store[Any], definition: Definition, clock: Clock | None) -> None:
+    def __init__(
+        self, store: Store[Any], definition: Definition, clock: Clock | None, observers: Observers[Any]
+    ) -> None:
         self.store = store
+        self.observers = observers
         self.definition = definition
         self.clock = clock
         self._opened: Opened | None = None
@@ -118,6 +122,16 @@ class Database:
     def execute(self, sql: str, values: Mapping[str, Any] | None = None) -> list[Row]:
         """Run a text of the dialect."""
         return self.run(Statement(sql), self.values() | dict(values or {}))
+
+    def move(self, statement: Statement, values: Mapping[str, Any], event: str, source: str, target: str) -> list[Row]:
+        """Run a statement that moves tasks: triggers are told the event, and observers hear of the rows.
+
+        No event is no transition: a state is prolonged.
+        """
+        rows = self.run(statement, values, event)
+        if event and rows and self.observers.callbacks:
+            self.observers.hear(self.dialect, event, source, target, rows)
+        return rows
 
     def run(self, statement: Statement, values: Mapping[str, Any], event: str = "") -> list[Row]:
         """Run a statement, as part of an event, and return its rows.

@@ -13,6 +13,7 @@ from xq.errors import BadType, BadValue, FeatureOff, UnknownSession, shown
 from xq.history import History
 from xq.machine import ABSENT, TAKEN, Machine
 from xq.moves import Moves
+from xq.observers import Callback, Observers
 from xq.puts import Puts
 from xq.reconfigure import reconfigure
 from xq.sessions import Session
@@ -46,14 +47,16 @@ class Queue(Generic[T]):
         self.store = store
         self.model = store.model
         self._clock = clock
+        self._observers: Observers[T] = Observers(store)
         self._define(definition)
         sessions.queues.add(self)
 
     def _define(self, definition: Definition) -> None:
-        self._database = Database(self.store, definition, self._clock)
+        self._database = Database(self.store, definition, self._clock, self._observers)
         self._machine = definition.machine
         self._tasks: Tasks[T] = Tasks(self.store, definition.table, definition.machine, definition.catalogue)
         self._history = History(self._database, self._tasks, definition.machine)
+        self._observers.read = self._tasks.returned
         self._puts = Puts(self._database, self._tasks, definition.machine)
         self._moves = Moves(self._database, self._tasks, definition.machine)
 
@@ -279,6 +282,21 @@ class Queue(Generic[T]):
         `dur_us`, the microseconds that the task had been in the state it left; None where that is not known.
         """
         return self._history.read(key, since, until)
+
+    def on_change(self, callback: Callback[T]) -> Callback[T]:
+        """Call this with (task, event, source, target) after each transition that this process made is committed.
+
+        The task is as the method returned it. An exception is logged. Returns the callback, so this may stand as a
+        decorator; `off_change` removes it.
+        """
+        if not callable(callback):
+            raise BadType(f"on_change takes a function, not {shown(callback)}")
+        self._observers.add(callback)
+        return callback
+
+    def off_change(self, callback: Callback[T]) -> None:
+        """Call this no longer. Does nothing where it is not called."""
+        self._observers.remove(callback)
 
     # sessions
 

@@ -129,9 +129,9 @@ class Moves(Generic[T]):
         values = database.values(call.seconds) | database.dialect.values(call.fields) | dict(values)
         event = call.event if row.enters else ""
         if self._unique is None:
-            return database.run(statement, values, event)
+            return database.move(statement, values, event, row.source, row.target)
         with self._telling_duplicates():
-            return database.run(statement, values, event)
+            return database.move(statement, values, event, row.source, row.target)
 
     @contextmanager
     def _telling_duplicates(self) -> Iterator[None]:
@@ -241,6 +241,8 @@ class Moves(Generic[T]):
         """Move every task in a state, whoever holds it, with one statement. Returns how many."""
         self.database.begin_writing()
         row = self._row(state, Call(event, {}, {}))
+        if self.database.observers.callbacks:
+            return len(self._run(Call(event, {}, {}), Rows("each", state), row, {}))
         statement = self.database.statements.move(Rows("all", state), row)
         return self.database.change(statement, self.database.values(), event)
 

@@ -104,6 +104,13 @@ class Store(Protocol[T]):
     def in_transaction(self) -> bool:
         """Whether a transaction is open on this thread's connection, by whomever."""
 
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Call this when the transaction that is open on this thread's connection is committed, at once when none is.
+
+        At the latest with the next statement after the commit, where the application commits by itself. It may be
+        called, too, for what was undone: with a savepoint, or with a transaction that the application rolled back.
+        """
+
     def is_refusal(self, error: BaseException) -> bool:
         """Whether `error` is a constraint of the database refusing a row."""
 

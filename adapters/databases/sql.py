@@ -123,6 +123,10 @@ class Dialect(ABC):
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         """Whether the words of a refusal tell of a value that a guard keeps unique."""
 
+    # A table of the connection with numbers, which are rolled back with all else; made, added to, and taken from.
+    numbers: str
+    add_number: str
+    take_number: str
     begin_writing: str  # a write that changes nothing: takes the lock that writes need, where a read would be too early
     never: str  # what a role that remembers seconds holds for never, since NULL means the default; as SQL
     keys_at_once: str  # the rows of a list of keys, `:keys`; as SQL

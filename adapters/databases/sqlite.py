@@ -74,6 +74,9 @@ class Sqlite(Dialect):
     never = "9e999"
     keys_at_once = "SELECT value FROM json_each(:keys)"
     begin_writing = f"UPDATE {SESSIONS} SET users = users WHERE FALSE"
+    numbers = "CREATE TEMP TABLE IF NOT EXISTS xq_change (number INTEGER PRIMARY KEY)"
+    add_number = "INSERT INTO temp.xq_change (number) VALUES (:number)"
+    take_number = "DELETE FROM temp.xq_change WHERE number = :number"
     no_limit = -1
     most_values = 500  # it takes 32,766, but looks each named one up among the others
 

@@ -210,6 +210,13 @@ UPDATE "visit"
         "runat" = NULL
     WHERE "status" = 'T';
 
+-- T release R: n, whosesoever, returned
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "status" = 'T'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
 -- T release R with ttl: one, of this session
 UPDATE "visit"
     SET "status" = 'R',
@@ -316,6 +323,11 @@ DELETE FROM "visit"
 -- R T W B kill X: n, whosesoever
 DELETE FROM "visit"
     WHERE "status" = 'R';
+
+-- R T W B kill X: n, whosesoever, returned
+DELETE FROM "visit"
+    WHERE "status" = 'R'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- W delay R: n that are due by runat
 UPDATE "visit"
@@ -530,6 +542,17 @@ DELETE FROM "visit_xq_history"
 INSERT INTO "visit_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
     SELECT json_array(CASE typeof("visit"."host") WHEN 'blob' THEN hex("visit"."host") ELSE "visit"."host" END, CASE typeof("visit"."number") WHEN 'blob' THEN hex("visit"."number") ELSE "visit"."number" END), NULL, NULL, CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), 'R', 'B', :event, NULL FROM "visit"
     WHERE "status" = 'R';
+
+-- on_change: whether a change was committed
+CREATE TEMP TABLE IF NOT EXISTS xq_change (number INTEGER PRIMARY KEY);
+
+-- on_change: whether a change was committed
+INSERT INTO temp.xq_change (number)
+    VALUES (:number);
+
+-- on_change: whether a change was committed
+DELETE FROM temp.xq_change
+    WHERE number = :number;
 
 -- what is installed
 SELECT version, fingerprint FROM xq_queue

@@ -240,6 +240,7 @@ def ways(queue: Any, row: Transition, given: frozenset[str]) -> Iterator[Rows]:
         yield Rows("held", row.source)
     if row.event in ("release", "kill") and not given:
         yield Rows("all", row.source)
+        yield Rows("each", row.source)
 
 
 def looks(queue: Any) -> Iterator[Entry]:
@@ -257,6 +258,8 @@ def looks(queue: Any) -> Iterator[Entry]:
         yield Entry("history of a task, from one moment to another", of.history(["key", "since", "until"]))
         yield Entry("sweep: forget what is history", of.forget_history())
         yield Entry("reconfigure: tell the history of tasks in R that move to B", of.note_move("R", "B"))
+    for sql in (of.numbers, of.add_number, of.take_number):
+        yield Entry("on_change: whether a change was committed", sql)
     yield Entry("what is installed", of.installed())
     yield Entry("uninstall: forget this queue", of.forget())
     yield Entry("uninstall: the other queues", of.queues)
@@ -290,6 +293,7 @@ def _chosen(rows: Rows) -> str:
         "due": f"n that are due by {rows.column}",
         "held": "n of a session",
         "all": "n, whosesoever",
+        "each": "n, whosesoever, returned",
     }[rows.way]
     return way + fence
 

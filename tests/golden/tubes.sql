@@ -306,6 +306,14 @@ UPDATE "mail"
         "owner" = NULL
     WHERE "status" = 'T';
 
+-- T release R: n, whosesoever, returned
+UPDATE "mail"
+    SET "status" = 'R',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
+        "owner" = NULL
+    WHERE "status" = 'T'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
 -- T release R with ttl, ttr: one, of this session
 UPDATE "mail"
     SET "status" = 'R',
@@ -447,6 +455,11 @@ DELETE FROM "mail"
 -- R T W B Z kill X: n, whosesoever
 DELETE FROM "mail"
     WHERE "status" = 'R';
+
+-- R T W B Z kill X: n, whosesoever, returned
+DELETE FROM "mail"
+    WHERE "status" = 'R'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- W delay R: n that are due by runat
 UPDATE "mail"
@@ -707,6 +720,17 @@ DELETE FROM "mail_xq_history"
 INSERT INTO "mail_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
     SELECT CASE typeof("mail"."id") WHEN 'blob' THEN hex("mail"."id") ELSE "mail"."id" END, "mail"."tube", "mail"."attempts", CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), 'R', 'B', :event, NULL FROM "mail"
     WHERE "status" = 'R';
+
+-- on_change: whether a change was committed
+CREATE TEMP TABLE IF NOT EXISTS xq_change (number INTEGER PRIMARY KEY);
+
+-- on_change: whether a change was committed
+INSERT INTO temp.xq_change (number)
+    VALUES (:number);
+
+-- on_change: whether a change was committed
+DELETE FROM temp.xq_change
+    WHERE number = :number;
 
 -- what is installed
 SELECT version, fingerprint FROM xq_queue
