@@ -287,7 +287,7 @@ class Queue(Generic[T]):
         """Call this with (task, event, source, target) after each transition that this process made is committed.
 
         The task is as the method returned it. An exception is logged. Returns the callback, so this may stand as a
-        decorator; `off_change` removes it.
+        decorator; `off_change` removes it. Where the application commits by plain SQL, the next call tells.
         """
         if not callable(callback):
             raise BadType(f"on_change takes a function, not {shown(callback)}")

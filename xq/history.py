@@ -23,7 +23,7 @@ class History:
 
     @cached_property
     def reader(self) -> Reader:
-        """The model of the table. Raises FeatureOff."""
+        """What reads the table. Raises FeatureOff."""
         store = self.database.store
         if "history" not in self.machine.settings:
             raise FeatureOff(

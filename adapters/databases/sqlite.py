@@ -353,6 +353,8 @@ def _told(field: Field, part: str) -> str:
     """A part of a key as the application writes it, of what is stored; as SQL. JSON cannot hold bytes."""
     if field.kind in ("auto", "bigauto"):
         return part
+    if field.kind == "decimal":
+        return f"CAST({part} AS NUMERIC)"  # a column makes a number of it, and a parameter is the text
     if field.kind == "uuid":
         pieces = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
         dashed = " || '-' || ".join(f"substr({part}, {start}, {length})" for start, length in pieces)

@@ -9,6 +9,7 @@ import time
 import uuid
 from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import peewee as pw
@@ -384,6 +385,8 @@ def test_a_key_of_several_parts_is_a_json_array(make):
         (pw.BigIntegerField(primary_key=True), 2**62, str(2**62)),
         (pw.BlobField(primary_key=True), b"\0\xff", "00FF"),
         (pw.DoubleField(primary_key=True), 0.5, "0.5"),
+        (pw.DecimalField(primary_key=True), Decimal("1.50"), "1.5"),
+        (pw.DateTimeField(primary_key=True), datetime(2030, 1, 2, 3, 4, 5, 6), "2030-01-02 03:04:05.000006"),
     ],
 )
 def test_a_key_is_told_as_the_application_writes_it(make, field, key, stored):
