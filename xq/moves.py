@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from xq.compile import Fence, Rows, Way
+from xq.compile import Fence, Rows, Statement, Way
 from xq.database import Database
 from xq.errors import BadType, BadValue, Duplicate, Error, NotFound, NotOwner, UnknownSession, WrongState, shown
 from xq.machine import TAKEN, Machine, Transition
@@ -131,10 +132,11 @@ class Moves(Generic[T]):
         whole = self.database.values(call.seconds)
         whole.update(values)
         whole.update(zip(statement.names, call.fields.values(), strict=True))
+        event = call.event if row.enters else ""
         if self._unique is None:
-            return self.database.run(statement, whole)
+            return self.database.move(statement, whole, event, row.source, row.target)
         with self._telling_duplicates():
-            return self.database.run(statement, whole)
+            return self.database.move(statement, whole, event, row.source, row.target)
 
     @contextmanager
     def _telling_duplicates(self) -> Iterator[None]:
@@ -244,8 +246,10 @@ class Moves(Generic[T]):
         """Move every task in a state, whoever holds it, with one statement. Returns how many."""
         self.database.begin_writing()
         row = self._row(state, Call(event, {}, {}))
+        if self.database.observers.callbacks:
+            return len(self._run(Call(event, {}, {}), Rows("each", state), row, {}))
         statement = self.database.statements.move(Rows("all", state), row)
-        return self.database.change(statement, self.database.values())
+        return self.database.change(statement, self.database.values(), event)
 
     def give_back(self, session: str, event: str) -> None:
         """Release what a session that has ended still holds, as the event `event`."""
@@ -276,10 +280,11 @@ class Moves(Generic[T]):
         return moved
 
     def sweep(self) -> int:
-        """Move what is due until nothing is. Returns how many moves that were."""
+        """Move what is due until nothing is, and forget what is history. Returns how many moves that were."""
         moves = 0
         while moved := self.sweep_batch():
             moves += moved
+        self.forget()
         return moves
 
     def sweep_batch(self) -> int:
@@ -290,6 +295,14 @@ class Moves(Generic[T]):
     def any_ready(self, tube: str | None = None) -> bool:
         """Whether a take would find something."""
         return bool(self.database.execute(self.database.dialect.any_ready(tube is not None), {"tube": tube}))
+
+    def forget(self) -> None:
+        """Delete the rows of the history that are older than the feature keeps them."""
+        keep = self.machine.settings.get("history", math.inf)
+        if keep < math.inf:
+            values = self.database.values() | {"keep": keep, "n": BATCH}
+            while self.database.change(Statement(self.database.dialect.forget_history()), values) == BATCH:
+                pass
 
     def _sweep_batch(self, row: Transition) -> int:
         """Move a batch of what one timer makes due. Returns how many."""
