@@ -131,7 +131,7 @@ class Database:
         No event is no transition: a state is prolonged.
         """
         rows = self.run(statement, values, event)
-        if event and rows and self.observers.callbacks:
+        if event and rows and self.observers.anybody:
             self.observers.hear(self.dialect, event, source, target, rows)
         return rows
 

@@ -44,6 +44,7 @@ class Moves(Generic[T]):
         self.log = logging.getLogger(f"xq.{self.store.name}")
         self._unfenced = bool(machine.settings.get("unfenced"))
         self._unique = machine.guard("unique")
+        self._forgets = machine.settings.get("history", math.inf) < math.inf
         self._swept = 0.0
 
     def _transaction(self) -> AbstractContextManager[object]:
@@ -246,7 +247,7 @@ class Moves(Generic[T]):
         """Move every task in a state, whoever holds it, with one statement. Returns how many."""
         self.database.begin_writing()
         row = self._row(state, Call(event, {}, {}))
-        if self.database.observers.callbacks:
+        if self.database.observers.anybody:
             return len(self._run(Call(event, {}, {}), Rows("each", state), row, {}))
         statement = self.database.statements.move(Rows("all", state), row)
         return self.database.change(statement, self.database.values(), event)
@@ -267,7 +268,7 @@ class Moves(Generic[T]):
 
     def due_in(self) -> float | None:
         """In how many seconds something falls due: less than none for what is late, None for never."""
-        if not self.machine.due:
+        if not self.machine.due and not self._forgets:
             return None
         ((seconds,),) = self.database.execute(self.database.dialect.next_due())
         return None if seconds is None else float(seconds)
@@ -284,25 +285,26 @@ class Moves(Generic[T]):
         moves = 0
         while moved := self.sweep_batch():
             moves += moved
-        self.forget()
+        while self._forget() == BATCH:
+            pass
         return moves
 
     def sweep_batch(self) -> int:
-        """Move a batch of what each timer makes due. Returns how many moves that were."""
+        """Move a batch of what each timer makes due, forget a batch of history. Returns how many moves that were."""
         self.database.begin_writing()
+        self._forget()
         return sum(self._sweep_batch(row) for row in self.machine.due)
 
     def any_ready(self, tube: str | None = None) -> bool:
         """Whether a take would find something."""
         return bool(self.database.execute(self.database.dialect.any_ready(tube is not None), {"tube": tube}))
 
-    def forget(self) -> None:
-        """Delete the rows of the history that are older than the feature keeps them."""
-        keep = self.machine.settings.get("history", math.inf)
-        if keep < math.inf:
-            values = self.database.values() | {"keep": keep, "n": BATCH}
-            while self.database.change(Statement(self.database.dialect.forget_history()), values) == BATCH:
-                pass
+    def _forget(self) -> int:
+        """Delete a batch of the history that is older than the feature keeps it. Returns how many rows."""
+        if not self._forgets:
+            return 0
+        statement = Statement(self.database.dialect.forget_history())
+        return self.database.change(statement, self.database.values() | {"n": BATCH})
 
     def _sweep_batch(self, row: Transition) -> int:
         """Move a batch of what one timer makes due. Returns how many."""

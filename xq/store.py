@@ -54,6 +54,8 @@ class Writes(Protocol):
         """End the wait of another thread."""
 
     def close(self) -> None: ...
+
+
 HISTORY: Final[Mapping[str, Kind]] = {  # the table of transitions, where the feature keeps one
     "id": "bigauto",  # in the order of the commits
     "at_us": "bigint",  # microseconds since 1970

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -466,6 +467,11 @@ class Dialect(ABC):
             f"ORDER BY {self.roles[row.due]} LIMIT 1) AS at"
             for row in self.machine.due
         ]
+        if self.history_kept < math.inf:
+            # Rows of the history pass one by one: a tenth later many go at once.
+            late = self.history_kept + max(1.0, self.history_kept / 10)
+            oldest = f"SELECT at_us FROM {self.object(self.name('history'))} ORDER BY id LIMIT 1"
+            times.append(f"SELECT ({oldest}) / 1000000.0 + {late!r} AS at")
         return f"SELECT MIN(at) - {self.now} FROM ({' UNION ALL '.join(times)}) AS times"
 
     # waiting for the end of a task: each waiter is a row, in which triggers write how the task ended
@@ -507,11 +513,17 @@ class Dialect(ABC):
         return (
             f"SELECT 1 FROM {self.table_in_schema}{by} WHERE {self.is_state('R')}{of_tube}{self.not_due('R')} LIMIT 1"
         )
+
     # the history. A row of it is a transition of one task, in the order of the commits.
 
     @property
     def has_history(self) -> bool:
         return "history" in self.machine.settings
+
+    @property
+    def history_kept(self) -> float:
+        """For how many seconds the rows of the history are kept."""
+        return float(self.machine.settings.get("history", math.inf))
 
     def noted(self, history: str, task: str, what: Mapping[str, str], rows: str) -> str:
         """SQL that writes a row of the history for each of `rows`, as `what` says by column. `task` has the columns."""
@@ -554,10 +566,10 @@ class Dialect(ABC):
         )
 
     def forget_history(self) -> str:
-        """Delete the oldest `n` rows of the history, but for those that are younger than `keep` seconds."""
+        """Delete the oldest `n` rows of the history, but for those that are to be kept."""
         table = self.object(self.name("history"))
         oldest = f"SELECT id, at_us FROM {table} ORDER BY id LIMIT :n"
-        before = f"{self.now_us} - :keep * 1000000"
+        before = f"{self.now_us} - {self.history_kept!r} * 1000000"
         return f"DELETE FROM {table} WHERE id IN (SELECT id FROM ({oldest}) AS oldest WHERE at_us < {before})"
 
     # the records of xq in a database

@@ -324,7 +324,6 @@ class Sqlite(Dialect):
                 count(f"NEW.{tube}", come, new, f"{moved} AND {after} AND {is_}"),
             ]
         if self.has_history:
-            watched += [key for key in self.keys if key not in watched]
             inserted.append(self._note("NEW", absent, new, is_))
             deleted.append(self._note("OLD", old, absent, was))
             same = " AND ".join(f"OLD.{key} IS NEW.{key}" for key in self.keys)

@@ -800,7 +800,7 @@ SELECT id, at_us, key, tube, source, target, event, owner, attempt, dur_us FROM 
 
 -- sweep: forget what is history
 DELETE FROM "mail_xq_history"
-    WHERE id IN (SELECT id FROM (SELECT id, at_us FROM "mail_xq_history" ORDER BY id LIMIT :n) AS oldest WHERE at_us < CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - :keep * 1000000);
+    WHERE id IN (SELECT id FROM (SELECT id, at_us FROM "mail_xq_history" ORDER BY id LIMIT :n) AS oldest WHERE at_us < CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000);
 
 -- reconfigure: tell the history of tasks in R that move to B
 INSERT INTO "mail_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
@@ -890,7 +890,7 @@ SELECT 1 FROM "mail" INDEXED BY "mail_xq_oldest_R"
     WHERE "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) LIMIT 1;
 
 -- when something falls due
-SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'W' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'Z' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'R' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'T' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at) AS times;
+SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'W' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'Z' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'R' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'T' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT at_us FROM "mail_xq_history" ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at) AS times;
 
 -- before anything is read within the application's transaction
 UPDATE xq_session
