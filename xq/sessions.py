@@ -244,11 +244,13 @@ class Sessions:
         if some is None:
             return False
         all_prove = self.proof is None or self.proof.renew()
+        mine = [session for session in self.known() if session.listed]  # before: another thread may list one meanwhile
         ends = {uuid: ends for uuid, queue, ends in some.listed() if queue in keepers}
-        for session in self.known():
-            if session.listed and session.uuid not in ends:
+        for session in mine:
+            if session.uuid not in ends:
                 session.close()  # another process has ended it
-        others = {uuid: seconds for uuid, seconds in ends.items() if uuid not in self._open or seconds is not None}
+        held = {session.uuid for session in self.known()}  # one that this process has left may be lost by the others
+        others = {uuid: seconds for uuid, seconds in ends.items() if uuid not in held or seconds is not None}
         for name, seconds in others.items():
             with self.alone(name) as alone:
                 if alone and all_prove and seconds is None:
