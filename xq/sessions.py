@@ -13,7 +13,7 @@ import uuid
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Protocol
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, WeakSet, finalize
 
 from xq.errors import BadType, BadValue, UnknownSession
 
@@ -271,6 +271,11 @@ class Sessions:
             for session in self.known():
                 self.leave(session)
 
+    def dropped(self) -> None:
+        """The database object is gone, and nobody can finish what was taken through it: others give it back."""
+        for session in self.known():
+            session.let_go()
+
     def forked(self) -> None:
         self.proof = None
         self._own = None
@@ -280,8 +285,11 @@ class Sessions:
 
 def of(database: object) -> Sessions:
     """The sessions of this process with a database."""
-    sessions = _of_database.get(database)
-    return sessions if sessions is not None else _of_database.setdefault(database, Sessions())
+    found = _of_database.get(database)
+    if found is None:
+        found = _of_database.setdefault(database, Sessions())
+        finalize(database, found.dropped).atexit = False
+    return found
 
 
 def checked(name: object) -> str:

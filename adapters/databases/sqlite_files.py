@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Protocol
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 from xq.errors import ConfigurationError
 
@@ -28,7 +29,8 @@ POLL = 0.02  # seconds between two looks, where no file can be watched
 class Locks:
     """Proof of life: each session is one byte of a file beside the database, which its processes lock together."""
 
-    _of_path: dict[str, Locks] = {}  # closing any descriptor of a file drops all locks on it: one for the process
+    # Closing any descriptor of a file drops all locks on it: one for the process, closed when no database has it.
+    _of_path: WeakValueDictionary[str, Locks] = WeakValueDictionary()
 
     def __init__(self, database: str) -> None:
         self._database = database
@@ -41,6 +43,9 @@ class Locks:
     def of(cls, database: str) -> Locks:
         """The locks of this process beside a database file."""
         return cls._of_path.setdefault(os.path.realpath(database), cls(os.path.realpath(database)))
+
+    def __del__(self) -> None:
+        self._close()
 
     def hold(self, uuid: str) -> bool:
         """Prove that a process of this session lives. False where another process is about to end it.
@@ -98,15 +103,22 @@ class Locks:
     def _open(self) -> None:
         try:
             mode = os.stat(self._database).st_mode & 0o666
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
         except OSError as error:
             raise ConfigurationError(
                 f"sessions prove that they live by locks in {self.path}, and it cannot be opened: {error.strerror}"
             ) from error
+        self._close()
+        self._descriptor = descriptor
         with suppress(OSError):  # it belongs to another user
             os.fchmod(self._descriptor, mode)
-        for uuid in self._held:
+        for uuid in list(self._held):
             self._locked(uuid, fcntl.LOCK_SH)
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
     def there(self) -> bool:
         """Whether the database is there at all; it is not made by asking."""
@@ -115,10 +127,9 @@ class Locks:
     @classmethod
     def forked(cls) -> None:
         """The locks are the parent's."""
-        for locks in cls._of_path.values():
-            if locks._descriptor >= 0:
-                os.close(locks._descriptor)
-        cls._of_path = {}
+        for locks in list(cls._of_path.values()):
+            locks._close()
+        cls._of_path = WeakValueDictionary()
 
 
 os.register_at_fork(after_in_child=Locks.forked)
