@@ -108,8 +108,16 @@ class Other:
 
     def send(self, value: Any) -> Any:
         if self._begun:
-            self._pipe.send(value)
+            self.tell(value)
         self._begun = True
+        return self.hear()
+
+    def tell(self, value: Any) -> None:
+        """Have it go on, and do not wait for it."""
+        self._pipe.send(value)
+
+    def hear(self) -> Any:
+        """What it yields next."""
         assert self._pipe.poll(PATIENCE), "the other process is stuck"
         told, error = self._pipe.recv()
         assert error is None, error

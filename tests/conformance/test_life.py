@@ -1,10 +1,9 @@
-"""Whose tasks are whose while processes come and go: at first use, fork, exit, kill -9, SIGSTOP, and a shared session."""
+"""Whose tasks are whose while processes come and go: first use, fork, exit, kill -9, SIGSTOP, shared sessions."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -154,19 +153,18 @@ def test_who_waits_is_given_the_task_of_a_killed_process(queue):
 
 
 def test_a_queue_that_no_living_process_knows_is_given_back_by_the_first_one_that_does(make_shared):
-    One, Two = make_shared(FEATURES), {}
-
-    def make_two() -> Any:
-        return Two.setdefault("two", another(Maker(make_shared.db, None), "two"))
+    One = make_shared(FEATURES)
 
     def dies() -> Any:
-        make_two().put({})
+        Two = another(Maker(make_shared.db, None), "two")
+        Two.put({})
         One.put({})
         One.take()
-        yield make_two().take().id
+        yield Two.take().id
 
     def comes() -> Any:
-        yield eventually(make_two().take, within=20).id
+        Two = another(Maker(make_shared.db, None), "two")
+        yield eventually(Two.take, within=20).id
 
     watch(One)
     with another_process(make_shared.db, dies) as other:
@@ -395,24 +393,19 @@ def test_the_last_process_to_leave_a_session_closes_it(queue):
 
 
 def test_of_processes_that_leave_a_session_at_once_one_closes_it(queue):
-    queue.xq.put_many([{}] * 20)
-    db = queue._meta.database
-    with processes(db, *[joins(queue)] * 4) as others:
+    queue.xq.put_many([{}] * 5)
+    with processes(queue._meta.database, *[joins(queue)] * 4) as others:
+        with queue.xq.session() as session:
+            queue.take()
+            for other in others:
+                next(other)
+                other.send(session.uuid)
         for other in others:
-            next(other)
-        for _ in range(5):
-            with queue.xq.session() as session:
-                for other in others:
-                    other.send(session.uuid)
-            for other in others:
-                other._pipe.send(None)
-            for other in others:
-                other._pipe.recv()
-            assert queue.xq.count("T") == 0
-            assert session.uuid not in open_sessions(queue)
-            for other in others:
-                other._pipe.send(None)
-            break
+            other.tell(None)
+        for other in others:
+            other.hear()
+        assert queue.xq.stats().counts == {"R": 5, "T": 0, "B": 0, "W": 0}
+        assert session.uuid not in open_sessions(queue)
 
 
 def test_a_shared_session_lives_as_long_as_one_of_its_processes(queue):
