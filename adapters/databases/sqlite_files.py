@@ -10,6 +10,7 @@ import ctypes
 import fcntl
 import os
 import select
+import socket
 import threading
 import time
 from collections import Counter
@@ -238,34 +239,37 @@ class FileWrites:
         # Not the files themselves: to watch one, a kqueue opens it, and closing it would drop SQLite's own locks.
         self._logs = [f"{file}-wal" for file in files]
         self._watch = watch()
-        self._heard, self._call = os.pipe()
-        os.set_blocking(self._heard, False)
-        os.set_blocking(self._call, False)
+        # Sockets know that they are closed. The number of a closed pipe may be that of another file by now, and a late
+        # call would be written into it.
+        self._heard, self._call = socket.socketpair()
+        self._heard.setblocking(False)
+        self._call.setblocking(False)
 
     def wait(self, seconds: float) -> bool:
         """Whether a write was told of, or this process called, within so many seconds."""
-        listened: list[int | Watch] = [self._heard]
+        listened = select.poll()  # select() knows no descriptor beyond 1023
+        listened.register(self._heard, select.POLLIN)
         if self._watch is None:
             seconds = min(seconds, POLL)
         else:
             for path in self._logs:
                 self._watch.add(path)
-            listened.append(self._watch)
-        told, _, _ = select.select(listened, [], [], seconds)
-        if self._watch in told and self._watch is not None:
+            listened.register(self._watch, select.POLLIN)
+        told = {descriptor for descriptor, _ in listened.poll(1000 * seconds)}
+        if self._watch is not None and self._watch.fileno() in told:
             self._watch.clear()
-        if self._heard in told:
+        if self._heard.fileno() in told:
             with suppress(BlockingIOError):
-                os.read(self._heard, 4096)
+                self._heard.recv(4096)
         return bool(told) or self._watch is None
 
     def call(self) -> None:
         """End the wait of another thread."""
-        with suppress(BlockingIOError, OSError):  # it is called already, or over
-            os.write(self._call, b"x")
+        with suppress(OSError):  # it is called already, or over
+            self._call.send(b"x")
 
     def close(self) -> None:
         if self._watch is not None:
             self._watch.close()
-        os.close(self._heard)
-        os.close(self._call)
+        self._heard.close()
+        self._call.close()

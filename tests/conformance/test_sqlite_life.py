@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import sqlite3
 import tempfile
 import threading
@@ -281,3 +282,37 @@ def test_a_database_object_that_is_dropped_takes_its_thread_and_its_files_along(
     for n in range(1, 50):
         use(n)
     eventually(lambda: left() <= (0, files), within=20)
+
+
+def test_what_a_child_inherits_of_the_thread_writes_into_none_of_its_files(tmp_path):
+    Task = queue_on(tmp_path / "app.db")
+    watch(Task)
+    Task._meta.database.close()
+    child = os.fork()
+    if child == 0:
+        try:
+            files = [os.open(tmp_path / f"{n}.txt", os.O_CREAT | os.O_WRONLY) for n in range(30)]  # by free numbers
+            Task._meta.database = None
+            del Task
+            gc.collect()
+        finally:
+            os._exit(len(files) - 30)
+    assert os.waitpid(child, 0)[1] == 0
+    assert {file.stat().st_size for file in tmp_path.glob("*.txt")} == {0}
+
+
+def test_a_process_with_more_than_a_thousand_open_files_has_a_thread_all_the_same(path):
+    Task = queue_on(path)
+
+    def child() -> Any:
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        held = [os.dup(1) for _ in range(1_050)]
+        watch(Task)
+        Task.put({}, delay=0.05)
+        yield eventually(lambda: Task.xq.count("R") == 1, within=20)
+        for descriptor in held:
+            os.close(descriptor)
+
+    with another_process(Task._meta.database, child) as other:
+        assert next(other)
