@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Generic, TypeVar, overload
 
 from xq import sessions
 from xq.clock import Clock
 from xq.database import Database, Definition
-from xq.errors import BadType, BadValue, FeatureOff, shown
+from xq.errors import BadType, BadValue, ConfigurationError, FeatureOff, shown
+from xq.history import History
 from xq.machine import ABSENT, TAKEN, Machine
 from xq.moves import Moves
+from xq.observers import Callback, Observers
 from xq.puts import Puts
 from xq.reconfigure import reconfigure
 from xq.sessions import Session
@@ -19,8 +22,10 @@ from xq.store import Store
 from xq.sweep import QueueKeeper
 from xq.tasks import Tasks
 from xq.wait import Waiting
+from xq.worker import Work, Workers, work
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., object])
 
 
 class _Missing:
@@ -46,15 +51,20 @@ class Queue(Generic[T]):
         self.store = store
         self.model = store.model
         self._clock = clock
+        self._work: Work[T] | None = None
+        self._observers: Observers[T] = Observers(store)
         self._define(definition)
 
     def _define(self, definition: Definition) -> None:
-        self._database = Database(self.store, definition, self._clock)
+        self._database = Database(self.store, definition, self._clock, self._observers)
         self._machine = definition.machine
         self._tasks: Tasks[T] = Tasks(self.store, definition.table, definition.machine, definition.catalogue)
+        self._history = History(self._database, self._tasks, definition.machine)
+        self._observers.read = self._tasks.returned
         self._puts = Puts(self._database, self._tasks, definition.machine)
         self._moves = Moves(self._database, self._tasks, definition.machine)
         self._waiting = Waiting(self._database, self._tasks, self._puts, self._moves)
+        self._observers.listener = self._waiting
         self._keeper = QueueKeeper(self._database, self._moves, self._waiting)
 
     @property
@@ -69,6 +79,48 @@ class Queue(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<xq queue {self.store.name}: {' '.join(self.machine.states)}>"
+
+    # workers
+
+    @overload
+    def worker(self, function: Callable[[T], object], *, workers: int = ..., max_attempts: int | None = ...) -> Any: ...
+
+    @overload
+    def worker(self, *, workers: int = ..., max_attempts: int | None = ...) -> Callable[[F], F]: ...
+
+    def worker(self, function: Any = None, *, workers: int = 1, max_attempts: int | None = None) -> Any:
+        """Have `run` call this function with each task, in so many threads: `@Page.xq.worker(workers=4)`.
+
+        A task is acked when the function returns. When it raises, the task is released, with a delay that doubles
+        from a second on where the queue has delays; after `max_attempts` takes (role attempts, feature buried) it is
+        buried, with the error in the role error, where that is mapped. The function may finish the task itself.
+        """
+        if function is None:
+            return lambda given: self.worker(given, workers=workers, max_attempts=max_attempts)
+        self._work = work(self, function, workers, max_attempts)
+        return function
+
+    def run(self, *, until_empty: bool = False) -> None:
+        """Work until SIGTERM or SIGINT, which let what is in hand be finished (a second one releases it).
+
+        With `until_empty`, until there is nothing to take.
+        """
+        if self._work is None:
+            raise ConfigurationError(
+                f"{self.store.name} has no worker: upgrade(..., worker=f), or @{self.store.name}.xq.worker()"
+            )
+        Workers(self, self._work, until_empty).run()
+
+    def _attempts(self, task: T) -> int:
+        """How often a task was taken, as far as it tells."""
+        role = self._database.definition.table.roles.get("attempts")
+        row = self._moves.look(self._tasks.identify(task)[0])[0] if role else ()
+        return int(row[self._database.definition.table.fields.index(role)] or 0) if role else 0
+
+    def _give_up(self, task: T, error: str) -> T:
+        """Bury a task, and write down why."""
+        role = self._database.definition.table.roles.get("error")
+        return self._moves.one("bury", task, {}, {role.name: error} if role else None, error=True)
 
     # producers
 
@@ -90,8 +142,6 @@ class Queue(Generic[T]):
         """
         brought = {} if task is MISSING else task
         if timeout is not MISSING:
-            if self.machine.guard("limit") is None:
-                self._tasks.refuse_option("put", "timeout")
             if wait is not MISSING:
                 raise BadValue("put waits for room (timeout=) or for the end of the task (wait=), not for both")
             return self._waiting.put(brought, options, self._timeout(timeout))
@@ -125,7 +175,8 @@ class Queue(Generic[T]):
     def _take(self, n: int, timeout: float | None, tube: str | None, options: Mapping[str, Any]) -> list[T]:
         seconds, tube = self._timeout(timeout), self._tube(tube)
         found = self._waiting.take(n, options, tube, seconds if n else 0)
-        self._keeper.attend()
+        if self._clock is None:
+            self._keeper.attend()
         return found
 
     def wait(self, key: object, timeout: float | None = None) -> tuple[T, bool]:
@@ -308,6 +359,38 @@ class Queue(Generic[T]):
                     if n:
                         self._database.open().installation.add_counter(tube, "", state, n)
 
+    # observing
+
+    @property
+    def History(self) -> type[Any]:
+        """The model of the table of transitions, to be read. Raises FeatureOff."""
+        return self._history.reader.model
+
+    def history(
+        self, key: object = None, since: float | datetime | None = None, until: float | datetime | None = None
+    ) -> list[Any]:
+        """The transitions of one task, or of all, in order: instances of `History`.
+
+        From `since` on and before `until`: seconds since 1970, or a datetime (UTC where it names no zone). Each has
+        `dur_us`, the microseconds that the task had been in the state it left; None where that is not known.
+        """
+        return self._history.read(key, since, until)
+
+    def on_change(self, callback: Callback[T]) -> Callback[T]:
+        """Call this with (task, event, source, target) after each transition that this process made is committed.
+
+        The task is as the method returned it. An exception is logged. Returns the callback, so this may stand as a
+        decorator; `off_change` removes it. Where the application commits by plain SQL, the next call tells.
+        """
+        if not callable(callback):
+            raise BadType(f"on_change takes a function, not {shown(callback)}")
+        self._observers.add(callback)
+        return callback
+
+    def off_change(self, callback: Callback[T]) -> None:
+        """Call this no longer. Does nothing where it is not called."""
+        self._observers.remove(callback)
+
     # sessions
 
     def session(self, uuid: object = None) -> Session:
@@ -354,7 +437,9 @@ class Queue(Generic[T]):
         Refused with a ConfigurationError, which counts them, while tasks are in a state that the new features do
         not have, unless `move` says where they go: {"Z": "D"}.
         """
-        self._define(reconfigure(self._database, features, move or {}))
+        definition = reconfigure(self._database, features, move or {})
+        self._keeper.retire()
+        self._define(definition)
 
 
 def _count(n: object) -> int:

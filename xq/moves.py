@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from xq.compile import Fence, Rows, Way
+from xq.compile import Fence, Rows, Statement, Way
 from xq.database import Database
 from xq.errors import BadType, BadValue, Duplicate, Error, NotFound, NotOwner, UnknownSession, WrongState, shown
 from xq.machine import TAKEN, Machine, Transition
@@ -24,8 +24,7 @@ TRIES = 20  # how often a task that others keep moving is tried again
 SWEEP_AFTER = 0.05  # seconds: a process that takes without end looks this often for what fell due
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """What a caller asks for, checked: an event, its options, and fields of the application to write."""
 
     event: str
@@ -45,6 +44,7 @@ class Moves(Generic[T]):
         self.log = logging.getLogger(f"xq.{self.store.name}")
         self._unfenced = bool(machine.settings.get("unfenced"))
         self._unique = machine.guard("unique")
+        self._forgets = machine.settings.get("history", math.inf) < math.inf
         self._swept = 0.0
 
     def _transaction(self) -> AbstractContextManager[object]:
@@ -60,9 +60,10 @@ class Moves(Generic[T]):
         options: Mapping[str, Any],
         update: Mapping[str, Any] | None = None,
         to: str | None = None,
+        error: bool = False,
     ) -> T:
-        """Move one task out of whatever state it is in, as the table says."""
-        call = self._call(event, options, update, to)
+        """Move one task out of whatever state it is in, as the table says. With `error`, `update` may set that role."""
+        call = self._call(event, options, update, to, error)
         parts, mark = self.tasks.identify(key)
         self.database.begin_writing()
         state = self._only_source(call) or self._find(call, parts, mark)
@@ -90,9 +91,14 @@ class Moves(Generic[T]):
             raise UnknownSession(session.uuid)
 
     def _call(
-        self, event: str, options: Mapping[str, Any], update: Mapping[str, Any] | None, to: str | None = None
+        self,
+        event: str,
+        options: Mapping[str, Any],
+        update: Mapping[str, Any] | None,
+        to: str | None = None,
+        error: bool = False,
     ) -> Call:
-        return Call(event, self.tasks.options(event, options), self.tasks.updates(update), to)
+        return Call(event, self.tasks.options(event, options), self.tasks.updates(update, error), to)
 
     def _only_source(self, call: Call) -> str | None:
         """The state that the event leaves, when there is one only: then nothing needs to be looked up first."""
@@ -117,18 +123,21 @@ class Moves(Generic[T]):
         if row.fenced and not self._unfenced:
             prefix = self.database.session.prefix
             # The mark of another session opens nothing here, whoever carries the object.
-            values = {**values, "session": prefix, "mark": mark if mark and mark.startswith(prefix) else ""}
+            opens = mark if mark and mark.startswith(prefix) else ""
+            values = {**values, "session": prefix, "mark": opens}
             fence = "session" if mark is None else "take"
         return self._run(call, Rows(way, row.source, fence), row, values)
 
     def _run(self, call: Call, rows: Rows, row: Transition, values: Mapping[str, Any]) -> list[Row]:
-        database = self.database
-        statement = database.statements.move(rows, row, frozenset(call.seconds), tuple(call.fields))
-        values = database.values(call.seconds) | database.dialect.values(call.fields) | dict(values)
+        statement = self.database.statements.move(rows, row, frozenset(call.seconds), tuple(call.fields))
+        whole = self.database.values(call.seconds)
+        whole.update(values)
+        whole.update(zip(statement.names, call.fields.values(), strict=True))
+        event = call.event if row.enters else ""
         if self._unique is None:
-            return database.run(statement, values)
+            return self.database.move(statement, whole, event, row.source, row.target)
         with self._telling_duplicates():
-            return database.run(statement, values)
+            return self.database.move(statement, whole, event, row.source, row.target)
 
     @contextmanager
     def _telling_duplicates(self) -> Iterator[None]:
@@ -182,7 +191,7 @@ class Moves(Generic[T]):
         self.database.begin_writing()
         mark = self.database.mark() if transition.target == TAKEN else None
         values = {"n": self.database.dialect.no_limit if n is None else n, "owner": mark, "tube": tube}
-        rows = Rows("oldest", source, tube=tube is not None)
+        rows = Rows("first" if n == 1 else "oldest", source, tube=tube is not None)
         swept = self._just_swept()
         if not swept:
             self.sweep_what_is_due()
@@ -218,28 +227,30 @@ class Moves(Generic[T]):
                 groups.setdefault((only or self._find(call, parts, mark), mark), []).append(parts)
             for (state, mark), group in groups.items():
                 for batch in chunks(group, BATCH):
-                    moved |= {self.tasks.key_told(row): row for row in self._batch(call, state, mark, batch)}
+                    moved |= self._batch(call, state, mark, batch)
             return [self.tasks.returned(moved[self.tasks.as_told(parts)]) for parts, _ in identified]
 
-    def _batch(self, call: Call, state: str, mark: str | None, keys: list[Parts]) -> list[Row]:
-        """Move all of these tasks. Raises what is wrong with the first that does not move."""
+    def _batch(self, call: Call, state: str, mark: str | None, keys: list[Parts]) -> dict[Any, Row]:
+        """Move all of these tasks, and return their rows by key. Raises what is wrong with the first that stays."""
         transition = self._row(state, call)
         if len(keys) > 1 and all(map(_fits_a_list, keys)):
             rows = self._move(call, "keys", transition, mark, {"keys": json.dumps([part for (part,) in keys])})
         else:
             rows = [row for parts in keys for row in self._move(call, "key", transition, mark, named(parts))]
-        moved = {self.tasks.key_told(row) for row in rows}
+        moved = {self.tasks.key_told(row): row for row in rows}
         for parts in keys:
             if self.tasks.as_told(parts) not in moved:
                 raise WrongState(call.event, self.tasks.as_told(parts), self._find(call, parts, mark), [state])
-        return rows
+        return moved
 
     def all(self, event: str, state: str) -> int:
         """Move every task in a state, whoever holds it, with one statement. Returns how many."""
         self.database.begin_writing()
         row = self._row(state, Call(event, {}, {}))
+        if self.database.observers.anybody:
+            return len(self._run(Call(event, {}, {}), Rows("each", state), row, {}))
         statement = self.database.statements.move(Rows("all", state), row)
-        return self.database.change(statement, self.database.values())
+        return self.database.change(statement, self.database.values(), event)
 
     def give_back(self, session: str, event: str) -> None:
         """Release what a session that has ended still holds, as the event `event`."""
@@ -257,7 +268,7 @@ class Moves(Generic[T]):
 
     def due_in(self) -> float | None:
         """In how many seconds something falls due: less than none for what is late, None for never."""
-        if not self.machine.due:
+        if not self.machine.due and not self._forgets:
             return None
         ((seconds,),) = self.database.execute(self.database.dialect.next_due())
         return None if seconds is None else float(seconds)
@@ -270,20 +281,30 @@ class Moves(Generic[T]):
         return moved
 
     def sweep(self) -> int:
-        """Move what is due until nothing is. Returns how many moves that were."""
+        """Move what is due until nothing is, and forget what is history. Returns how many moves that were."""
         moves = 0
         while moved := self.sweep_batch():
             moves += moved
+        while self._forget() == BATCH:
+            pass
         return moves
 
     def sweep_batch(self) -> int:
-        """Move a batch of what each timer makes due. Returns how many moves that were."""
+        """Move a batch of what each timer makes due, forget a batch of history. Returns how many moves that were."""
         self.database.begin_writing()
+        self._forget()
         return sum(self._sweep_batch(row) for row in self.machine.due)
 
     def any_ready(self, tube: str | None = None) -> bool:
         """Whether a take would find something."""
         return bool(self.database.execute(self.database.dialect.any_ready(tube is not None), {"tube": tube}))
+
+    def _forget(self) -> int:
+        """Delete a batch of the history that is older than the feature keeps it. Returns how many rows."""
+        if not self._forgets:
+            return 0
+        statement = Statement(self.database.dialect.forget_history())
+        return self.database.change(statement, self.database.values() | {"n": BATCH})
 
     def _sweep_batch(self, row: Transition) -> int:
         """Move a batch of what one timer makes due. Returns how many."""

@@ -203,6 +203,7 @@ class Sessions:
     def leave(self, session: Session) -> None:
         """Leave a session to the other processes that have joined it; end it where there is none."""
         session.let_go()
+        self._open.pop(session.uuid, None)
         with self.alone(session.uuid) as alone:
             if alone:
                 self._end(session)
@@ -249,7 +250,7 @@ class Sessions:
         for session in mine:
             if session.uuid not in ends:
                 session.close()  # another process has ended it
-        held = {session.uuid for session in self.known()}  # one that this process has left may be lost by the others
+        held = {session.uuid for session in self.known()}
         others = {uuid: seconds for uuid, seconds in ends.items() if uuid not in held or seconds is not None}
         for name, seconds in others.items():
             with self.alone(name) as alone:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from xq.database import Database
-from xq.errors import Full, InTransaction, NotFound
+from xq.errors import FeatureOff, Full, InTransaction, NotFound
 from xq.machine import ABSENT
 from xq.moves import Moves
 from xq.puts import Puts
+from xq.store import Row
 from xq.tasks import Parts, Tasks, named
 
 T = TypeVar("T")
@@ -128,6 +129,7 @@ class Waiting(Generic[T]):
         self.puts = puts
         self.moves = moves
         self.machine = moves.machine
+        self._limit = self.machine.guard("limit")
         self.takers = Line()
         self.putters = Line()
         self._endings: dict[str, Ending] = {}
@@ -161,6 +163,10 @@ class Waiting(Generic[T]):
 
     def put(self, task: object, options: dict[str, Any], timeout: float | None) -> T:
         """As `Puts.put`, but waits while the queue is full. Raises Full when that takes too long, InTransaction."""
+        if self._limit is None:
+            raise FeatureOff(
+                f"put(timeout=) needs the feature 'limit', which {self.puts.name} does not have", feature="limit"
+            )
         self._check_may_wait("put", timeout)
         deadline = Deadline(timeout)
         with self.putters.place() as waiter:
@@ -268,20 +274,17 @@ class Waiting(Generic[T]):
             self.putters.call(None)
         self.collect()
 
-    def changed(self, source: str, target: str, tubes: Collection[str | None]) -> None:
-        """This process moved tasks, and the move is committed: one in each of these tubes."""
+    def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
+        """This process moved tasks, and has committed since."""
         if target == "R" and self.takers:
-            for tube in tubes:
-                self.takers.call(tube)
-        if source in self._crowd and target not in self._crowd and self.putters:
+            tube = self.tasks.table.roles.get("tube")
+            place = None if tube is None else self.tasks.table.fields.index(tube)
+            for row in rows[: len(self.takers)]:
+                self.takers.call(None if place is None else row[place])
+        if self.putters and self._limit and source in self._limit.states and target not in self._limit.states:
             self.putters.call(None)
         if source in self.machine.pending and target not in self.machine.pending:
             self.collect()
-
-    @property
-    def _crowd(self) -> str:
-        limit = self.machine.guard("limit")
-        return limit.states if limit else ""
 
     def collect(self) -> None:
         """Tell those whose tasks have ended how they did."""

@@ -99,6 +99,15 @@ INSERT INTO "job" ("name", "status")
     VALUES (:f1_0, 0), (:f1_1, 0)
     RETURNING "id", "name", "status";
 
+-- R take T: the oldest
+UPDATE "job"
+    SET "status" = 1
+    WHERE "id" = (SELECT "id" FROM "job" INDEXED BY "job_xq_oldest_R" WHERE "status" = 0 ORDER BY "id" LIMIT 1)
+    RETURNING "id", "name", "status";
+-- and for each row of these
+INSERT OR REPLACE INTO "job_xq_owner" ("id", owner)
+    VALUES (:k0, :owner);
+
 -- R take T: the n oldest
 UPDATE "job"
     SET "status" = 1
@@ -168,6 +177,12 @@ UPDATE "job"
     SET "status" = 0
     WHERE "status" = 1;
 
+-- T release R: n, whosesoever, returned
+UPDATE "job"
+    SET "status" = 0
+    WHERE "status" = 1
+    RETURNING "id", "name", "status";
+
 -- T snatch R: one
 UPDATE "job"
     SET "status" = 0
@@ -193,6 +208,11 @@ DELETE FROM "job"
 -- R T kill X: n, whosesoever
 DELETE FROM "job"
     WHERE "status" = 0;
+
+-- R T kill X: n, whosesoever, returned
+DELETE FROM "job"
+    WHERE "status" = 0
+    RETURNING "id", "name", "status";
 
 -- look at one task, and at who holds it
 SELECT "id", "name", "status", (SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id") FROM "job"
@@ -223,6 +243,17 @@ INSERT INTO "job_xq_count" (tube, source, target, n)
 
 -- reset
 DELETE FROM "job_xq_count";
+
+-- on_change: whether a change was committed
+CREATE TEMP TABLE IF NOT EXISTS xq_change (number INTEGER PRIMARY KEY);
+
+-- on_change: whether a change was committed
+INSERT INTO temp.xq_change (number)
+    VALUES (:number);
+
+-- on_change: whether a change was committed
+DELETE FROM temp.xq_change
+    WHERE number = :number;
 
 -- what is installed
 SELECT version, fingerprint FROM xq_queue

@@ -160,11 +160,31 @@ UPDATE "order"
     WHERE "id" = :k0 AND "select" = 'new'
     RETURNING "id", "number", """x", "select", "runat";
 
+-- R take T: the oldest
+UPDATE "order"
+    SET "select" = 'in hand',
+        "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULL + 0.999 AS INTEGER)
+    WHERE "id" = (SELECT "id" FROM "order" INDEXED BY "order_xq_oldest_R" WHERE "id" IS NOT NULL AND "select" = 'new' ORDER BY "id" LIMIT 1)
+    RETURNING "id", "number", """x", "select", "runat";
+-- and for each row of these
+INSERT OR REPLACE INTO "order_xq_owner" ("id", owner)
+    VALUES (:k0, :owner);
+
 -- R take T: the n oldest
 UPDATE "order"
     SET "select" = 'in hand',
         "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULL + 0.999 AS INTEGER)
     WHERE "id" IN (SELECT "id" FROM "order" INDEXED BY "order_xq_oldest_R" WHERE "id" IS NOT NULL AND "select" = 'new' ORDER BY "id" LIMIT :n)
+    RETURNING "id", "number", """x", "select", "runat";
+-- and for each row of these
+INSERT OR REPLACE INTO "order_xq_owner" ("id", owner)
+    VALUES (:k0, :owner);
+
+-- R take T with ttr: the oldest
+UPDATE "order"
+    SET "select" = 'in hand',
+        "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr + 0.999 AS INTEGER)
+    WHERE "id" = (SELECT "id" FROM "order" INDEXED BY "order_xq_oldest_R" WHERE "id" IS NOT NULL AND "select" = 'new' ORDER BY "id" LIMIT 1)
     RETURNING "id", "number", """x", "select", "runat";
 -- and for each row of these
 INSERT OR REPLACE INTO "order_xq_owner" ("id", owner)
@@ -229,6 +249,13 @@ UPDATE "order"
         "runat" = NULL
     WHERE "select" = 'in hand';
 
+-- T release R: n, whosesoever, returned
+UPDATE "order"
+    SET "select" = 'new',
+        "runat" = NULL
+    WHERE "select" = 'in hand'
+    RETURNING "id", "number", """x", "select", "runat";
+
 -- T snatch R: one
 UPDATE "order"
     SET "select" = 'new',
@@ -291,6 +318,11 @@ DELETE FROM "order"
 DELETE FROM "order"
     WHERE "select" = 'new';
 
+-- R T W B D kill X: n, whosesoever, returned
+DELETE FROM "order"
+    WHERE "select" = 'new'
+    RETURNING "id", "number", """x", "select", "runat";
+
 -- R T W B D bury B: one
 UPDATE "order"
     SET "select" = 'won''t do',
@@ -303,6 +335,13 @@ UPDATE "order"
     SET "select" = 'won''t do',
         "runat" = NULL
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"select" = 'new'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- B dig R: the oldest
+UPDATE "order"
+    SET "select" = 'new',
+        "runat" = NULL
+    WHERE "id" = (SELECT "id" FROM "order" INDEXED BY "order_xq_oldest_B" WHERE "id" IS NOT NULL AND "select" = 'won''t do' ORDER BY "id" LIMIT 1)
     RETURNING "id", "number", """x", "select", "runat";
 
 -- B dig R: the n oldest
@@ -354,6 +393,13 @@ UPDATE "order"
     WHERE "id" = :k0 AND "select" = 'W'
     RETURNING "id", "number", """x", "select", "runat";
 
+-- B dig W with delay: the oldest
+UPDATE "order"
+    SET "select" = 'W',
+        "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 0.999 AS INTEGER)
+    WHERE "id" = (SELECT "id" FROM "order" INDEXED BY "order_xq_oldest_B" WHERE "id" IS NOT NULL AND "select" = 'won''t do' ORDER BY "id" LIMIT 1)
+    RETURNING "id", "number", """x", "select", "runat";
+
 -- B dig W with delay: the n oldest
 UPDATE "order"
     SET "select" = 'W',
@@ -397,6 +443,17 @@ INSERT INTO "order_xq_count" (tube, source, target, n)
 
 -- reset
 DELETE FROM "order_xq_count";
+
+-- on_change: whether a change was committed
+CREATE TEMP TABLE IF NOT EXISTS xq_change (number INTEGER PRIMARY KEY);
+
+-- on_change: whether a change was committed
+INSERT INTO temp.xq_change (number)
+    VALUES (:number);
+
+-- on_change: whether a change was committed
+DELETE FROM temp.xq_change
+    WHERE number = :number;
 
 -- what is installed
 SELECT version, fingerprint FROM xq_queue
