@@ -245,12 +245,13 @@ class Sessions:
         if some is None:
             return False
         all_prove = self.proof is None or self.proof.renew()
+        mine = [session for session in self.known() if session.listed]  # before: another thread may list one meanwhile
         ends = {uuid: ends for uuid, queue, ends in some.listed() if queue in keepers}
-        mine = {session.uuid: session for session in self.known()}
-        for session in mine.values():
-            if session.listed and session.uuid not in ends:
+        for session in mine:
+            if session.uuid not in ends:
                 session.close()  # another process has ended it
-        others = {uuid: seconds for uuid, seconds in ends.items() if uuid not in mine}
+        held = {session.uuid for session in self.known()}
+        others = {uuid: seconds for uuid, seconds in ends.items() if uuid not in held or seconds is not None}
         for name, seconds in others.items():
             with self.alone(name) as alone:
                 if alone and all_prove and seconds is None:
@@ -265,16 +266,16 @@ class Sessions:
         for session in list(self._open.values()):
             session.listed.clear()
 
-    def abandon(self) -> None:
-        """Nobody has the database any more: prove nothing, and so let others end what is left."""
-        for session in self.known():
-            session.let_go()
-
     def exit(self) -> None:
         """The process ends: leave all sessions."""
         if self.proof is None or self.proof.there():
             for session in self.known():
                 self.leave(session)
+
+    def dropped(self) -> None:
+        """The database object is gone, and nobody can finish what was taken through it: others give it back."""
+        for session in self.known():
+            session.let_go()
 
     def forked(self) -> None:
         self.proof = None
@@ -288,7 +289,7 @@ def of(database: object) -> Sessions:
     sessions = _of_database.get(database)
     if sessions is None:
         sessions = _of_database.setdefault(database, Sessions())
-        finalize(database, sessions.abandon).atexit = False
+        finalize(database, sessions.dropped).atexit = False
     return sessions
 
 

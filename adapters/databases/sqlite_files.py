@@ -10,6 +10,7 @@ import ctypes
 import fcntl
 import os
 import select
+import socket
 import threading
 import time
 from collections import Counter
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Protocol
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 from xq.errors import ConfigurationError
 
@@ -28,7 +30,8 @@ POLL = 0.02  # seconds between two looks, where no file can be watched
 class Locks:
     """Proof of life: each session is one byte of a file beside the database, which its processes lock together."""
 
-    _of_path: dict[str, Locks] = {}  # closing any descriptor of a file drops all locks on it: one for the process
+    # Closing any descriptor of a file drops all locks on it: so one for the process.
+    _of_path: WeakValueDictionary[str, Locks] = WeakValueDictionary()
 
     def __init__(self, database: str) -> None:
         self._database = database
@@ -94,9 +97,8 @@ class Locks:
 
     def _rest(self) -> None:
         """Keep the file open only as long as there are locks on it."""
-        if self._descriptor >= 0 and not self._held and not self._ending:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        if not self._held and not self._ending:
+            self._close()
 
     def renew(self) -> bool:
         """Take the locks again where somebody removed the file, since others would look at a new one.
@@ -109,20 +111,24 @@ class Locks:
             return abs(time.time() - os.fstat(self._descriptor).st_mtime) > YOUNG
 
     def _open(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)  # of a file that is gone
-            self._descriptor = -1
         try:
             mode = os.stat(self._database).st_mode & 0o666
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
         except OSError as error:
             raise ConfigurationError(
                 f"sessions prove that they live by locks in {self.path}, and it cannot be opened: {error.strerror}"
             ) from error
+        self._close()
+        self._descriptor = descriptor
         with suppress(OSError):  # it belongs to another user
             os.fchmod(self._descriptor, mode)
-        for uuid in self._held:
+        for uuid in list(self._held):
             self._locked(uuid, fcntl.LOCK_SH)
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
     def there(self) -> bool:
         """Whether the database is there at all; it is not made by asking."""
@@ -131,10 +137,9 @@ class Locks:
     @classmethod
     def forked(cls) -> None:
         """The locks are the parent's."""
-        for locks in cls._of_path.values():
-            if locks._descriptor >= 0:
-                os.close(locks._descriptor)
-        cls._of_path = {}
+        for locks in list(cls._of_path.values()):
+            locks._close()
+        cls._of_path = WeakValueDictionary()
 
 
 os.register_at_fork(after_in_child=Locks.forked)
@@ -243,34 +248,37 @@ class FileWrites:
         # Not the files themselves: to watch one, a kqueue opens it, and closing it would drop SQLite's own locks.
         self._logs = [f"{file}-wal" for file in files]
         self._watch = watch()
-        self._heard, self._call = os.pipe()
-        os.set_blocking(self._heard, False)
-        os.set_blocking(self._call, False)
+        # Sockets know that they are closed. The number of a closed pipe may be that of another file by now, and a late
+        # call would be written into it.
+        self._heard, self._call = socket.socketpair()
+        self._heard.setblocking(False)
+        self._call.setblocking(False)
 
     def wait(self, seconds: float) -> bool:
         """Whether a write was told of, or this process called, within so many seconds."""
-        listened: list[int | Watch] = [self._heard]
+        listened = select.poll()  # select() knows no descriptor beyond 1023
+        listened.register(self._heard, select.POLLIN)
         if self._watch is None:
             seconds = min(seconds, POLL)
         else:
             for path in self._logs:
                 self._watch.add(path)
-            listened.append(self._watch)
-        told, _, _ = select.select(listened, [], [], seconds)
-        if self._watch in told and self._watch is not None:
+            listened.register(self._watch, select.POLLIN)
+        told = {descriptor for descriptor, _ in listened.poll(1000 * seconds)}
+        if self._watch is not None and self._watch.fileno() in told:
             self._watch.clear()
-        if self._heard in told:
+        if self._heard.fileno() in told:
             with suppress(BlockingIOError):
-                os.read(self._heard, 4096)
+                self._heard.recv(4096)
         return bool(told) or self._watch is None
 
     def call(self) -> None:
         """End the wait of another thread."""
-        with suppress(BlockingIOError, OSError):  # it is called already, or over
-            os.write(self._call, b"x")
+        with suppress(OSError):  # it is called already, or over
+            self._call.send(b"x")
 
     def close(self) -> None:
         if self._watch is not None:
             self._watch.close()
-        os.close(self._heard)
-        os.close(self._call)
+        self._heard.close()
+        self._call.close()

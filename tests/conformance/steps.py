@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 import threading
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
@@ -13,11 +16,29 @@ from typing import Any
 import peewee as pw
 
 from tests.factories import task
+from xq import sessions
 
 Script = Callable[[], Generator[Any, Any, None]]
 
 PATIENCE = 60  # seconds, after which another process or thread counts as stuck
 END = "the test is over"
+
+
+def eventually(condition: Callable[[], Any], within: float = PATIENCE) -> Any:
+    """What a condition returns when it holds at last, looked at again and again for so many seconds."""
+    deadline = time.monotonic() + within
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.01)
+    return found
+
+
+def look(db: pw.Database) -> None:
+    """Look who lives, as the thread of each process does twice a second."""
+    mine = sessions.of(db)
+    assert mine.proof is not None, "this process has taken nothing"
+    eventually(mine.proof.renew)  # a new lock file proves no death yet
+    mine.look()
 
 
 def bring(Task: Any, state: str, brought: Any = None, **options: Any) -> Any:
@@ -67,6 +88,7 @@ class Other:
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=self._run, args=(db, script, theirs))
         self._process.start()
+        theirs.close()
         self._begun = False
 
     @staticmethod
@@ -86,15 +108,41 @@ class Other:
 
     def send(self, value: Any) -> Any:
         if self._begun:
-            self._pipe.send(value)
+            self.tell(value)
         self._begun = True
+        return self.hear()
+
+    def tell(self, value: Any) -> None:
+        """Have it go on, and do not wait for it."""
+        self._pipe.send(value)
+
+    def hear(self) -> Any:
+        """What it yields next."""
         assert self._pipe.poll(PATIENCE), "the other process is stuck"
         told, error = self._pipe.recv()
         assert error is None, error
         return told
 
+    @property
+    def pid(self) -> int:
+        pid: int | None = self._process.pid
+        assert pid is not None
+        return pid
+
+    def kill(self) -> None:
+        """kill -9, and it is gone when this returns."""
+        os.kill(self.pid, signal.SIGKILL)
+        self._process.join(PATIENCE)
+
+    def stop(self) -> None:
+        """Have it stand still until `go_on`."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
     def end(self) -> None:
-        with suppress(BrokenPipeError):  # it ended already, of an error
+        with suppress(BrokenPipeError):  # it ended already
             self._pipe.send(END)
         self._process.join(PATIENCE)
         if self._process.is_alive():

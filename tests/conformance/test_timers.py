@@ -1,0 +1,338 @@
+"""Time passes by itself: what falls due is moved by any process that has taken or waits, once, and on time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any
+
+import peewee as pw
+import pytest
+
+import xq
+from tests.conformance.steps import (
+    Other,
+    another_process,
+    eventually,
+    in_threads,
+    is_exact,
+    processes,
+    row,
+    state,
+    transitions,
+)
+from tests.conformance.test_life import watch
+from tests.conftest import Maker
+from xq.testing import Clock
+
+SOON = 0.15  # seconds
+LATE = 3600
+
+
+def put(Task: Any, **options: Any) -> Any:
+    Task.put({}, **options)
+
+
+def take(Task: Any, **options: Any) -> Any:
+    Task.put({})
+    Task.take(**options)
+
+
+def ack(Task: Any, **options: Any) -> Any:
+    Task.put({})
+    Task.take().ack(**options)
+
+
+# what falls due -> the features, how, and the transition that follows by itself
+TIMED: dict[str, Any] = {
+    "delay": ({"delayed": True}, lambda Task, s: put(Task, delay=s), "W-R"),
+    "ttl": ({"ttl": True}, lambda Task, s: put(Task, ttl=s), "R-X"),
+    "ttr": ({"ttr": True}, lambda Task, s: take(Task, ttr=s), "T-R"),
+    "zombie": ({"zombie": True}, lambda Task, s: ack(Task, delay=s), "Z-X"),
+    "lifetime": ({"lifetime": True}, lambda Task, s: put(Task, ttl=s), "R-X"),
+}
+
+
+@pytest.fixture(params=TIMED)
+def timed(request, make_shared):
+    """A queue with a timer, how to start it, and the transition that follows."""
+    features, begin, follows = TIMED[request.param]
+    return make_shared(features, roles=("runat", "deadline")), begin, follows
+
+
+def seen(Task: Any, transition: str, n: int = 1) -> Any:
+    """Have a transition come about, while this thread does nothing but look."""
+    return eventually(lambda: transitions(Task)[transition] == n, within=20)
+
+
+# by itself
+
+
+def test_what_falls_due_is_moved_by_a_process_that_has_taken_once(timed):
+    Task, begin, follows = timed
+    watch(Task)
+    begin(Task, SOON)
+    seen(Task, follows)
+    assert is_exact(Task)
+
+
+def test_what_another_process_makes_due_is_moved_on_time_by_this_one(timed):
+    Task, begin, follows = timed
+    watch(Task)
+
+    def child() -> Any:
+        begin(Task, SOON)
+        yield time.time() + SOON - 0.1
+        yield
+
+    with another_process(Task._meta.database, child) as other:
+        begun = next(other)
+        if follows != "T-R":
+            other.kill()  # it has done its part, and cannot move the task
+        seen(Task, follows)
+        assert time.time() >= begun
+
+
+def test_what_is_due_sooner_than_what_is_waited_for_is_moved_first(make_shared):
+    Task = make_shared({"delayed": True})
+    watch(Task)
+    Task.put({}, delay=LATE)
+
+    def child() -> Any:
+        Task.put({}, delay=LATE / 2)
+        Task.put({}, delay=SOON)
+        yield
+
+    with another_process(make_shared.db, child) as other:
+        next(other)
+        seen(Task, "W-R")
+    assert state(Task, 3) == "R"
+
+
+def test_nothing_is_moved_before_its_time(make_shared):
+    Task = make_shared({"delayed": True})
+    watch(Task)
+    times = [0.3, 0.05, 0.2, 0.1]
+    due = {Task.put({}, delay=seconds).id: time.time() + seconds for seconds in times}
+    while due:
+        ready = [key for key in due if state(Task, key) == "R"]
+        now = time.time()
+        assert all(now > due.pop(key) - 0.01 for key in ready)
+
+
+def test_a_time_that_plain_sql_writes_is_kept(make_shared):
+    Task = make_shared({"delayed": True})
+    watch(Task)
+    Task.put({}, delay=LATE)
+
+    def child() -> Any:
+        Task.update(runat=time.time() + SOON).execute()
+        Task.insert(status="W", runat=time.time() + 2 * SOON).execute()
+        yield
+
+    with another_process(make_shared.db, child) as other:
+        next(other)
+        seen(Task, "W-R", 2)
+
+
+def test_who_waits_is_given_what_falls_due_meanwhile(make_shared):
+    Task = make_shared({"delayed": True})
+    Task.put({}, delay=SOON)
+
+    def child() -> Any:
+        yield Task.take(timeout=20).id
+
+    with another_process(make_shared.db, child) as other:
+        assert next(other) == 1
+
+
+def test_what_fell_due_while_nobody_lived_is_moved_by_the_first_who_comes(make_shared):
+    Task = make_shared({"delayed": True, "ttl": True})
+    Task.put({}, ttl=0)
+    Task.put({}, delay=0)
+    assert Task.take(timeout=0).id == 2
+    seen(Task, "R-X")
+
+
+def test_a_taken_task_past_its_deadline_is_ready_and_then_gone(make_shared):
+    Task = make_shared({"lifetime": True}, roles=("deadline",))
+    Task.put({}, ttl=SOON)
+    task = Task.take()
+    seen(Task, "R-X")
+    assert transitions(Task) == {"X-R": 1, "R-T": 1, "T-R": 1, "R-X": 1}
+    with pytest.raises(xq.NotFound):
+        task.ack()
+
+
+def test_what_is_touched_in_time_stays(make_shared):
+    Task = make_shared({"ttr": 2 * SOON})
+    Task.xq.put_many([{}] * 2)
+    touched, left = Task.xq.take_many(2)
+    touched.touch(LATE)
+    eventually(lambda: state(Task, left) == "R", within=20)
+    assert state(Task, touched) == "T"
+    assert touched.ack()
+
+
+def test_a_worker_that_lost_its_task_to_the_ttr_is_refused(make_shared):
+    Task = make_shared({"ttr": True})
+    watch(Task)
+    Task.put({})
+
+    def child() -> Any:
+        task = Task.take(ttr=SOON)
+        yield
+        with pytest.raises(xq.NotOwner):
+            task.ack()
+        yield True
+
+    with another_process(make_shared.db, child) as other:
+        next(other)
+        ours = Task.take(timeout=20)
+        assert next(other)
+        assert ours.ack()
+
+
+# several at once
+
+
+def test_processes_that_all_look_after_a_queue_move_each_row_once(make_shared):
+    Task = make_shared({"delayed": True})
+
+    def child() -> Any:
+        watch(Task)
+        yield
+        yield Task.xq.sweep() >= 0
+
+    with processes(make_shared.db, *[child] * 3) as others:
+        for other in others:
+            next(other)
+        watch(Task)
+        Task.xq.put_many([{}] * 5_000, delay=SOON)
+        seen(Task, "W-R", 5_000)
+        assert all(map(next, others))
+    assert transitions(Task) == {"X-W": 5_000, "W-R": 5_000}
+    assert is_exact(Task)
+
+
+def test_others_put_while_many_rows_fall_due(make_shared):
+    Task = make_shared({"delayed": True})
+    Task.xq.put_many([{}] * 20_000, delay=0)
+
+    def child() -> Any:
+        yield
+        n = 0
+        while transitions(Task)["W-R"] < 20_000:
+            Task.put({})
+            n += 1
+        yield n
+
+    with another_process(make_shared.db, child) as other:
+        next(other)
+        Task.take()
+        assert next(other) > 0
+    assert Task.xq.count("W") == 0
+    assert is_exact(Task)
+
+
+def test_a_row_that_cannot_be_moved_stops_no_other_and_is_not_tried_without_end(make_shared, caplog):
+    make_shared.db.pragma("foreign_keys", 1, permanent=True)
+    Task = make_shared({"ttl": True})
+    Child = type(
+        "Child",
+        (pw.Model,),
+        {"task": pw.ForeignKeyField(Task), "Meta": type("M", (), {"database": Task._meta.database})},
+    )
+    make_shared.db.create_tables([Child])
+    kept = Task.put({}, ttl=0)
+    Child.insert(task=kept.id).execute()
+    caplog.set_level(logging.WARNING, "xq")
+    watch(Task)
+    Task.xq.put_many([{}] * 3, ttl=SOON)
+    Task.put({}, ttl=6 * SOON)
+    seen(Task, "R-X", 4)
+    assert state(Task, kept) == "R"
+    tried = [record for record in caplog.records if "cannot move" in record.getMessage()]
+    assert 0 < len(tried) < 50  # a thread that spun would have tried some thousand times
+    Child.delete().execute()
+    seen(Task, "R-X", 5)
+
+
+# threads
+
+
+def test_a_process_that_has_taken_has_one_thread_for_each_database_and_a_timer(make_shared):
+    One = make_shared({"delayed": True})
+    Two = make_shared({"delayed": True}, model=make_shared.model(table_name="two"))
+
+    def child() -> Any:
+        for Task in (One, Two):
+            Task.put({}, delay=LATE)
+            watch(Task)
+        names = lambda: sorted(thread.name for thread in threading.enumerate())  # noqa: E731
+        yield eventually(lambda: len(names()) > 2 and names(), within=20)
+
+    with another_process(make_shared.db, child) as other:
+        assert next(other) == ["APScheduler", "MainThread", "xq"]
+
+
+def test_under_a_test_clock_no_timer_runs_and_nothing_moves_by_itself(shared_db):
+    def child() -> Any:
+        Task = Maker(shared_db, Clock())({"delayed": True})
+        watch(Task)
+        Task.put({}, delay=1)
+        Task.xq.clock.tick(2)
+        yield
+        names = [thread.name for thread in threading.enumerate()]
+        yield "APScheduler" in names, Task.xq.count("W"), Task.xq.sweep()
+
+    Maker(shared_db, Clock())({"delayed": True})
+    with another_process(shared_db, child) as other:
+        next(other)
+        assert next(other) == (False, 1, 1)
+
+
+def test_a_clock_that_is_set_back_makes_nothing_due(make):
+    Task = make({"delayed": True})
+    Task.put({}, delay=10)
+    Task.xq.clock.tick(-1_000)
+    assert Task.xq.sweep() == 0
+    Task.xq.clock.tick(1_011)
+    assert Task.xq.sweep() == 1
+
+
+def test_threads_that_take_at_once_have_one_thread_look_after_the_queue(make_shared):
+    Task = make_shared({"delayed": True})
+
+    def child() -> Any:
+        in_threads(make_shared.db, *[Task.take] * 8)
+        yield [thread.name for thread in threading.enumerate()].count("xq")
+
+    with another_process(make_shared.db, child) as other:
+        assert next(other) == 1
+
+
+def test_a_child_that_is_forked_keeps_time_for_itself(make_shared):
+    Task = make_shared({"delayed": True})
+
+    def parent() -> Any:
+        watch(Task)
+        Task.put({}, delay=LATE)
+        other = Other(make_shared.db, child)
+        next(other)
+        yield other
+        yield
+
+    def child() -> Any:
+        yield
+        watch(Task)
+        Task.put({}, delay=SOON)
+        yield seen(Task, "W-R")
+
+    watch(Task)
+    Task.put({}, delay=LATE)  # a timer is armed
+    with another_process(make_shared.db, child) as other:
+        next(other)
+        assert next(other)
+    assert row(Task, 1).status == "W"
