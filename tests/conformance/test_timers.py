@@ -110,6 +110,21 @@ def test_what_is_due_sooner_than_what_is_waited_for_is_moved_first(make_shared):
     assert state(Task, 3) == "R"
 
 
+def test_what_is_due_before_anybody_could_look_is_not_left_for_later(make_shared):
+    Task = make_shared({"delayed": True})
+    watch(Task)
+
+    def put_and_see() -> bool:
+        for n in range(1, 41):
+            Task.put({}, delay=0.001)
+            seen(Task, "W-R", n)
+        return True
+
+    begun = time.monotonic()
+    assert put_and_see()
+    assert time.monotonic() - begun < 20  # each was left for a second
+
+
 def test_nothing_is_moved_before_its_time(make_shared):
     Task = make_shared({"delayed": True})
     watch(Task)
