@@ -56,9 +56,15 @@ class Observers(Generic[T]):
         """Tell of a change that a statement made, once it is committed."""
         listener = self.listener
         if listener is not None and listener.anybody:
-            self.store.after_commit(lambda: listener.changed(source, target, rows))
+            self.store.after_commit(lambda: self._signal(listener, source, target, rows))
         if self.callbacks:
             self._call_back(dialect, event, source, target, rows)
+
+    def _signal(self, listener: Listener, source: str, target: str, rows: Sequence[Row]) -> None:
+        try:
+            listener.changed(source, target, rows)
+        except Exception as error:  # the change is true already, and a signal that is lost costs time only
+            self._log.debug("those who wait were not told of %s-%s: %s", source, target, error)
 
     def _call_back(self, dialect: Dialect, event: str, source: str, target: str, rows: Sequence[Row]) -> None:
         """Call back once it is committed, if it is.

@@ -11,7 +11,7 @@ from typing import Any
 
 from xq.compile import After, Change, Given, Own, Rows, Statement
 from xq.errors import ConfigurationError
-from xq.machine import ABSENT, PLUS_ONE, TAKEN, TOKEN, Guard, Machine, Marker
+from xq.machine import ABSENT, LONGEST, PLUS_ONE, TAKEN, TOKEN, Guard, Machine, Marker
 from xq.sessions import ProofOfLife
 from xq.store import HISTORY, Kind, Row, Store, Table, Values, Writes, beside
 
@@ -569,7 +569,7 @@ class Dialect(ABC):
         """Delete the oldest `n` rows of the history, but for those that are to be kept."""
         table = self.object(self.name("history"))
         oldest = f"SELECT id, at_us FROM {table} ORDER BY id LIMIT :n"
-        before = f"{self.now_us} - {self.history_kept!r} * 1000000"
+        before = f"{self.now_us} - {min(self.history_kept, LONGEST)!r} * 1000000"
         return f"DELETE FROM {table} WHERE id IN (SELECT id FROM ({oldest}) AS oldest WHERE at_us < {before})"
 
     # the records of xq in a database

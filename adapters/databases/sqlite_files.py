@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Protocol
 from uuid import UUID
-from weakref import WeakValueDictionary
 
 from xq.errors import ConfigurationError
 
@@ -30,8 +29,7 @@ POLL = 0.02  # seconds between two looks, where no file can be watched
 class Locks:
     """Proof of life: each session is one byte of a file beside the database, which its processes lock together."""
 
-    # Closing any descriptor of a file drops all locks on it: one for the process, closed when no database has it.
-    _of_path: WeakValueDictionary[str, Locks] = WeakValueDictionary()
+    _of_path: dict[str, Locks] = {}  # closing any descriptor of a file drops all locks on it: one for the process
 
     def __init__(self, database: str) -> None:
         self._database = database
@@ -45,9 +43,6 @@ class Locks:
     def of(cls, database: str) -> Locks:
         """The locks of this process beside a database file."""
         return cls._of_path.setdefault(os.path.realpath(database), cls(os.path.realpath(database)))
-
-    def __del__(self) -> None:
-        self._close()
 
     def hold(self, uuid: str) -> bool:
         """Prove that a process of this session lives. False where another process is about to end it.
@@ -71,8 +66,8 @@ class Locks:
             self._held[uuid] -= 1
             if self._held[uuid] <= 0:
                 del self._held[uuid]
-                if self._descriptor >= 0:
-                    fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _byte(uuid))
+                fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _byte(uuid))
+                self._rest()
 
     @contextmanager
     def alone(self, uuid: str) -> Iterator[bool]:
@@ -89,6 +84,7 @@ class Locks:
                 if free:
                     self._ending.discard(uuid)
                     fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _byte(uuid))
+                self._rest()
 
     def _locked(self, uuid: str, kind: int) -> bool:
         try:
@@ -96,6 +92,12 @@ class Locks:
         except OSError:
             return False
         return True
+
+    def _rest(self) -> None:
+        """Keep the file open only as long as there are locks on it."""
+        if self._descriptor >= 0 and not self._held and not self._ending:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
     def renew(self) -> bool:
         """Take the locks again where somebody removed the file, since others would look at a new one.
@@ -108,24 +110,20 @@ class Locks:
             return abs(time.time() - os.fstat(self._descriptor).st_mtime) > YOUNG
 
     def _open(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)  # of a file that is gone
+            self._descriptor = -1
         try:
             mode = os.stat(self._database).st_mode & 0o666
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
         except OSError as error:
             raise ConfigurationError(
                 f"sessions prove that they live by locks in {self.path}, and it cannot be opened: {error.strerror}"
             ) from error
-        self._close()
-        self._descriptor = descriptor
         with suppress(OSError):  # it belongs to another user
             os.fchmod(self._descriptor, mode)
-        for uuid in list(self._held):
+        for uuid in self._held:
             self._locked(uuid, fcntl.LOCK_SH)
-
-    def _close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
 
     def there(self) -> bool:
         """Whether the database is there at all; it is not made by asking."""
@@ -134,9 +132,10 @@ class Locks:
     @classmethod
     def forked(cls) -> None:
         """The locks are the parent's."""
-        for locks in list(cls._of_path.values()):
-            locks._close()
-        cls._of_path = WeakValueDictionary()
+        for locks in cls._of_path.values():
+            if locks._descriptor >= 0:
+                os.close(locks._descriptor)
+        cls._of_path = {}
 
 
 os.register_at_fork(after_in_child=Locks.forked)

@@ -254,7 +254,7 @@ def test_others_put_while_many_rows_fall_due(make_shared):
 def test_a_row_that_cannot_be_moved_stops_no_other_and_is_not_tried_without_end(make_shared, caplog):
     make_shared.db.pragma("foreign_keys", 1, permanent=True)
     Task = make_shared({"ttl": True})
-    Child = type(
+    Child: Any = type(
         "Child",
         (pw.Model,),
         {"task": pw.ForeignKeyField(Task), "Meta": type("M", (), {"database": Task._meta.database})},

@@ -601,7 +601,7 @@ SELECT id, at_us, key, tube, source, target, event, owner, attempt, dur_us FROM 
 
 -- sweep: forget what is history
 DELETE FROM "visit_xq_history"
-    WHERE id IN (SELECT id FROM (SELECT id, at_us FROM "visit_xq_history" ORDER BY id LIMIT :n) AS oldest WHERE at_us < CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - inf * 1000000);
+    WHERE id IN (SELECT id FROM (SELECT id, at_us FROM "visit_xq_history" ORDER BY id LIMIT :n) AS oldest WHERE at_us < CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 10000000000.0 * 1000000);
 
 -- reconfigure: tell the history of tasks in R that move to B
 INSERT INTO "visit_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
