@@ -273,10 +273,10 @@ class Moves(Generic[T]):
         ((seconds,),) = self.database.execute(self.database.dialect.next_due())
         return None if seconds is None else float(seconds)
 
-    def sweep_what_is_due(self) -> int:
-        """Move a batch of what each timer makes due, if anything is. Returns how many moves that were."""
+    def sweep_what_is_due(self) -> int | None:
+        """Move a batch of what each timer makes due. Returns how many moves that were; None when nothing was due."""
         due = self.due_in()
-        moved = self.sweep_batch() if due is not None and due <= 0 else 0
+        moved = self.sweep_batch() if due is not None and due <= 0 else None
         self._swept = time.monotonic()
         return moved
 

@@ -125,6 +125,7 @@ class Sweeper:
         self._version: object = None
         self._armed = float("inf")  # the monotonic time for which the timer is set
         self._rang = True
+        self._stuck_until = 0.0  # the monotonic time at which to try again what was due and could not be moved
         self._look_at = 0.0  # the monotonic time at which to look who lives
         self._over = False
         self.working = threading.RLock()
@@ -207,23 +208,22 @@ class Sweeper:
     def _bury_the_dead(self) -> None:
         """End the sessions of which no process is left, when it is time to look for them."""
         if time.monotonic() >= self._look_at:
-            self._look_at = float("inf")  # until somebody writes
-            if self._sessions.look():
-                self._look_at = time.monotonic() + LOOK
+            again = self._sessions.look()
+            self._look_at = time.monotonic() + LOOK if again else float("inf")  # until somebody writes
 
     def _keep_time(self, keepers: list[QueueKeeper]) -> None:
         """Move what is due, and set the timer for what is next."""
         begun = time.monotonic()
-        moved = 0
         if self._rang:
             self._rang, self._armed = False, float("inf")
-            moved = sum(keeper.moves.sweep_what_is_due() for keeper in keepers)
+            moved = [n for keeper in keepers if (n := keeper.moves.sweep_what_is_due()) is not None]
+            if moved and not any(moved):  # another row refers to what is due
+                self._stuck_until = begun + RETRY
         due = [seconds for keeper in keepers if (seconds := keeper.moves.due_in()) is not None]
         if due:
-            # What is due and was not moved, since another row refers to it, is tried later; and others may write
-            # for as long as a batch took.
-            soonest = min(due) if min(due) > 0 else time.monotonic() - begun if moved else RETRY
-            self._arm(soonest)
+            # Others may write for as long as a batch took.
+            now = time.monotonic()
+            self._arm(min(due) if min(due) > 0 else max(now - begun, self._stuck_until - now))
 
     def _arm(self, seconds: float) -> None:
         at = time.monotonic() + seconds

@@ -177,6 +177,21 @@ def test_a_queue_that_no_living_process_knows_is_given_back_by_the_first_one_tha
         assert next(other) == 1
 
 
+def test_a_look_at_who_lives_that_fails_is_made_again(make_shared, caplog):
+    Task = make_shared(FEATURES)
+    make_shared.db.close()
+    make_shared.db.init(make_shared.db.database, timeout=0.05)
+    watch(Task)
+    Task.put({})
+    with another_process(make_shared.db, takes(Task)) as other, make_shared.db.connection_context():
+        next(other)
+        with suppress(KeyError), make_shared.db.atomic("IMMEDIATE"):
+            other.kill()
+            eventually(lambda: "looking after" in caplog.text, within=20)
+            raise KeyError  # nothing is written that would be a reason to look
+        eventually(lambda: Task.xq.count("T") == 0, within=20)
+
+
 def test_after_a_kill_its_former_owner_is_refused(queue):
     """A process that was stopped, whose lock another program broke, is told that the task is another's."""
     watch(queue)

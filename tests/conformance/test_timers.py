@@ -110,6 +110,21 @@ def test_what_is_due_sooner_than_what_is_waited_for_is_moved_first(make_shared):
     assert state(Task, 3) == "R"
 
 
+def test_what_is_due_before_anybody_could_look_is_not_left_for_later(make_shared):
+    Task = make_shared({"delayed": True})
+    watch(Task)
+
+    def put_and_see() -> bool:
+        for n in range(1, 41):
+            Task.put({}, delay=0.001)
+            seen(Task, "W-R", n)
+        return True
+
+    begun = time.monotonic()
+    assert put_and_see()
+    assert time.monotonic() - begun < 20  # each was left for a second
+
+
 def test_nothing_is_moved_before_its_time(make_shared):
     Task = make_shared({"delayed": True})
     watch(Task)
@@ -239,7 +254,7 @@ def test_others_put_while_many_rows_fall_due(make_shared):
 def test_a_row_that_cannot_be_moved_stops_no_other_and_is_not_tried_without_end(make_shared, caplog):
     make_shared.db.pragma("foreign_keys", 1, permanent=True)
     Task = make_shared({"ttl": True})
-    Child = type(
+    Child: Any = type(
         "Child",
         (pw.Model,),
         {"task": pw.ForeignKeyField(Task), "Meta": type("M", (), {"database": Task._meta.database})},
