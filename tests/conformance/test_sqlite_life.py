@@ -261,7 +261,7 @@ def test_a_database_object_that_is_dropped_gives_its_tasks_back(path):
 
     def came_back() -> bool:
         gc.collect()  # again and again: the thread may have it in hand for a moment
-        return One.xq.count("R") == 1
+        return bool(One.xq.count("R") == 1)
 
     eventually(came_back)
     assert task.ack()
