@@ -29,6 +29,7 @@ from xq.wait import Waiting
 log = logging.getLogger("xq")
 
 FALLBACK = 0.9  # seconds after which a signal that was lost is made up for
+JUMP = 0.02  # seconds by which the clock was set, or the machine slept, when it is told from the drift of a clock
 LOOK = 0.5  # seconds between two looks at who lives, while other sessions may hold tasks
 LONGEST = 86_400.0  # seconds that the timer is set for at most
 RETRY = 1.0  # seconds after which what failed is tried again
@@ -123,6 +124,7 @@ class Sweeper:
         self._writes = writes
         self._sessions = mine
         self._version: object = None
+        self._ahead = 0.0  # seconds: of the clock before monotonic time, which knows of no setting and no sleep
         self._armed = float("inf")  # the monotonic time for which the timer is set
         self._rang = True
         self._stuck_until = 0.0  # the monotonic time at which to try again what was due and could not be moved
@@ -178,6 +180,9 @@ class Sweeper:
         for keeper in keepers:
             keeper.database.open()
         changed = self._has_changed(database, told and not self._rang)
+        ahead = time.time() - time.monotonic()
+        if abs(ahead - self._ahead) > JUMP:
+            self._ahead, self._rang = ahead, True
         if changed or not told:
             for keeper in keepers:
                 keeper.waiting.heard()
