@@ -108,7 +108,12 @@ class PeeweeStore(Generic[M]):
 
     def execute(self, sql: str, values: Values | None = None) -> list[Row]:
         # Fetched to the end: only then does SQLite end, and commit, a statement with RETURNING.
-        rows: list[Row] = self._cursor(sql, values).fetchall()
+        cursor = self._cursor(sql, values)
+        try:
+            rows: list[Row] = cursor.fetchall()
+        except Exception:  # the commit is part of the last fetch, and Peewee tells of the execution only
+            with pw.__exception_wrapper__:  # type: ignore[attr-defined]
+                raise
         return rows
 
     def change(self, sql: str, values: Values | None = None) -> int:

@@ -266,16 +266,16 @@ class Sessions:
         for session in list(self._open.values()):
             session.listed.clear()
 
-    def abandon(self) -> None:
-        """Nobody has the database any more: prove nothing, and so let others end what is left."""
-        for session in self.known():
-            session.let_go()
-
     def exit(self) -> None:
         """The process ends: leave all sessions."""
         if self.proof is None or self.proof.there():
             for session in self.known():
                 self.leave(session)
+
+    def dropped(self) -> None:
+        """The database object is gone, and nobody can finish what was taken through it: others give it back."""
+        for session in self.known():
+            session.let_go()
 
     def forked(self) -> None:
         self.proof = None
@@ -289,7 +289,7 @@ def of(database: object) -> Sessions:
     sessions = _of_database.get(database)
     if sessions is None:
         sessions = _of_database.setdefault(database, Sessions())
-        finalize(database, sessions.abandon).atexit = False
+        finalize(database, sessions.dropped).atexit = False
     return sessions
 
 

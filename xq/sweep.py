@@ -29,7 +29,6 @@ from xq.wait import Waiting
 log = logging.getLogger("xq")
 
 FALLBACK = 0.9  # seconds after which a signal that was lost is made up for
-JUMP = 0.02  # seconds by which the clock was set, or the machine slept, when it is told from the drift of a clock
 LOOK = 0.5  # seconds between two looks at who lives, while other sessions may hold tasks
 LONGEST = 86_400.0  # seconds that the timer is set for at most
 RETRY = 1.0  # seconds after which what failed is tried again
@@ -124,9 +123,9 @@ class Sweeper:
         self._writes = writes
         self._sessions = mine
         self._version: object = None
-        self._ahead = 0.0  # seconds: of the clock before monotonic time, which knows of no setting and no sleep
         self._armed = float("inf")  # the monotonic time for which the timer is set
         self._rang = True
+        self._complaint = ""
         self._stuck_until = 0.0  # the monotonic time at which to try again what was due and could not be moved
         self._look_at = 0.0  # the monotonic time at which to look who lives
         self._over = False
@@ -157,32 +156,45 @@ class Sweeper:
             with self.working:
                 try:
                     pause, seconds = self._look(told)
-                except NotInstalled:
-                    for keeper in self._keepers():
-                        keeper.attended = None  # until it is used again
                 except Exception as error:
-                    log.warning("looking after a database failed, and is tried again: %s", error)
+                    self._complain(error)
                     pause, seconds = RETRY, 0.0
                     self._rang = True
                     self._give_up_connection()
         self._writes.close()
 
+    def _complain(self, error: Exception) -> None:
+        level = logging.DEBUG if str(error) == self._complaint else logging.WARNING  # once is enough
+        log.log(level, "looking after a database failed, and is tried again: %s", error)
+        self._complaint = str(error)
+
     def _keepers(self) -> list[QueueKeeper]:
         return [keeper for keeper in self._sessions.keepers if isinstance(keeper, QueueKeeper) and keeper.attended]
 
+    def _installed(self) -> list[QueueKeeper]:
+        """The queues to look after. One that is gone is let alone until it is used again."""
+        keepers = self._keepers()
+        proof = self._sessions.proof
+        there = proof is None or proof.there()  # to connect would make an empty database
+        if keepers and there:
+            keepers[0].database.store.connect()
+        for keeper in keepers:
+            try:
+                if there:
+                    keeper.database.open()
+                    continue
+            except NotInstalled as error:
+                log.debug("%s", error)
+            keeper.attended = None
+            keeper.waiting.alarm()
+        return [keeper for keeper in keepers if keeper.attended]
+
     def _look(self, told: bool) -> tuple[float, float]:
         """Do what is to be done. Returns for how many seconds to listen to nobody, and then to wait for a signal."""
-        keepers = self._keepers()
+        keepers = self._installed()
         if not keepers:
             return PAUSE, FALLBACK
-        database = keepers[0].database
-        database.store.connect()
-        for keeper in keepers:
-            keeper.database.open()
-        changed = self._has_changed(database, told and not self._rang)
-        ahead = time.time() - time.monotonic()
-        if abs(ahead - self._ahead) > JUMP:
-            self._ahead, self._rang = ahead, True
+        changed = self._has_changed(keepers[0].database, told and not self._rang)
         if changed or not told:
             for keeper in keepers:
                 keeper.waiting.heard()
@@ -191,7 +203,7 @@ class Sweeper:
             self._look_at = min(self._look_at, time.monotonic() + LOOK)
         if timed:
             self._bury_the_dead()
-            if changed or self._rang:
+            if changed or self._rang or not told:  # nobody tells of a clock that was set
                 self._keep_time(timed)
         waited_for = any(keeper.waiting.anybody for keeper in keepers)
         uncertain = told and not changed
@@ -219,7 +231,7 @@ class Sweeper:
     def _keep_time(self, keepers: list[QueueKeeper]) -> None:
         """Move what is due, and set the timer for what is next."""
         begun = time.monotonic()
-        if self._rang:
+        if self._rang or begun >= self._armed:
             self._rang, self._armed = False, float("inf")
             moved = [n for keeper in keepers if (n := keeper.moves.sweep_what_is_due()) is not None]
             if moved and not any(moved):  # another row refers to what is due

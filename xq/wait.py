@@ -95,6 +95,11 @@ class Line:
                     waiter.call()
                     return
 
+    def call_all(self) -> None:
+        with self._lock:
+            for waiter in self._waiters:
+                waiter.call()
+
     def call_for_any(self) -> None:
         """Call one for each tube that is waited for: there may be something in it."""
         with self._lock:
@@ -236,9 +241,11 @@ class Waiting(Generic[T]):
         try:
             while ending.event is None and deadline.left > 0:
                 alone = not self.listen() or self.database.clock is not None
-                ending.awake.wait(min(deadline.left, ALONE if alone else SLICE))
+                called = ending.awake.wait(min(deadline.left, ALONE if alone else SLICE))
+                ending.awake.clear()
                 if alone:
                     self.moves.sweep_what_is_due()
+                if ending.event is None and (alone or called):
                     self.collect()
         finally:
             del self._endings[waiter]
@@ -273,6 +280,13 @@ class Waiting(Generic[T]):
         if self.putters:
             self.putters.call(None)
         self.collect()
+
+    def alarm(self) -> None:
+        """The queue is not there any more: let everybody see for himself."""
+        self.takers.call_all()
+        self.putters.call_all()
+        for ending in list(self._endings.values()):
+            ending.awake.set()
 
     def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
         """This process moved tasks, and has committed since."""

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Protocol
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 from xq.errors import ConfigurationError
 
@@ -29,7 +30,8 @@ POLL = 0.02  # seconds between two looks, where no file can be watched
 class Locks:
     """Proof of life: each session is one byte of a file beside the database, which its processes lock together."""
 
-    _of_path: dict[str, Locks] = {}  # closing any descriptor of a file drops all locks on it: one for the process
+    # Closing any descriptor of a file drops all locks on it: so one for the process.
+    _of_path: WeakValueDictionary[str, Locks] = WeakValueDictionary()
 
     def __init__(self, database: str) -> None:
         self._database = database
@@ -95,9 +97,8 @@ class Locks:
 
     def _rest(self) -> None:
         """Keep the file open only as long as there are locks on it."""
-        if self._descriptor >= 0 and not self._held and not self._ending:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        if not self._held and not self._ending:
+            self._close()
 
     def renew(self) -> bool:
         """Take the locks again where somebody removed the file, since others would look at a new one.
@@ -110,20 +111,24 @@ class Locks:
             return abs(time.time() - os.fstat(self._descriptor).st_mtime) > YOUNG
 
     def _open(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)  # of a file that is gone
-            self._descriptor = -1
         try:
             mode = os.stat(self._database).st_mode & 0o666
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
         except OSError as error:
             raise ConfigurationError(
                 f"sessions prove that they live by locks in {self.path}, and it cannot be opened: {error.strerror}"
             ) from error
+        self._close()
+        self._descriptor = descriptor
         with suppress(OSError):  # it belongs to another user
             os.fchmod(self._descriptor, mode)
-        for uuid in self._held:
+        for uuid in list(self._held):
             self._locked(uuid, fcntl.LOCK_SH)
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
     def there(self) -> bool:
         """Whether the database is there at all; it is not made by asking."""
@@ -132,10 +137,9 @@ class Locks:
     @classmethod
     def forked(cls) -> None:
         """The locks are the parent's."""
-        for locks in cls._of_path.values():
-            if locks._descriptor >= 0:
-                os.close(locks._descriptor)
-        cls._of_path = {}
+        for locks in list(cls._of_path.values()):
+            locks._close()
+        cls._of_path = WeakValueDictionary()
 
 
 os.register_at_fork(after_in_child=Locks.forked)

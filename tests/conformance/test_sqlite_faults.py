@@ -354,3 +354,23 @@ def test_a_call_in_a_transaction_waits_for_another_writer(open_file, writer, wri
         other.join(PATIENCE)
     assert Task.select().where(Task.name == "other").count() == 1
     assert is_exact(Task)
+
+
+# a commit that fails
+
+
+def test_what_is_refused_at_the_commit_is_peewees_error(open_file):
+    make = open_file()
+    make.db.pragma("foreign_keys", 1, permanent=True)
+    Task = make(roles=("owner",))
+    child = pw.ForeignKeyField(Task, deferrable="INITIALLY DEFERRED")
+    Child: Any = type("Child", (pw.Model,), {"task": child, "Meta": type("Meta", (), {"database": make.db})})
+    make.db.create_tables([Child])
+    Task.put(task())
+    taken = Task.take()
+    Child.create(task=taken)
+    with pytest.raises(pw.IntegrityError):
+        taken.ack()
+    assert state(Task, taken) == "T"
+    Child.delete().execute()
+    assert taken.ack()
