@@ -5,7 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import shutil
 import sqlite3
+import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -320,3 +323,58 @@ def test_a_process_with_more_than_a_thousand_open_files_has_a_thread_all_the_sam
 
     with another_process(Task._meta.database, child) as other:
         assert next(other)
+
+
+# the clock of the machine
+
+FAKE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+static long ahead(void) { return access("%s", F_OK) == 0 ? 7200 : 0; }
+int clock_gettime(clockid_t clock, struct timespec *at) {
+    int (*real)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, "clock_gettime");
+    int failed = real(clock, at);
+    if (!failed && clock == CLOCK_REALTIME) at->tv_sec += ahead();
+    return failed;
+}
+int gettimeofday(struct timeval *at, void *zone) {
+    struct timespec now;
+    if (clock_gettime(CLOCK_REALTIME, &now)) return -1;
+    at->tv_sec = now.tv_sec; at->tv_usec = now.tv_nsec / 1000;
+    return 0;
+}
+"""
+SLEEPER = """
+import sys, time
+import peewee as pw
+from tests.conftest import Maker
+db = pw.SqliteDatabase(sys.argv[1], timeout=20)
+Task = Maker(db, None)({"buried": True, "delayed": True}, roles=("runat",))
+Task.take()
+Task.put({}, delay=3600)
+time.sleep(1)  # as long as it may look for what was written: from here on it has its timer to wait for, and no more
+print("there", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux") or not shutil.which("cc"), reason="needs cc, and Linux")
+def test_what_falls_due_since_the_clock_was_set_is_moved(path):
+    jump, source, library, script = (path.with_name(name) for name in ("jump", "fake.c", "fake.so", "sleeper.py"))
+    source.write_text(FAKE % jump)
+    script.write_text(SLEEPER)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    Task = queue_on(path)
+    env = os.environ | {"LD_PRELOAD": str(library), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with subprocess.Popen([sys.executable, script, path], env=env, stdout=subprocess.PIPE) as sleeper:
+        try:
+            assert sleeper.stdout is not None
+            assert sleeper.stdout.readline() == b"there\n"
+            jump.touch()
+            eventually(lambda: Task.xq.count("R") == 1, within=20)
+        finally:
+            sleeper.kill()

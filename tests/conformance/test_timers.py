@@ -233,12 +233,12 @@ def test_processes_that_all_look_after_a_queue_move_each_row_once(make_shared):
 
 def test_others_put_while_many_rows_fall_due(make_shared):
     Task = make_shared({"delayed": True})
-    Task.xq.put_many([{}] * 20_000, delay=0)
+    Task.xq.put_many([{}] * 5_000, delay=0)
 
     def child() -> Any:
         yield
         n = 0
-        while transitions(Task)["W-R"] < 20_000:
+        while transitions(Task)["W-R"] < 5_000:
             Task.put({})
             n += 1
         yield n
