@@ -18,7 +18,7 @@ from benchmarks import machine
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 ORDER = (  # of the sections in the file
-    "single", "features", "batches", "processes", "threads", "full", "backlog", "latency", "idle", "peers", "profile",
+    "single", "features", "batches", "processes", "threads", "full", "backlog", "latency", "idle", "peers", "layers", "functions",
 )  # fmt: skip
 HEADER = """\
 # What xq costs
