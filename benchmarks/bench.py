@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import peewee as pw
 
-from benchmarks.contestants import PAYLOAD, Batches, Contestant, Floor, Place, Xq, model
+from benchmarks.contestants import PAYLOAD, Batches, Floor, Place, Xq, model
 from benchmarks.measure import (
     Crew,
     Numbers,
@@ -28,7 +29,7 @@ from benchmarks.report import Effort, Section, Table, micro, milli, rate, run
 CALLS = ("put", "take", "ack", "cycle")
 
 # "Everything": every feature that can be switched on beside the others and costs something when it is not used.
-EVERYTHING = {
+EVERYTHING: Mapping[str, Any] = {
     "roles": ("owner", "runat", "attempts", "tube"),
     "features": {"ttr": 60, "ttl": 3600, "delayed": True, "buried": True},
 }
@@ -191,19 +192,19 @@ def backlog(effort: Effort, folder: Path) -> Table:
             return {}
 
         race(queues, measured, min(3, effort.repetitions))
-    rows = []
+    found = []
     for kind in RESTING:
         least = percentile(times[f"{effort.backlogs[0]:,} rows, {kind}"]["take"], 0.5)
         for n in effort.backlogs:
             name = f"{n:,} rows, {kind}"
             take, stats = times[name]["take"], times[name]["stats"]
             p50 = percentile(take, 0.5)
-            rows.append(
+            found.append(
                 [name, micro(p50), micro(percentile(take, 0.99)), f"{p50 / least:.2f}"]
                 + [milli(percentile(stats, 0.5)), milli(percentile(stats, 0.99))]
             )
     small = f"to {effort.backlogs[0]:,} rows"
-    return Table(["behind", "take, p50 µs", "p99 µs", small, "stats(), p50 ms", "p99 ms"], rows)
+    return Table(["behind", "take, p50 µs", "p99 µs", small, "stats(), p50 ms", "p99 ms"], found)
 
 
 TEXT_OF_CALLS = (

@@ -48,9 +48,10 @@ class Contestant(ABC):
     @abstractmethod
     def ack(self, task: Any) -> None: ...
 
-    def tidy(self) -> None:
+    def tidy(self) -> None:  # noqa: B027 - most have nothing to tidy
         """What its documentation says to do now and then. Called between the measurements, and not timed."""
 
+    @abstractmethod
     def close(self) -> None:
         """Give back what this thread has open."""
 

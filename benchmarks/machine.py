@@ -6,9 +6,8 @@ import os
 import platform
 import sqlite3
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
-
-import peewee as pw
 
 
 def describe(folder: Path) -> str:
@@ -17,7 +16,7 @@ def describe(folder: Path) -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     hardware = f"{_processor()}, {cores} cores, {memory:.0f} GiB, files on {_file_system(folder)}"
     software = f"{_system()}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
-    return f"{hardware}; {software}, Peewee {pw.__version__}"
+    return f"{hardware}; {software}, Peewee {version('peewee')}"
 
 
 def load() -> str:

@@ -164,7 +164,7 @@ class Crew(Generic[C]):
         checkpoint(self._places[name][1].path)
         for pipe in self._pipes:
             pipe.send((name, seconds))
-        return sum(pipe.recv() for pipe in self._pipes) / seconds
+        return float(sum(pipe.recv() for pipe in self._pipes)) / seconds
 
     def __enter__(self) -> Crew[C]:
         return self

@@ -7,7 +7,6 @@ for that, its own connection is told.
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bench import CALLS, FLOOR
-from benchmarks.contestants import PAYLOAD, PATIENCE, Contestant, Floor, Place, Xq
+from benchmarks.contestants import PATIENCE, PAYLOAD, Contestant, Floor, Place, Xq
 from benchmarks.measure import Opens, race, single_calls
 from benchmarks.report import Effort, Section, Table, rate, run
 

@@ -15,6 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,6 @@ def through_xq(queue: Contestant, cycles: int) -> Times:
 def recorded(folder: Path, effort: Effort) -> Recorded:
     queue = prepared(folder, "recorded", effort, database=Recorder)
     found: Recorded = []
-    task: Any = None
 
     def remember(verb: str, call: Callable[[], Any]) -> Any:
         Recorder.sent = []
@@ -80,7 +80,7 @@ def recorded(folder: Path, effort: Effort) -> Recorded:
     for _ in range(effort.calls):
         remember("put", queue.put)
         task = remember("take", queue.take)
-        remember("ack", lambda: queue.ack(task))
+        remember("ack", partial(queue.ack, task))
     queue.close()
     return found
 
@@ -175,7 +175,7 @@ def name_of(function: Function) -> str | None:
 
 
 def own_times(profile: cProfile.Profile) -> dict[str, tuple[int, float]]:
-    """The calls and the own seconds of each function of xq, with the built-in ones that it calls, but for the driver."""
+    """The calls and the own seconds of each function of xq, with the built-in ones it calls, the driver left out."""
     stats: dict[Function, Any] = pstats.Stats(profile).stats  # type: ignore[attr-defined]
     found: dict[str, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
     for function, (_, calls, seconds, _, callers) in stats.items():

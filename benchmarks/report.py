@@ -18,8 +18,9 @@ from benchmarks import machine
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 ORDER = (  # of the sections in the file
-    "single", "features", "batches", "processes", "threads", "full", "backlog", "latency", "idle", "peers", "layers", "functions",
-)  # fmt: skip
+    *("single", "features", "batches", "processes", "threads", "full", "backlog", "latency", "idle"),
+    *("peers", "layers", "functions"),
+)
 HEADER = """\
 # What xq costs
 
