@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +69,11 @@ def ratio(of: Series, to: Series, what: str) -> str:
     return f"{best:.2f} / {median:.2f} · {rate(of.median(what))}"
 
 
-def against_the_floor(results: Mapping[str, Series], columns: Mapping[str, str]) -> list[list[str]]:
+def against_the_floor(results: Mapping[str, Series], measured: Iterable[str]) -> list[list[str]]:
     """A row for each contestant, a column for each thing measured: the floor's rates, and the ratios of the others."""
     floor = results[FLOOR]
     return [
-        [name, *(rate(of.median(c)) if of is floor else ratio(of, floor, c) for c in columns)]
+        [name, *(rate(of.median(c)) if of is floor else ratio(of, floor, c) for c in measured)]
         for name, of in results.items()
     ]
 
@@ -81,7 +82,7 @@ def singly(contestants: Mapping[str, Opens[Batches]], effort: Effort, folder: Pa
     with ExitStack() as stack:
         queues = opened(stack, contestants, folder)
         results = race(queues, lambda n: single_calls(queues[n], effort.calls, effort.waiting), effort.repetitions)
-    return Table(["", *CALLS], against_the_floor(results, dict.fromkeys(CALLS, "")))
+    return Table(["", *CALLS], against_the_floor(results, CALLS))
 
 
 def batches(effort: Effort, folder: Path) -> Table:
@@ -122,32 +123,38 @@ def batches(effort: Effort, folder: Path) -> Table:
     return Table(["", *CALLS[:3]], rows)
 
 
+def columns(results: Mapping[tuple[str, int], Series]) -> dict[str, Series]:
+    """What was measured for each number of callers, as one series for each contestant."""
+    found: dict[str, Series] = {name: Series() for name in MAIN}
+    for (name, callers), series in results.items():
+        found[name].numbers[str(callers)] = series.numbers["cycle"]
+    return found
+
+
 def processes(effort: Effort, folder: Path) -> Table:
     where = places(MAIN, folder)
-    sizes = (1, effort.processes)
-    results: dict[str, Series] = {name: Series() for name in MAIN}
-    for size in sizes:
-        with Crew(size, {name: (MAIN[name], where[name]) for name in MAIN}) as crew:
-
-            def measured(name: str, crew: Crew[Batches] = crew, size: int = size) -> Numbers:
-                return {str(size): crew.run(name, effort.seconds)}
-
-            for name, series in race(MAIN, measured, min(3, effort.repetitions)).items():
-                results[name].numbers |= series.numbers
-    columns = {str(size): f"{size} process{'es' * (size > 1)}" for size in sizes}
-    return Table(["", *columns.values()], against_the_floor(results, columns))
+    with ExitStack() as stack:
+        crews = {
+            size: stack.enter_context(Crew(size, {name: (MAIN[name], where[name]) for name in MAIN}))
+            for size in (1, effort.processes)
+        }
+        results = race(
+            product(MAIN, crews), lambda who: {"cycle": crews[who[1]].run(who[0], effort.seconds)}, effort.rounds
+        )
+    heads = {str(size): f"{size} process{'es' * (size > 1)}" for size in crews}
+    return Table(["", *heads.values()], against_the_floor(columns(results), heads))
 
 
 def threads(synchronous: str, effort: Effort, folder: Path) -> Table:
     with ExitStack() as stack:
         queues = opened(stack, MAIN, folder, synchronous)
-
-        def measured(name: str) -> Numbers:
-            return {str(n): in_threads(queues[name], n, effort.seconds) for n in effort.callers}
-
-        results = race(queues, measured, min(3, effort.repetitions))
-    columns = {str(n): f"{n} thread{'s' * (n > 1)}" for n in effort.callers}
-    return Table(["", *columns.values()], against_the_floor(results, columns))
+        results = race(
+            product(MAIN, effort.callers),
+            lambda who: {"cycle": in_threads(queues[who[0]], who[1], effort.seconds)},
+            effort.rounds,
+        )
+    heads = {str(n): f"{n} thread{'s' * (n > 1)}" for n in effort.callers}
+    return Table(["", *heads.values()], against_the_floor(columns(results), heads))
 
 
 # what stands behind the ready tasks
@@ -191,7 +198,7 @@ def backlog(effort: Effort, folder: Path) -> Table:
                 queue.ack(task)
             return {}
 
-        race(queues, measured, min(3, effort.repetitions))
+        race(queues, measured, effort.rounds)
     found = []
     for kind in RESTING:
         least = percentile(times[f"{effort.backlogs[0]:,} rows, {kind}"]["take"], 0.5)

@@ -9,7 +9,7 @@ import sqlite3
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 from benchmarks.contestants import Contestant, Place
 
 C = TypeVar("C", bound=Contestant)
+K = TypeVar("K", bound=Hashable)
 Opens = Callable[[Place], C]  # what is handed to other processes: it must be importable there
 Numbers = Mapping[str, float]  # what was measured -> how often a second, or seconds
 
@@ -43,17 +44,17 @@ class Series:
         return statistics.median(self.numbers[what])
 
 
-def race(names: Iterable[str], run: Callable[[str], Numbers], repetitions: int) -> dict[str, Series]:
-    """`run` each of the names as often as `repetitions` says, and once before that to warm up."""
-    results = {name: Series() for name in names}
+def race(starters: Iterable[K], run: Callable[[K], Numbers], repetitions: int) -> dict[K, Series]:
+    """`run` each of the starters as often as `repetitions` says, and once before that to warm up."""
+    results = {starter: Series() for starter in starters}
     order, shuffle = list(results), random.Random(1).shuffle
     for repetition in range(repetitions + 1):
         shuffle(order)
-        for name in order:
+        for starter in order:
             gc.collect()
-            found = run(name)
-            if repetition or not repetitions:
-                results[name].add(found)
+            found = run(starter)
+            if repetition:
+                results[starter].add(found)
     return results
 
 
@@ -104,19 +105,19 @@ def single_calls(contestant: Contestant, n: int, waiting: int) -> dict[str, floa
     return {"put": n / (put - start), "take": n / (take - put), "ack": n / (ack - take), "cycle": n / (end - cycle)}
 
 
-def cycles(contestant: Contestant, seconds: float) -> int:
-    """How many cycles of put, take and ack one caller makes in so many seconds."""
-    count, end = 0, time.perf_counter() + seconds
-    while time.perf_counter() < end:
+def cycles(contestant: Contestant, seconds: float) -> float:
+    """How many cycles of put, take and ack a second one caller makes, for about so many seconds."""
+    count, start = 0, time.perf_counter()
+    while (spent := time.perf_counter() - start) < seconds:
         contestant.put()
         contestant.ack(contestant.take())
         count += 1
-    return count
+    return count / spent
 
 
 def in_threads(contestant: Contestant, threads: int, seconds: float) -> float:
     """Cycles a second of several threads together."""
-    counts: list[int] = []
+    rates: list[float] = []
     together = threading.Barrier(threads)
 
     def work() -> None:
@@ -124,7 +125,7 @@ def in_threads(contestant: Contestant, threads: int, seconds: float) -> float:
             contestant.put()  # opens the thread's connection
             contestant.ack(contestant.take())
             together.wait()
-            counts.append(cycles(contestant, seconds))
+            rates.append(cycles(contestant, seconds))
             contestant.close()
         except BaseException:
             together.abort()  # the others would wait for ever
@@ -136,9 +137,9 @@ def in_threads(contestant: Contestant, threads: int, seconds: float) -> float:
         thread.start()
     for thread in running:
         thread.join()
-    if len(counts) < threads:
-        raise RuntimeError(f"{threads - len(counts)} of {threads} threads failed")
-    return sum(counts) / seconds
+    if len(rates) < threads:
+        raise RuntimeError(f"{threads - len(rates)} of {threads} threads failed")
+    return sum(rates)
 
 
 class Crew(Generic[C]):
@@ -164,7 +165,7 @@ class Crew(Generic[C]):
         checkpoint(self._places[name][1].path)
         for pipe in self._pipes:
             pipe.send((name, seconds))
-        return float(sum(pipe.recv() for pipe in self._pipes)) / seconds
+        return float(sum(pipe.recv() for pipe in self._pipes))
 
     def __enter__(self) -> Crew[C]:
         return self

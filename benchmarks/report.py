@@ -41,7 +41,8 @@ class Effort:
 
     repetitions: int
     calls: int  # of each kind, in a repetition
-    seconds: float  # that callers run beside each other
+    rounds: int  # repetitions of what callers do beside each other
+    seconds: float  # that such a round lasts
     waiting: int  # tasks that are there throughout the cycles
     callers: tuple[int, ...]  # threads
     processes: int
@@ -54,7 +55,8 @@ class Effort:
 FULL = Effort(
     repetitions=7,
     calls=2_000,
-    seconds=1.0,
+    rounds=5,
+    seconds=0.5,
     waiting=1_000,
     callers=(1, 2, 4, 8, 16, 32),
     processes=4,
@@ -66,6 +68,7 @@ FULL = Effort(
 QUICK = Effort(
     repetitions=3,
     calls=500,
+    rounds=2,
     seconds=0.2,
     waiting=100,
     callers=(1, 4, 32),
@@ -78,6 +81,7 @@ QUICK = Effort(
 SMOKE = Effort(
     repetitions=1,
     calls=3,
+    rounds=1,
     seconds=0.02,
     waiting=2,
     callers=(2,),
