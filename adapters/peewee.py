@@ -131,6 +131,16 @@ class PeeweeStore(Generic[M]):
     def in_transaction(self) -> bool:
         return bool(self._known_database.in_transaction())
 
+    def connect(self) -> None:
+        self._known_database.connect(reuse_if_open=True)
+
+    def disconnect(self) -> None:
+        self._known_database.close()
+
+    @property
+    def has_threads(self) -> bool:
+        return bool(self._known_database.thread_safe)
+
     def is_refusal(self, error: BaseException) -> bool:
         return isinstance(error, pw.IntegrityError)
 

@@ -15,7 +15,7 @@ from xq.errors import NotInstalled
 from xq.install import Installation
 from xq.machine import Machine
 from xq.sessions import Session, Sessions
-from xq.store import Row, Store, Table
+from xq.store import Row, Store, Table, Writes
 from xq.tasks import Catalogue, Seconds
 
 if TYPE_CHECKING:
@@ -166,16 +166,31 @@ class Database:
         self.open()
         return sessions.of(self.store.database).current()
 
-    def count_users(self, uuid: str, change: int) -> int | None:
-        """How many processes have entered a session, after `change`; None when the session is not open."""
-        rows = self.execute(self.dialect.session_users, {"uuid": uuid, "change": change})
-        return int(rows[0][0]) if rows else None
+    def prove(self) -> Sessions:
+        """The sessions of this process with the database, able to prove that they live."""
+        opened = self.open()
+        found = sessions.of(self.store.database)
+        if found.proof is None:
+            found.proof = opened.dialect.proof_of_life(self.store)
+        return found
+
+    def list_session(self, session: Session) -> None:
+        """Have the database know that there is a session, and that it may hold tasks of this queue."""
+        name = self.dialect.source_name
+        if name not in session.listed:
+            self.prove()
+            session.hold()
+            self.execute(self.dialect.session_listed, {"uuid": session.uuid})
+            if not self.store.in_transaction():
+                session.listed.add(name)
 
     def mark(self) -> str:
         """The mark of a take by the current session, which is made known to the database at its first one."""
         session = self.session
         mark = session.mark(time.time() if self.clock is None else self.clock.now)
-        if not session.known:
-            self.execute(self.dialect.session_opened, {"uuid": session.uuid})
-            session.known = not self.store.in_transaction()
+        self.list_session(session)
         return mark
+
+    def writes(self) -> Writes | None:
+        """What tells that another process may have written; None where none can."""
+        return self.dialect.writes(self.store)

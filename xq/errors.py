@@ -110,6 +110,13 @@ class NotOwner(Error):
         super().__init__(f"cannot {event} task {shown(key)}: it is taken by {holder}, not by this one")
 
 
+class InTransaction(Error):
+    """Waiting within a transaction, which could never end: others do not see what was written in it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} would wait for ever within a transaction: wait before or after it, or with timeout=0")
+
+
 class Duplicate(Error):
     """Another task holds the same value of the role `unique`.
 

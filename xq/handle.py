@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, overload
 from xq import sessions
 from xq.clock import Clock
 from xq.database import Database, Definition
-from xq.errors import BadType, BadValue, FeatureOff, UnknownSession, shown
+from xq.errors import BadType, BadValue, FeatureOff, shown
 from xq.machine import ABSENT, TAKEN, Machine
 from xq.moves import Moves
 from xq.puts import Puts
@@ -16,7 +16,9 @@ from xq.reconfigure import reconfigure
 from xq.sessions import Session
 from xq.stats import Stats, stats
 from xq.store import Store
+from xq.sweep import QueueKeeper
 from xq.tasks import Tasks
+from xq.wait import Waiting
 
 T = TypeVar("T")
 
@@ -45,7 +47,6 @@ class Queue(Generic[T]):
         self.model = store.model
         self._clock = clock
         self._define(definition)
-        sessions.queues.add(self)
 
     def _define(self, definition: Definition) -> None:
         self._database = Database(self.store, definition, self._clock)
@@ -53,6 +54,8 @@ class Queue(Generic[T]):
         self._tasks: Tasks[T] = Tasks(self.store, definition.table, definition.machine, definition.catalogue)
         self._puts = Puts(self._database, self._tasks, definition.machine)
         self._moves = Moves(self._database, self._tasks, definition.machine)
+        self._waiting = Waiting(self._database, self._tasks, self._puts, self._moves)
+        self._keeper = QueueKeeper(self._database, self._moves, self._waiting)
 
     @property
     def machine(self) -> Machine:
@@ -69,13 +72,35 @@ class Queue(Generic[T]):
 
     # producers
 
-    def put(self, task: object = MISSING, **options: Any) -> T:
+    @overload
+    def put(self, task: object = ..., *, timeout: float | None = ..., **options: Any) -> T: ...
+
+    @overload
+    def put(self, task: object = ..., *, wait: float | None, **options: Any) -> tuple[T, bool]: ...
+
+    def put(
+        self, task: object = MISSING, *, wait: float | None = MISSING, timeout: float | None = MISSING, **options: Any
+    ) -> T | tuple[T, bool]:
         """Put a task: into R, or into W when `delay` is given.
 
         `task` is a mapping of field names to values, an instance, or a sequence of values in the order of the
         fields. Options: delay, ttl, ttr (seconds); on_conflict with the feature unique. Raises Duplicate, Full.
+        With `wait`, waits so many seconds (None: for ever) for the task's end, and returns as `wait` does. With
+        `timeout` and the feature limit, waits so long for room in a full queue.
         """
-        return self._puts.put([{} if task is MISSING else task], options)[0]
+        brought = {} if task is MISSING else task
+        if timeout is not MISSING:
+            if self.machine.guard("limit") is None:
+                self._tasks.refuse_option("put", "timeout")
+            if wait is not MISSING:
+                raise BadValue("put waits for room (timeout=) or for the end of the task (wait=), not for both")
+            return self._waiting.put(brought, options, self._timeout(timeout))
+        if wait is not MISSING:
+            return self._waiting.put_and_wait(brought, options, self._timeout(wait, "wait"))
+        return self._puts.put([brought], options)[0]
+
+    def _timeout(self, value: float | None, name: str = "timeout") -> float | None:
+        return None if value is None else self._tasks.seconds(name, value)
 
     def put_many(self, tasks: Iterable[object], **options: Any) -> list[T]:
         """Put all of the tasks or none, in one transaction, and return them in the same order."""
@@ -85,17 +110,34 @@ class Queue(Generic[T]):
 
     # consumers
 
-    def take(self, *, tube: str | None = None, **options: Any) -> T | None:
+    def take(self, timeout: float | None = 0, *, tube: str | None = None, **options: Any) -> T | None:
         """Take the oldest ready task, of lowest priority first: to T. None when there is none.
 
-        Options: ttr (seconds), tube.
+        Waits up to `timeout` seconds for one (None: for ever). Options: ttr (seconds), tube.
         """
-        taken = self._moves.oldest("take", 1, options, tube=self._tube(tube))
+        taken = self._take(1, timeout, tube, options)
         return taken[0] if taken else None
 
-    def take_many(self, n: int, *, tube: str | None = None, **options: Any) -> list[T]:
-        """Take up to `n` ready tasks, in order."""
-        return self._moves.oldest("take", _count(n), options, tube=self._tube(tube))
+    def take_many(self, n: int, timeout: float | None = 0, *, tube: str | None = None, **options: Any) -> list[T]:
+        """Take up to `n` ready tasks, in order, as soon as there is one."""
+        return self._take(_count(n), timeout, tube, options)
+
+    def _take(self, n: int, timeout: float | None, tube: str | None, options: Mapping[str, Any]) -> list[T]:
+        seconds, tube = self._timeout(timeout), self._tube(tube)
+        found = self._waiting.take(n, options, tube, seconds if n else 0)
+        self._keeper.attend()
+        return found
+
+    def wait(self, key: object, timeout: float | None = None) -> tuple[T, bool]:
+        """Wait for the end of a task, up to `timeout` seconds (None: for ever).
+
+        Returns the task, as it then is, and whether it was processed: True when it was acked; False when it was
+        buried, killed or dropped, or the time ran out. Of a task whose row is gone, returns what this process saw
+        last. Raises NotFound when it is gone already, InTransaction.
+        """
+        seconds = self._timeout(timeout)
+        parts, _ = self._tasks.identify(key)
+        return self._waiting.wait(parts, seconds)
 
     def _tube(self, tube: object) -> str | None:
         if tube is not None and "tube" not in self.machine.roles:
@@ -118,8 +160,7 @@ class Queue(Generic[T]):
 
     def touch(self, key: object, increment: float) -> T:
         """Push the time at which the task's state ends on by `increment` seconds, and its deadline with it."""
-        if self._tasks.seconds("increment", increment) is None:
-            raise BadValue("increment is a number of seconds, and must be finite")
+        self._tasks.seconds("increment", increment)  # None is not left out here
         return self._moves.one("touch", key, {"increment": increment})
 
     def ack_many(self, keys: Iterable[object], *, update: Mapping[str, Any] | None = None, **options: Any) -> list[T]:
@@ -238,6 +279,13 @@ class Queue(Generic[T]):
             found.append((self._tasks.as_told(tuple(key)), session, since))
         return found
 
+    def waiting(self) -> list[tuple[Any, str, float]]:
+        """Who waits: (key, uuid of the session, since when, in seconds since 1970), for each `wait` for a task.
+
+        The key is None for those of this process that wait in `take`.
+        """
+        return self._waiting.waited_for()
+
     def sessions(self) -> list[tuple[str, float]]:
         """The open sessions of the database: (uuid, since when, in seconds since 1970)."""
         return [(uuid, since) for uuid, since in self._database.execute(self._database.dialect.sessions)]
@@ -264,20 +312,17 @@ class Queue(Generic[T]):
 
     def session(self, uuid: object = None) -> Session:
         """Another session, or the one of this uuid. Raises UnknownSession when none of that uuid is open."""
-        self._database.open()
-        if uuid is None:
-            session = sessions.of(self.store.database).new(self._database.count_users)
-            self._database.execute(self._database.dialect.session_opened, {"uuid": session.uuid})
-            return session
-        name = sessions.checked(uuid)
-        if not self._database.execute(self._database.dialect.session_known, {"uuid": name}):
-            raise UnknownSession(name)
-        return sessions.of(self.store.database).named(name, self._database.count_users)
+        return self._keeper.session(None if uuid is None else sessions.checked(uuid))
 
-    def _give_back(self, session: Session) -> None:
-        """Release what a session holds here; it does so itself when it is closed."""
-        if self._database.sessions is session.sessions and not self._database.connect().installation.missing():
-            self._moves.give_back(session)
+    def configure(self, *, session_ttr: float | None) -> None:
+        """Have this database keep the tasks of a session that is lost or closed for so many seconds (None: not at all).
+
+        Meanwhile `session(uuid)` can come back to them. Stored in the database, for all its queues.
+        """
+        seconds = 0.0 if session_ttr is None else self._tasks.seconds("session_ttr", session_ttr)
+        if seconds is None:
+            raise BadValue("session_ttr is a number of seconds, and must be finite")
+        self._database.execute(self._database.dialect.set_setting, {"name": "session_ttr", "value": seconds})
 
     # installing
 

@@ -13,7 +13,7 @@ from xq.store import Store
 if TYPE_CHECKING:
     from xq.adapters.databases.sql import Dialect
 
-VERSION = "1"  # of what is installed; a change of triggers, indexes or side tables raises it
+VERSION = "2"  # of what is installed; a change of triggers, indexes or side tables raises it
 
 
 class Installation:
@@ -84,19 +84,18 @@ class Installation:
 
     def create(self) -> None:
         """Create everything anew, but for the counters, which go on."""
-        for item in reversed(self.dialect.objects()):
-            if item.kind != "table":
-                self.store.execute(item.drop)
+        self.take_down()
         for sql in [*self.dialect.stale(self.dialect.existing(self.store)), *self._statements()]:
             self.store.execute(sql)
         self.recount()
         for sql in self.dialect.record(VERSION, self.fingerprint):
             self.store.execute(sql)
 
-    def stop_counting(self) -> None:
-        """Drop the triggers, for the rest of a transaction that creates them anew."""
-        for item in self.dialect.triggers():
-            self.store.execute(item.drop)
+    def take_down(self) -> None:
+        """Drop triggers and indexes, for the rest of a transaction that creates them anew."""
+        for item in reversed(self.dialect.objects()):
+            if item.kind != "table":
+                self.store.execute(item.drop)
 
     def missing(self) -> list[str]:
         """What the queue needs and does not find, in words; quick, and empty when all is there."""

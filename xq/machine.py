@@ -394,6 +394,14 @@ class Machine:
         """What times `state` by `column`, if anything does."""
         return next((timer for timer in self.timers.get(state, ()) if timer.column == column), None)
 
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """The states out of which a task may yet be taken without anybody's doing: where it has not ended."""
+        found = {"R", TAKEN, *(detour.via for detour in self.detours)}
+        while more := {row.source for row in self.due if row.target in found} - found:
+            found |= more
+        return tuple(state for state in self.states if state in found)
+
     def guard(self, name: str) -> Guard | None:
         """The guard of this name, if a feature brings it."""
         return next((guard for guard in self.guards if guard.name == name), None)

@@ -22,6 +22,7 @@ VERBS: Final = (
     "plow",
     "kill",
     "touch",
+    "wait",
     "stats",
     "queue_stats",
 )

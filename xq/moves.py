@@ -14,7 +14,6 @@ from xq.compile import Fence, Rows, Way
 from xq.database import Database
 from xq.errors import BadType, BadValue, Duplicate, Error, NotFound, NotOwner, UnknownSession, WrongState, shown
 from xq.machine import TAKEN, Machine, Transition
-from xq.sessions import Session
 from xq.store import Row
 from xq.tasks import Parts, Seconds, Tasks, chunks, named
 
@@ -186,10 +185,10 @@ class Moves(Generic[T]):
         rows = Rows("oldest", source, tube=tube is not None)
         swept = self._just_swept()
         if not swept:
-            self.sweep()
+            self.sweep_what_is_due()
         with self._transaction():
             moved = self._run(call, rows, transition, values)
-            if not moved and swept and self.sweep():
+            while not moved and self.sweep_what_is_due():
                 moved = self._run(call, rows, transition, values)
             if len(moved) > 1:
                 moved.sort(key=self.tasks.in_order)
@@ -242,13 +241,13 @@ class Moves(Generic[T]):
         statement = self.database.statements.move(Rows("all", state), row)
         return self.database.change(statement, self.database.values())
 
-    def give_back(self, session: Session) -> None:
-        """Release what a session that is closed still holds, and forget it."""
-        held = {"session": session.prefix, "session_end": session.end}
+    def give_back(self, session: str, event: str) -> None:
+        """Release what a session that has ended still holds, as the event `event`."""
+        call = Call(event, {}, {})
+        held = {"session": f"{session}/", "session_end": f"{session}0"}
         row = self._row(TAKEN, Call("release", {}, {}))
-        while self._run(Call("release", {}, {}), Rows("held", TAKEN), row, {"n": BATCH, **held}):
+        while self._run(call, Rows("held", TAKEN), row, {"n": BATCH, **held}):
             pass
-        self.database.execute(self.database.dialect.session_closed, {"uuid": session.uuid})
 
     # time
 
@@ -256,14 +255,35 @@ class Moves(Generic[T]):
         """Whether what fell due was moved a moment ago. Under a test's clock any time may have passed."""
         return self.database.clock is None and time.monotonic() - self._swept < SWEEP_AFTER
 
+    def due_in(self) -> float | None:
+        """In how many seconds something falls due: less than none for what is late, None for never."""
+        if not self.machine.due:
+            return None
+        ((seconds,),) = self.database.execute(self.database.dialect.next_due())
+        return None if seconds is None else float(seconds)
+
+    def sweep_what_is_due(self) -> int:
+        """Move a batch of what each timer makes due, if anything is. Returns how many moves that were."""
+        due = self.due_in()
+        moved = self.sweep_batch() if due is not None and due <= 0 else 0
+        self._swept = time.monotonic()
+        return moved
+
     def sweep(self) -> int:
         """Move what is due until nothing is. Returns how many moves that were."""
-        self.database.begin_writing()
         moves = 0
-        while moved := sum(self._sweep_batch(row) for row in self.machine.due):
+        while moved := self.sweep_batch():
             moves += moved
-        self._swept = time.monotonic()
         return moves
+
+    def sweep_batch(self) -> int:
+        """Move a batch of what each timer makes due. Returns how many moves that were."""
+        self.database.begin_writing()
+        return sum(self._sweep_batch(row) for row in self.machine.due)
+
+    def any_ready(self, tube: str | None = None) -> bool:
+        """Whether a take would find something."""
+        return bool(self.database.execute(self.database.dialect.any_ready(tube is not None), {"tube": tube}))
 
     def _sweep_batch(self, row: Transition) -> int:
         """Move a batch of what one timer makes due. Returns how many."""

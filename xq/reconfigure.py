@@ -34,7 +34,7 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
                 f"{store.name} holds tasks in states that the new features do not have ({told}): "
                 f"say where they go, as in move={{{stranded[0][0]!r}: 'R'}}"
             )
-        before.installation.stop_counting()  # the old triggers do not know the new states
+        before.installation.take_down()  # the old triggers do not know the new states, nor an old index the new rules
         for state, target in move.items():
             written = change(new.machine, Transition(state, "reconfigure", target), frozenset())
             if old.machine.timer(state, "deadline") and new.machine.timer(target, "deadline"):

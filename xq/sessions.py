@@ -2,42 +2,98 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
+import logging
 import os
 import secrets
+import sys
 import threading
 import uuid
-from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from typing import Any
+from typing import Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
 from xq.errors import BadType, BadValue, UnknownSession
 
+log = logging.getLogger("xq")
 _entered: ContextVar[tuple[Session, ...]] = ContextVar("xq_sessions", default=())
-queues: WeakSet[Any] = WeakSet()  # all of this process: what a closed session held is given back to them
 _of_database: WeakKeyDictionary[object, Sessions] = WeakKeyDictionary()
 _takes = itertools.count(1)
 _process = secrets.token_hex(4)
+_ends_at_exit = 0  # the process that was told
+
+
+class ProofOfLife(Protocol):
+    """What the system takes away by itself from a process that ends, however it ends."""
+
+    def hold(self, uuid: str) -> bool:
+        """Prove that a process of this session lives. False where another process is about to end the session."""
+
+    def let_go(self, uuid: str) -> None:
+        """Prove it no longer."""
+
+    def alone(self, uuid: str) -> AbstractContextManager[bool]:
+        """Whether no process holds this session; and none begins to within the `with`."""
+
+    def renew(self) -> bool:
+        """Prove it again, where the proof was lost. Returns whether all others have had the time to do so, too."""
+
+    def there(self) -> bool:
+        """Whether the database is there at all; it is not made by asking."""
+
+
+class Keeper(Protocol):
+    """One queue, as the sessions of its database see it."""
+
+    @property
+    def name(self) -> str:
+        """Of the queue, in its database."""
+
+    @property
+    def installed(self) -> bool: ...
+
+    @property
+    def sessions(self) -> Sessions | None:
+        """The sessions of the database that the queue is in now."""
+
+    def listed(self) -> list[tuple[str, str, float | None]]:
+        """Every session of the database, a queue in which it may hold tasks, and when it ends (None: it lives)."""
+
+    def postpone(self, uuid: str) -> bool:
+        """Have a session end in so many seconds as the database is configured for. False when at once."""
+
+    def give_back(self, uuid: str, event: str) -> None:
+        """Release what a session holds in this queue, and strike it off the list of those that do."""
+
+    def strike(self, uuid: str) -> None:
+        """Strike a session off the list of those that may be joined."""
+
+    def rejoin(self, uuid: str) -> bool:
+        """Have a session go on that was about to end. False when there is none of this uuid."""
+
+
+keepers: WeakSet[Keeper] = WeakSet()  # of all the queues of this process
 
 
 class Session:
     """An owner of tasks. `with session:` makes it the current one of this thread or asyncio task.
 
-    Leaving the last `with`, of all processes that entered it, closes it, and so gives its tasks back.
+    Leaving the last `with` of a process ends it, unless other processes have joined it, and so gives its tasks back.
     """
 
-    def __init__(self, sessions: Sessions, uuid: str, count: Callable[[str, int], int | None] | None = None) -> None:
+    def __init__(self, sessions: Sessions, uuid: str) -> None:
         self.uuid = uuid
         self.sessions = sessions
         self.closed = False
-        self.known = False  # to the database
+        self.held = False  # whether this process proves that it lives
+        self.listed: set[str] = set()  # the queues that the database knows to hold tasks of it
         self.prefix = f"{uuid}/"  # of the marks of its takes, which so stand between `prefix` and `end`
         self.end = f"{uuid}0"
         self._entered = 0  # in this process
         self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._count = count  # adds to the number of processes that entered it, and returns it; None for no such session
+        self._lock = threading.RLock()
 
     def mark(self, now: float) -> str:
         """A mark for one take, by nobody else and never again: session, time in milliseconds, process, number."""
@@ -45,18 +101,29 @@ class Session:
             raise UnknownSession(self.uuid)
         return f"{self.prefix}{int(now * 1000):x}.{_process}.{next(_takes):x}"
 
+    def hold(self) -> None:
+        """Prove from here on that a process of this session lives. Raises UnknownSession when it is just ended."""
+        _end_at_exit()
+        with self._lock:
+            proof = self.sessions.proof
+            if not self.held and proof is not None and not proof.hold(self.uuid):
+                raise UnknownSession(self.uuid)
+            self.held = True
+
+    def let_go(self) -> None:
+        """Prove it no longer."""
+        with self._lock:
+            if self.held and self.sessions.proof is not None:
+                self.sessions.proof.let_go(self.uuid)
+            self.held = False
+
     def close(self) -> None:
-        """Give this session's tasks back, and forget it. When that fails, it may be called again."""
-        self.closed = True  # from here on it takes nothing
-        try:
-            self.sessions.close(self)
-        except BaseException:
-            self.closed = False
-            raise
+        """Give this session's tasks back (after session_ttr), and forget it. It may be called again if that fails."""
+        self.sessions.close(self)
 
     def __enter__(self) -> Session:
         with self._lock:
-            if self.closed or (self._count and not self._entered and self._count(self.uuid, 1) is None):
+            if self.closed or (not self.held and not self.sessions.rejoin(self)):
                 raise UnknownSession(self.uuid)
             self._entered += 1
             self._process = os.getpid()
@@ -72,10 +139,9 @@ class Session:
             _entered.set(tuple(entered))
         with self._lock:
             self._entered -= 1
-            # Less than none, where the entering was in a transaction that was rolled back.
-            others = self._count(self.uuid, -1) if self._count and not self._entered else 0
-        if not self._entered and (others or 0) <= 0 and not self.closed:
-            self.close()
+            last = self._entered <= 0
+        if last and not self.closed:
+            self.sessions.leave(self)
 
     def __repr__(self) -> str:
         return f"<xq session {self.uuid}{' (closed)' if self.closed else ''}>"
@@ -85,15 +151,25 @@ class Sessions:
     """The sessions that this process has with one database."""
 
     def __init__(self) -> None:
+        self.proof: ProofOfLife | None = None  # None where no other process sees the database
         self._open: dict[str, Session] = {}
         self._own: Session | None = None
         self._lock = threading.Lock()
+
+    @property
+    def keepers(self) -> list[Keeper]:
+        """The queues of this process that are installed in this database."""
+        return [keeper for keeper in list(keepers) if keeper.sessions is self and keeper.installed]
 
     def current(self) -> Session:
         """The session entered last in this thread or asyncio task, else the one of the process."""
         for session in reversed(_entered.get()):
             if session.sessions is self:
                 return session
+        return self.own()
+
+    def own(self) -> Session:
+        """The session of the process."""
         own = self._own
         if own is None or own.closed:
             with self._lock:
@@ -102,27 +178,99 @@ class Sessions:
                 own = self._own
         return own
 
-    def new(self, count: Callable[[str, int], int | None] | None = None) -> Session:
+    def new(self) -> Session:
         """Another session."""
-        return self.named(str(uuid.uuid4()), count)
+        return self.named(str(uuid.uuid4()))
 
-    def named(self, name: str, count: Callable[[str, int], int | None] | None = None) -> Session:
+    def named(self, name: str) -> Session:
         """The session of this uuid in this process."""
         session = self._open.get(name)
-        return session if session is not None else self._open.setdefault(name, Session(self, name, count))
+        return session if session is not None else self._open.setdefault(name, Session(self, name))
+
+    def known(self) -> list[Session]:
+        """Those that this process has a hand in."""
+        return [session for session in list(self._open.values()) if session.held]
+
+    def rejoin(self, session: Session) -> bool:
+        """Join a session that may have been left, or lost, or ended meanwhile. False when it has ended."""
+        session.hold()
+        if any(keeper.rejoin(session.uuid) for keeper in self.keepers):
+            return True
+        session.let_go()
+        self._open.pop(session.uuid, None)
+        return False
+
+    def leave(self, session: Session) -> None:
+        """Leave a session to the other processes that have joined it; end it where there is none."""
+        session.let_go()
+        with self.alone(session.uuid) as alone:
+            if alone:
+                self._end(session)
 
     def close(self, session: Session) -> None:
-        """Give back what a session holds, and let go of it."""
-        for queue in list(queues):
-            queue._give_back(session)
+        """End a session, whoever else has joined it."""
+        self._end(session)
+        session.let_go()
+
+    def _end(self, session: Session) -> None:
+        session.closed = True  # from here on it takes nothing
+        try:
+            self.end(session.uuid, "release")
+        except BaseException:
+            session.closed = False
+            raise
         self._open.pop(session.uuid, None)
+
+    def alone(self, name: str) -> AbstractContextManager[bool]:
+        """Whether no process holds a session; and none begins to within the `with`."""
+        return nullcontext(True) if self.proof is None else self.proof.alone(name)
+
+    def end(self, name: str, event: str) -> None:
+        """Give back what a session holds, as the event `event`, now or when session_ttr has passed."""
+        keepers = self.keepers
+        if keepers and not keepers[0].postpone(name):
+            self._give_back(name, event)
+
+    def _give_back(self, name: str, event: str) -> None:
+        keepers = self.keepers
+        for keeper in keepers:
+            keeper.give_back(name, event)
+        keepers[0].strike(name)
+
+    def look(self) -> bool:
+        """End the sessions of which no process is left, and those whose time is over. Tells whether to look again."""
+        keepers = {"": None} | {keeper.name: keeper for keeper in self.keepers}
+        some = next(filter(None, keepers.values()), None)
+        if some is None:
+            return False
+        all_prove = self.proof is None or self.proof.renew()
+        ends = {uuid: ends for uuid, queue, ends in some.listed() if queue in keepers}
+        for session in self.known():
+            if session.listed and session.uuid not in ends:
+                session.close()  # another process has ended it
+        others = {uuid: seconds for uuid, seconds in ends.items() if uuid not in self._open or seconds is not None}
+        for name, seconds in others.items():
+            with self.alone(name) as alone:
+                if alone and all_prove and seconds is None:
+                    log.info("session %s is gone, and ends", name)
+                    self.end(name, "died")
+                elif seconds is not None and seconds <= 0:
+                    self._give_back(name, "died")
+        return bool(others)
 
     def unknown(self) -> None:
         """The database may have forgotten them all: make them known again at their next take."""
         for session in list(self._open.values()):
-            session.known = False
+            session.listed.clear()
+
+    def exit(self) -> None:
+        """The process ends: leave all sessions."""
+        if self.proof is None or self.proof.there():
+            for session in self.known():
+                self.leave(session)
 
     def forked(self) -> None:
+        self.proof = None
         self._own = None
         self._open = {}
         self._lock = threading.Lock()
@@ -158,6 +306,14 @@ def owner_of(mark: str) -> tuple[str, float | None]:
         return mark, None
 
 
+def _at_exit() -> None:
+    for sessions in list(_of_database.values()):
+        try:
+            sessions.exit()
+        except Exception as error:  # then the proof of life goes with the process, and others notice
+            log.debug("a session could not be ended at exit: %s", error)
+
+
 def _in_child() -> None:
     global _process
     _process = secrets.token_hex(4)
@@ -166,4 +322,15 @@ def _in_child() -> None:
         sessions.forked()
 
 
+def _end_at_exit() -> None:
+    """Have the sessions of this process end with it. Children that multiprocessing forks run nothing of atexit's."""
+    global _ends_at_exit
+    if _ends_at_exit != os.getpid():
+        _ends_at_exit = os.getpid()
+        multiprocessing = sys.modules.get("multiprocessing.util")
+        if multiprocessing is not None:
+            multiprocessing.Finalize(None, _at_exit, exitpriority=10)
+
+
+atexit.register(_at_exit)
 os.register_at_fork(after_in_child=_in_child)

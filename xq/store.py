@@ -44,6 +44,18 @@ class Table:
     roles: Mapping[str, Field]
 
 
+class Writes(Protocol):
+    """Tells that somebody may have written to a database."""
+
+    def wait(self, seconds: float) -> bool:
+        """Whether a write was told of, or this process called, within so many seconds."""
+
+    def call(self) -> None:
+        """End the wait of another thread."""
+
+    def close(self) -> None: ...
+
+
 class Store(Protocol[T]):
     """One model of one ORM, with its connection."""
 
@@ -76,6 +88,16 @@ class Store(Protocol[T]):
 
     def in_transaction(self) -> bool:
         """Whether the application has a transaction open on this thread's connection."""
+
+    def connect(self) -> None:
+        """Have a connection for this thread, where the ORM does not make one by itself."""
+
+    def disconnect(self) -> None:
+        """Close the connection of this thread."""
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether other threads may have connections of their own."""
 
     def is_refusal(self, error: BaseException) -> bool:
         """Whether `error` is a constraint of the database refusing a row."""

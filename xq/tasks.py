@@ -302,6 +302,8 @@ class Tasks(Generic[T]):
                         role=option,
                     )
                 raise BadValue(f"{event} into {row.target} takes no {option!r}")
+        if not row.enters and seconds.get("increment") is None:
+            raise BadValue(f"{event} needs increment=seconds, a finite number")
         if row.given and seconds.get(row.given) is None:
             raise BadValue(f"{row.given} must end: math.inf would never let the task become ready")
         return row

@@ -11,12 +11,14 @@ from typing import Any
 from xq.compile import After, Change, Given, Own, Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import ABSENT, PLUS_ONE, TAKEN, TOKEN, Guard, Machine, Marker
-from xq.store import Kind, Row, Store, Table, Values
+from xq.sessions import ProofOfLife
+from xq.store import Kind, Row, Store, Table, Values, Writes
 
-SESSIONS = "xq_session"  # the sessions of a database
+SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may hold tasks
+SETTINGS = "xq_setting"  # what `configure` stored
 QUEUES = "xq_queue"  # what is installed in it, and how it was configured
 STALE = {  # the ends of names that a configuration of a queue may have, and another not
-    "table": re.compile("owner"),
+    "table": re.compile("owner|wait"),
     "index": re.compile("taken|runat|deadline|unique|oldest_.(_of_tube)?"),
     "trigger": re.compile("insert|update|delete"),
 }
@@ -103,8 +105,16 @@ class Dialect(ABC):
         """What about the database itself is not as `prepare` leaves it, in words."""
 
     @abstractmethod
-    def triggers(self) -> list[Object]:
-        """Those of the objects that count."""
+    def proof_of_life(self, store: Store[Any]) -> ProofOfLife | None:
+        """What proves to other processes that a session lives; None where none can see the database."""
+
+    @abstractmethod
+    def writes(self, store: Store[Any]) -> Writes | None:
+        """What tells that another process may have written; None where none can."""
+
+    @abstractmethod
+    def version(self, store: Store[Any]) -> object:
+        """Something that is another after each commit that was not made on this connection."""
 
     @abstractmethod
     def remember_owner(self) -> str:
@@ -424,6 +434,59 @@ class Dialect(ABC):
             f"WHERE NOT EXISTS (SELECT 1 FROM {counts})"
         )
 
+    # time
+
+    def next_due(self) -> str:
+        """In how many seconds something falls due in this queue: less than none for what is late, NULL for never."""
+        times = [
+            f"SELECT (SELECT {self.seconds(self.kind(row.due), self.roles[row.due])} "
+            f"FROM {self.table_in_schema}{self.by_index(self.name(row.due))} "
+            f"WHERE {self.is_state(row.source)} AND {self.roles[row.due]} IS NOT NULL "
+            f"ORDER BY {self.roles[row.due]} LIMIT 1) AS at"
+            for row in self.machine.due
+        ]
+        return f"SELECT MIN(at) - {self.now} FROM ({' UNION ALL '.join(times)}) AS times"
+
+    # waiting for the end of a task: each waiter is a row, in which triggers write how the task ended
+
+    @property
+    def waits(self) -> str:
+        return self.object(self.name("wait"))
+
+    def _parts(self) -> list[str]:
+        return [f"k{i}" for i in range(len(self.keys))]
+
+    def begin_wait(self) -> str:
+        """Wait for the end of the task of a key."""
+        columns, values = ", ".join(self._parts()), ", ".join(f":{part}" for part in self._parts())
+        return (
+            f"INSERT INTO {self.waits} ({columns}, waiter, session, since) "
+            f"VALUES ({values}, :waiter, :uuid, {self.now})"
+        )
+
+    def end_wait(self) -> str:
+        same_key = " AND ".join(f"{part} = :{part}" for part in self._parts())
+        return f"DELETE FROM {self.waits} WHERE {same_key} AND waiter = :waiter"
+
+    def ends(self) -> str:
+        """How tasks ended for those who have not yet heard: waiter, event, target."""
+        return f"SELECT waiter, event, target FROM {self.waits} WHERE event IS NOT NULL"
+
+    def waiting(self) -> str:
+        """The keys of the tasks that are waited for, by which session, and since when."""
+        return f"SELECT {', '.join(self._parts())}, session, since FROM {self.waits} WHERE event IS NULL ORDER BY since"
+
+    def forget_waits(self) -> str:
+        return f"DELETE FROM {self.waits} WHERE session = :uuid"
+
+    def any_ready(self, tube: bool) -> str:
+        """Whether take would find something: a look that takes no lock."""
+        of_tube = f" AND {self.roles['tube']} = :tube" if tube else ""
+        by = self.by_index(self.name("oldest_R" + "_of_tube" * tube))
+        return (
+            f"SELECT 1 FROM {self.table_in_schema}{by} WHERE {self.is_state('R')}{of_tube}{self.not_due('R')} LIMIT 1"
+        )
+
     # the records of xq in a database
 
     def installed(self) -> str:
@@ -441,14 +504,39 @@ class Dialect(ABC):
         return f"DELETE FROM {QUEUES} WHERE name = {self.literal(self.source_name)}"
 
     queues = f"SELECT name FROM {QUEUES}"
-    sessions = f"SELECT uuid, since FROM {SESSIONS} ORDER BY since, uuid"
-    session_known = f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid"
-    session_users = f"UPDATE {SESSIONS} SET users = users + :change WHERE uuid = :uuid RETURNING users"
-    session_closed = f"DELETE FROM {SESSIONS} WHERE uuid = :uuid"
+    sessions = f"SELECT uuid, since FROM {SESSIONS} WHERE queue = '' ORDER BY since, uuid"
+    session_struck = f"DELETE FROM {SESSIONS} WHERE uuid = :uuid AND queue = :queue"
+    set_setting = (
+        f"INSERT INTO {SETTINGS} (name, value) VALUES (:name, :value) "
+        "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+    )
 
     @property
-    def session_opened(self) -> str:
-        return f"INSERT INTO {SESSIONS} (uuid, since) VALUES (:uuid, {self.now}) ON CONFLICT (uuid) DO NOTHING"
+    def session_listed(self) -> str:
+        """That there is a session, and that it may hold tasks of this queue."""
+        rows = ", ".join(f"(:uuid, {queue}, {self.now})" for queue in ("''", self.literal(self.source_name)))
+        return f"INSERT INTO {SESSIONS} (uuid, queue, since) VALUES {rows} ON CONFLICT (uuid, queue) DO NOTHING"
+
+    @property
+    def session_rejoined(self) -> str:
+        """Have a session go on, unless it has ended."""
+        return (
+            f"UPDATE {SESSIONS} SET ends = NULL WHERE uuid = :uuid AND (ends IS NULL OR ends > {self.now}) RETURNING 1"
+        )
+
+    @property
+    def session_postponed(self) -> str:
+        """Have a session end when session_ttr has passed, where it is set."""
+        ttr = f"(SELECT value FROM {SETTINGS} WHERE name = 'session_ttr' AND value > 0)"
+        return (
+            f"UPDATE {SESSIONS} SET ends = COALESCE(ends, {self.now} + {ttr}) "
+            f"WHERE uuid = :uuid AND {ttr} IS NOT NULL RETURNING 1"
+        )
+
+    @property
+    def sessions_listed(self) -> str:
+        """Every session, the queue in which it may hold tasks, and in how many seconds it ends (NULL: it lives)."""
+        return f"SELECT uuid, queue, ends - {self.now} FROM {SESSIONS}"
 
     def stale(self, existing: Mapping[str, str]) -> list[str]:
         """SQL that drops what an earlier configuration of this queue installed and this one does not have."""
@@ -465,7 +553,9 @@ class Dialect(ABC):
         """Tables that all queues of a database share."""
         tables = {
             QUEUES: "name TEXT PRIMARY KEY, version TEXT NOT NULL, fingerprint TEXT NOT NULL",
-            SESSIONS: "uuid TEXT PRIMARY KEY, since DOUBLE PRECISION NOT NULL, users INTEGER NOT NULL DEFAULT 0",
+            SESSIONS: "uuid TEXT NOT NULL, queue TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, "
+            "ends DOUBLE PRECISION, PRIMARY KEY (uuid, queue)",
+            SETTINGS: "name TEXT PRIMARY KEY, value DOUBLE PRECISION NOT NULL",
         }
         return [
             Object("table", name, (f"CREATE TABLE IF NOT EXISTS {name} ({columns})",), f"DROP TABLE IF EXISTS {name}")

@@ -7,10 +7,13 @@ import time
 from typing import Any
 
 from xq.adapters.databases.sql import SESSIONS, Dialect, Object
+from xq.adapters.databases.sqlite_files import FileWrites, Locks
 from xq.machine import ABSENT, ELSEWHERE, TAKEN, Guard
-from xq.store import Field, Kind, Store
+from xq.sessions import ProofOfLife
+from xq.store import Field, Kind, Store, Writes
 
 SWITCHING = 10.0  # seconds that switching a file to WAL is tried for
+EVENT = "char(119, 114, 105, 116, 101)"
 UPSERT = "ON CONFLICT DO UPDATE SET n = n + 1"
 
 
@@ -22,7 +25,7 @@ class Sqlite(Dialect):
 
     never = "9e999"
     keys_at_once = "SELECT value FROM json_each(:keys)"
-    begin_writing = f"UPDATE {SESSIONS} SET users = users WHERE FALSE"
+    begin_writing = f"UPDATE {SESSIONS} SET since = since WHERE FALSE"
     no_limit = -1
     most_values = 500  # it takes 32,766, but looks each named one up among the others
 
@@ -90,6 +93,25 @@ class Sqlite(Dialect):
         mode = self._journal_mode(store)
         return None if mode in ("wal", "memory") else f"the file is in journal mode {mode}, not WAL"
 
+    def _files(self, store: Store[Any]) -> list[str]:
+        """The files of the table and of the records beside it; none for what is in memory."""
+        wanted = ("main", (self.source.schema or "main").lower())
+        found = {name.lower(): file for _, name, file in store.execute("PRAGMA database_list")}
+        files = [found[name] for name in dict.fromkeys(wanted) if name in found]
+        return files if all(files) and store.has_threads else []
+
+    def proof_of_life(self, store: Store[Any]) -> ProofOfLife | None:
+        files = self._files(store)
+        return Locks.of(files[0]) if files else None
+
+    def writes(self, store: Store[Any]) -> Writes | None:
+        files = self._files(store)
+        return FileWrites(files) if files else None
+
+    def version(self, store: Store[Any]) -> object:
+        schemas = dict.fromkeys(["main", self.source.schema or "main"])
+        return [store.execute(f"PRAGMA {self.quote(schema)}.data_version") for schema in schemas]
+
     def existing(self, store: Store[Any]) -> dict[str, str]:
         schemas = dict.fromkeys(["main", self.source.schema or "main"])
         listed = (
@@ -109,9 +131,15 @@ class Sqlite(Dialect):
         return [*self.side_tables(), *self.indexes(), *self.triggers()]
 
     def side_tables(self) -> list[Object]:
-        columns = {"count": "tube, source, target, n INTEGER NOT NULL, PRIMARY KEY (tube, source, target)"}
+        types = list(map(_type, self.source.key))
+        parts = ", ".join(f"{part} {kind}" for part, kind in zip(self._parts(), types, strict=True))
+        columns = {
+            "count": "tube, source, target, n INTEGER NOT NULL, PRIMARY KEY (tube, source, target)",
+            "wait": f"{parts}, waiter TEXT, session TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, event TEXT, "
+            f"target TEXT, PRIMARY KEY ({', '.join(self._parts())}, waiter)",
+        }
         if "owner" not in self.roles:
-            keys = ", ".join(f"{key} {_type(field)}" for key, field in zip(self.keys, self.source.key, strict=True))
+            keys = ", ".join(f"{key} {kind}" for key, kind in zip(self.keys, types, strict=True))
             columns["owner"] = f"{keys}, owner TEXT NOT NULL, PRIMARY KEY ({', '.join(self.keys)})"
         return [
             Object(
@@ -171,10 +199,26 @@ class Sqlite(Dialect):
             same_key = " AND ".join(f"{key} = OLD.{key}" for key in self.keys)
             return f"DELETE FROM {self.quote(self.name('owner'))} WHERE {same_key} AND {when};"
 
+        def leave_word(when: str, target: str) -> str:
+            same_key = " AND ".join(f"{part} = OLD.{key}" for part, key in zip(self._parts(), self.keys, strict=True))
+            return (
+                f"UPDATE {self.quote(self.name('wait'))} SET event = {EVENT}, target = {target} "
+                f"WHERE {same_key} AND event IS NULL AND {when};"
+            )
+
+        moved_key = " OR ".join(f"NEW.{key} IS NOT OLD.{key}" for key in self.keys)
+        was_pending, is_pending = (self.in_states(self.machine.pending, f"{v}.{status}") for v in ("OLD", "NEW"))
         inserted = [count("''", f"'{ABSENT}'", new, is_)]
         updated = [count("''", old, new, f"OLD.{status} IS NOT NEW.{status} AND ({was} OR {is_})")]
         deleted = [count("''", old, f"'{ABSENT}'", was)]
-        watched = [status]
+        updated.append(
+            leave_word(
+                f"{was_pending} AND (NOT ({is_pending}) OR {moved_key})",
+                f"CASE WHEN {moved_key} THEN '{ABSENT}' ELSE {new} END",
+            )
+        )
+        deleted.append(leave_word(was_pending, f"'{ABSENT}'"))
+        watched = [status, *(key for key in self.keys if key != status)]
         if tubes:
             watched.append(tube)
             before, after = f"OLD.{tube} IN ({tubes})", f"NEW.{tube} IN ({tubes})"
@@ -190,11 +234,7 @@ class Sqlite(Dialect):
             ]
         if "owner" not in self.roles:
             taken = self.is_state(TAKEN, f"OLD.{status}")
-            watched += [key for key in self.keys if key not in watched]
-            moved_on = " OR ".join(
-                [f"NEW.{status} IS NOT OLD.{status}", *(f"NEW.{key} IS NOT OLD.{key}" for key in self.keys)]
-            )
-            updated.append(clear_owner(f"{taken} AND ({moved_on})"))
+            updated.append(clear_owner(f"{taken} AND (NEW.{status} IS NOT OLD.{status} OR {moved_key})"))
             deleted.append(clear_owner(taken))
         events = {
             "insert": ("INSERT", inserted),

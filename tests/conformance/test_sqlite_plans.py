@@ -148,6 +148,7 @@ def calls(queue: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "stats", queue.stats
     yield "count", queue.count
     queue.clock.tick(2_000_000)
+    yield "due", queue._moves.due_in
     yield "sweep", queue.sweep
 
 
@@ -176,14 +177,15 @@ BY = {
     "release_all": "runat",
     "stats": "",
     "count": "",
+    "due": "runat",
     "sweep": "key runat",
 }
 BY_OF = {
     "readme": BY,
     "tubes": BY,
-    "moments": {**BY, "sweep": "deadline key runat"},
+    "moments": {**BY, "due": "deadline runat", "sweep": "deadline key runat"},
     "words": {**BY, "put": "unique", "put_many": "unique"},
-    "integers": {**BY, "sweep": ""},
+    "integers": {**BY, "due": "", "sweep": ""},
 }
 STATES = {"readme": "RTWBD", "tubes": "RTWBZ", "moments": "RTWB", "words": "RTWBD", "integers": "RT"}
 
@@ -193,11 +195,11 @@ STATES = {"readme": "RTWBD", "tubes": "RTWBZ", "moments": "RTWB", "words": "RTWB
 def test_a_call_goes_by_its_index_whatever_state_most_rows_are_in(name, most, analyzed):
     queue = filled(name, most, analyzed)
     db = queue.model._meta.database
-    swept = recorded(db, queue.sweep)  # a take does so before
+    swept = recorded(db, lambda: (queue._moves.due_in(), queue.sweep()))  # a take does so before
     by, wrong = {}, {}
     for call, run in calls(queue):
         asked = recorded(db, run)
-        plans = [db.plan(sql, params) for sql, params in asked.items() if call == "sweep" or sql not in swept]
+        plans = [db.plan(sql, params) for sql, params in asked.items() if call in ("due", "sweep") or sql not in swept]
         by[call] = indexes(queue.store.table, plans)
         wrong[call] = [fault for plan in plans for fault in faults(queue.store.table, plan)]
     assert {call: found for call, found in wrong.items() if found} == {}
@@ -241,7 +243,7 @@ def test_a_limit_is_read_from_the_counters_alone():
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_a_trigger_reads_no_table_and_finds_an_owner_by_its_key(name):
+def test_a_trigger_reads_no_table_and_finds_owners_and_waiters_by_their_key(name):
     queue = filled(name, "T", analyzed=True)
     db = queue.model._meta.database
     triggers = [sql for (sql,) in db.execute_sql("SELECT sql FROM sqlite_master WHERE type = 'trigger'")]
@@ -251,4 +253,5 @@ def test_a_trigger_reads_no_table_and_finds_an_owner_by_its_key(name):
         for statement in filter(None, map(str.strip, body.split(";"))):
             alone = re.sub(r'(OLD|NEW)\."(?:[^"]|"")+"', "?", statement)  # as values, outside of a trigger
             steps = list(reads(db.plan(alone, [None] * alone.count("?"))))
-            assert all(how == "SEARCH" and of == f"{queue.store.table}_xq_owner" for how, of, _ in steps), statement
+            beside = [f"{queue.store.table}_xq_owner", f"{queue.store.table}_xq_wait"]
+            assert all(how == "SEARCH" and of in beside for how, of, _ in steps), statement

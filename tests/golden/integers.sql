@@ -6,10 +6,16 @@
 CREATE TABLE IF NOT EXISTS xq_queue (name TEXT PRIMARY KEY, version TEXT NOT NULL, fingerprint TEXT NOT NULL);
 
 -- install: the table xq_session
-CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT PRIMARY KEY, since DOUBLE PRECISION NOT NULL, users INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT NOT NULL, queue TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, PRIMARY KEY (uuid, queue));
+
+-- install: the table xq_setting
+CREATE TABLE IF NOT EXISTS xq_setting (name TEXT PRIMARY KEY, value DOUBLE PRECISION NOT NULL);
 
 -- install: the table job_xq_count
 CREATE TABLE IF NOT EXISTS "job_xq_count" (tube, source, target, n INTEGER NOT NULL, PRIMARY KEY (tube, source, target)) WITHOUT ROWID;
+
+-- install: the table job_xq_wait
+CREATE TABLE IF NOT EXISTS "job_xq_wait" (k0 INTEGER, waiter TEXT, session TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, event TEXT, target TEXT, PRIMARY KEY (k0, waiter)) WITHOUT ROWID;
 
 -- install: the table job_xq_owner
 CREATE TABLE IF NOT EXISTS "job_xq_owner" ("id" INTEGER, owner TEXT NOT NULL, PRIMARY KEY ("id")) WITHOUT ROWID;
@@ -43,6 +49,10 @@ CREATE TRIGGER "job_xq_update" AFTER UPDATE OF "status", "id"
         WHERE OLD."status" IS NOT NEW."status" AND (OLD."status" IN (0, 1) OR NEW."status" IN (0, 1))
         ON CONFLICT DO UPDATE
         SET n = n + 1;
+    UPDATE "job_xq_wait"
+        SET event = char(119, 114, 105, 116, 101),
+            target = CASE WHEN NEW."id" IS NOT OLD."id" THEN 'X' ELSE CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END END
+        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN (0, 1) AND (NOT (NEW."status" IN (0, 1)) OR NEW."id" IS NOT OLD."id");
     DELETE FROM "job_xq_owner"
         WHERE "id" = OLD."id" AND OLD."status" = 1 AND (NEW."status" IS NOT OLD."status" OR NEW."id" IS NOT OLD."id");
 END;
@@ -58,6 +68,10 @@ CREATE TRIGGER "job_xq_delete" AFTER DELETE
         WHERE OLD."status" IN (0, 1)
         ON CONFLICT DO UPDATE
         SET n = n + 1;
+    UPDATE "job_xq_wait"
+        SET event = char(119, 114, 105, 116, 101),
+            target = 'X'
+        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN (0, 1);
     DELETE FROM "job_xq_owner"
         WHERE "id" = OLD."id" AND OLD."status" = 1;
 END;
@@ -223,30 +237,67 @@ SELECT name FROM xq_queue;
 
 -- sessions
 SELECT uuid, since FROM xq_session
+    WHERE queue = ''
     ORDER BY since, uuid;
 
--- session: open
-INSERT INTO xq_session (uuid, since)
-    VALUES (:uuid, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
-    ON CONFLICT (uuid) DO NOTHING;
+-- session: that it is there, and may hold tasks of this queue
+INSERT INTO xq_session (uuid, queue, since)
+    VALUES (:uuid, '', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)), (:uuid, 'job', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+    ON CONFLICT (uuid, queue) DO NOTHING;
 
 -- session: join
-SELECT 1 FROM xq_session
-    WHERE uuid = :uuid;
-
--- session: enter or leave
 UPDATE xq_session
-    SET users = users + :change
-    WHERE uuid = :uuid
-    RETURNING users;
+    SET ends = NULL
+    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+    RETURNING 1;
 
--- session: close
+-- session: end later, with session_ttr
+UPDATE xq_session
+    SET ends = COALESCE(ends, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0))
+    WHERE uuid = :uuid AND (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0) IS NOT NULL
+    RETURNING 1;
+
+-- session: end
 DELETE FROM xq_session
-    WHERE uuid = :uuid;
+    WHERE uuid = :uuid AND queue = :queue;
+
+-- sessions: who lives, where, and for how long
+SELECT uuid, queue, ends - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM xq_session;
+
+-- configure
+INSERT INTO xq_setting (name, value)
+    VALUES (:name, :value)
+    ON CONFLICT (name) DO UPDATE
+    SET value = excluded.value;
+
+-- wait: begin
+INSERT INTO "job_xq_wait" (k0, waiter, session, since)
+    VALUES (:k0, :waiter, :uuid, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
+
+-- wait: how tasks ended
+SELECT waiter, event, target FROM "job_xq_wait"
+    WHERE event IS NOT NULL;
+
+-- wait: end
+DELETE FROM "job_xq_wait"
+    WHERE k0 = :k0 AND waiter = :waiter;
+
+-- wait: forget those of a process that is gone
+DELETE FROM "job_xq_wait"
+    WHERE session = :uuid;
+
+-- waiting
+SELECT k0, session, since FROM "job_xq_wait"
+    WHERE event IS NULL
+    ORDER BY since;
+
+-- a take that waits: is there anything
+SELECT 1 FROM "job" INDEXED BY "job_xq_oldest_R"
+    WHERE "status" = 0 LIMIT 1;
 
 -- before anything is read within the application's transaction
 UPDATE xq_session
-    SET users = users
+    SET since = since
     WHERE FALSE;
 
 -- what tasks there are, before another definition is installed

@@ -6,10 +6,16 @@
 CREATE TABLE IF NOT EXISTS xq_queue (name TEXT PRIMARY KEY, version TEXT NOT NULL, fingerprint TEXT NOT NULL);
 
 -- install: the table xq_session
-CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT PRIMARY KEY, since DOUBLE PRECISION NOT NULL, users INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT NOT NULL, queue TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, PRIMARY KEY (uuid, queue));
+
+-- install: the table xq_setting
+CREATE TABLE IF NOT EXISTS xq_setting (name TEXT PRIMARY KEY, value DOUBLE PRECISION NOT NULL);
 
 -- install: the table visit_xq_count
 CREATE TABLE IF NOT EXISTS "visit_xq_count" (tube, source, target, n INTEGER NOT NULL, PRIMARY KEY (tube, source, target)) WITHOUT ROWID;
+
+-- install: the table visit_xq_wait
+CREATE TABLE IF NOT EXISTS "visit_xq_wait" (k0 TEXT, k1 INTEGER, waiter TEXT, session TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, event TEXT, target TEXT, PRIMARY KEY (k0, k1, waiter)) WITHOUT ROWID;
 
 -- install: the table visit_xq_owner
 CREATE TABLE IF NOT EXISTS "visit_xq_owner" ("host" TEXT, "number" INTEGER, owner TEXT NOT NULL, PRIMARY KEY ("host", "number")) WITHOUT ROWID;
@@ -58,6 +64,10 @@ CREATE TRIGGER "visit_xq_update" AFTER UPDATE OF "status", "host", "number"
         WHERE OLD."status" IS NOT NEW."status" AND (OLD."status" IN ('R', 'T', 'W', 'B') OR NEW."status" IN ('R', 'T', 'W', 'B'))
         ON CONFLICT DO UPDATE
         SET n = n + 1;
+    UPDATE "visit_xq_wait"
+        SET event = char(119, 114, 105, 116, 101),
+            target = CASE WHEN NEW."host" IS NOT OLD."host" OR NEW."number" IS NOT OLD."number" THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END END
+        WHERE k0 = OLD."host" AND k1 = OLD."number" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W') AND (NOT (NEW."status" IN ('R', 'T', 'W')) OR NEW."host" IS NOT OLD."host" OR NEW."number" IS NOT OLD."number");
     DELETE FROM "visit_xq_owner"
         WHERE "host" = OLD."host" AND "number" = OLD."number" AND OLD."status" = 'T' AND (NEW."status" IS NOT OLD."status" OR NEW."host" IS NOT OLD."host" OR NEW."number" IS NOT OLD."number");
 END;
@@ -73,6 +83,10 @@ CREATE TRIGGER "visit_xq_delete" AFTER DELETE
         WHERE OLD."status" IN ('R', 'T', 'W', 'B')
         ON CONFLICT DO UPDATE
         SET n = n + 1;
+    UPDATE "visit_xq_wait"
+        SET event = char(119, 114, 105, 116, 101),
+            target = 'X'
+        WHERE k0 = OLD."host" AND k1 = OLD."number" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W');
     DELETE FROM "visit_xq_owner"
         WHERE "host" = OLD."host" AND "number" = OLD."number" AND OLD."status" = 'T';
 END;
@@ -508,30 +522,70 @@ SELECT name FROM xq_queue;
 
 -- sessions
 SELECT uuid, since FROM xq_session
+    WHERE queue = ''
     ORDER BY since, uuid;
 
--- session: open
-INSERT INTO xq_session (uuid, since)
-    VALUES (:uuid, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
-    ON CONFLICT (uuid) DO NOTHING;
+-- session: that it is there, and may hold tasks of this queue
+INSERT INTO xq_session (uuid, queue, since)
+    VALUES (:uuid, '', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)), (:uuid, 'visit', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+    ON CONFLICT (uuid, queue) DO NOTHING;
 
 -- session: join
-SELECT 1 FROM xq_session
-    WHERE uuid = :uuid;
-
--- session: enter or leave
 UPDATE xq_session
-    SET users = users + :change
-    WHERE uuid = :uuid
-    RETURNING users;
+    SET ends = NULL
+    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+    RETURNING 1;
 
--- session: close
+-- session: end later, with session_ttr
+UPDATE xq_session
+    SET ends = COALESCE(ends, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0))
+    WHERE uuid = :uuid AND (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0) IS NOT NULL
+    RETURNING 1;
+
+-- session: end
 DELETE FROM xq_session
-    WHERE uuid = :uuid;
+    WHERE uuid = :uuid AND queue = :queue;
+
+-- sessions: who lives, where, and for how long
+SELECT uuid, queue, ends - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM xq_session;
+
+-- configure
+INSERT INTO xq_setting (name, value)
+    VALUES (:name, :value)
+    ON CONFLICT (name) DO UPDATE
+    SET value = excluded.value;
+
+-- wait: begin
+INSERT INTO "visit_xq_wait" (k0, k1, waiter, session, since)
+    VALUES (:k0, :k1, :waiter, :uuid, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
+
+-- wait: how tasks ended
+SELECT waiter, event, target FROM "visit_xq_wait"
+    WHERE event IS NOT NULL;
+
+-- wait: end
+DELETE FROM "visit_xq_wait"
+    WHERE k0 = :k0 AND k1 = :k1 AND waiter = :waiter;
+
+-- wait: forget those of a process that is gone
+DELETE FROM "visit_xq_wait"
+    WHERE session = :uuid;
+
+-- waiting
+SELECT k0, k1, session, since FROM "visit_xq_wait"
+    WHERE event IS NULL
+    ORDER BY since;
+
+-- a take that waits: is there anything
+SELECT 1 FROM "visit" INDEXED BY "visit_xq_oldest_R"
+    WHERE "status" = 'R' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) LIMIT 1;
+
+-- when something falls due
+SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (SELECT (SELECT (julianday("runat") - 2440587.5) * 86400.0 FROM "visit" INDEXED BY "visit_xq_runat" WHERE "status" = 'W' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT (julianday("deadline") - 2440587.5) * 86400.0 FROM "visit" INDEXED BY "visit_xq_deadline" WHERE "status" = 'R' AND "deadline" IS NOT NULL ORDER BY "deadline" LIMIT 1) AS at UNION ALL SELECT (SELECT (julianday("deadline") - 2440587.5) * 86400.0 FROM "visit" INDEXED BY "visit_xq_deadline" WHERE "status" = 'W' AND "deadline" IS NOT NULL ORDER BY "deadline" LIMIT 1) AS at UNION ALL SELECT (SELECT (julianday("deadline") - 2440587.5) * 86400.0 FROM "visit" INDEXED BY "visit_xq_deadline" WHERE "status" = 'B' AND "deadline" IS NOT NULL ORDER BY "deadline" LIMIT 1) AS at UNION ALL SELECT (SELECT (julianday("deadline") - 2440587.5) * 86400.0 FROM "visit" INDEXED BY "visit_xq_deadline" WHERE "status" = 'T' AND "deadline" IS NOT NULL ORDER BY "deadline" LIMIT 1) AS at UNION ALL SELECT (SELECT (julianday("runat") - 2440587.5) * 86400.0 FROM "visit" INDEXED BY "visit_xq_runat" WHERE "status" = 'T' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at) AS times;
 
 -- before anything is read within the application's transaction
 UPDATE xq_session
-    SET users = users
+    SET since = since
     WHERE FALSE;
 
 -- what tasks there are, before another definition is installed

@@ -6,10 +6,16 @@
 CREATE TABLE IF NOT EXISTS xq_queue (name TEXT PRIMARY KEY, version TEXT NOT NULL, fingerprint TEXT NOT NULL);
 
 -- install: the table xq_session
-CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT PRIMARY KEY, since DOUBLE PRECISION NOT NULL, users INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT NOT NULL, queue TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, PRIMARY KEY (uuid, queue));
+
+-- install: the table xq_setting
+CREATE TABLE IF NOT EXISTS xq_setting (name TEXT PRIMARY KEY, value DOUBLE PRECISION NOT NULL);
 
 -- install: the table mail_xq_count
 CREATE TABLE IF NOT EXISTS "mail_xq_count" (tube, source, target, n INTEGER NOT NULL, PRIMARY KEY (tube, source, target)) WITHOUT ROWID;
+
+-- install: the table mail_xq_wait
+CREATE TABLE IF NOT EXISTS "mail_xq_wait" (k0 INTEGER, waiter TEXT, session TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, event TEXT, target TEXT, PRIMARY KEY (k0, waiter)) WITHOUT ROWID;
 
 -- install: the index mail_xq_oldest_R
 CREATE INDEX IF NOT EXISTS "mail_xq_oldest_R"
@@ -53,13 +59,17 @@ END;
 DROP TRIGGER IF EXISTS "main"."mail_xq_update";
 
 -- install: the trigger mail_xq_update
-CREATE TRIGGER "mail_xq_update" AFTER UPDATE OF "status", "tube"
+CREATE TRIGGER "mail_xq_update" AFTER UPDATE OF "status", "id", "tube"
     ON "mail" BEGIN
     INSERT INTO "mail_xq_count"
         SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
         WHERE OLD."status" IS NOT NEW."status" AND (OLD."status" IN ('R', 'T', 'W', 'B', 'Z') OR NEW."status" IN ('R', 'T', 'W', 'B', 'Z'))
         ON CONFLICT DO UPDATE
         SET n = n + 1;
+    UPDATE "mail_xq_wait"
+        SET event = char(119, 114, 105, 116, 101),
+            target = CASE WHEN NEW."id" IS NOT OLD."id" THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END END
+        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W') AND (NOT (NEW."status" IN ('R', 'T', 'W')) OR NEW."id" IS NOT OLD."id");
     INSERT INTO "mail_xq_count"
         SELECT NEW."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
         WHERE OLD."tube" IS NEW."tube" AND NEW."tube" IN ('news', 'it''s') AND CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END
@@ -88,6 +98,10 @@ CREATE TRIGGER "mail_xq_delete" AFTER DELETE
         WHERE OLD."status" IN ('R', 'T', 'W', 'B', 'Z')
         ON CONFLICT DO UPDATE
         SET n = n + 1;
+    UPDATE "mail_xq_wait"
+        SET event = char(119, 114, 105, 116, 101),
+            target = 'X'
+        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W');
     INSERT INTO "mail_xq_count"
         SELECT OLD."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', 1
         WHERE OLD."status" IN ('R', 'T', 'W', 'B', 'Z') AND OLD."tube" IN ('news', 'it''s')
@@ -685,30 +699,70 @@ SELECT name FROM xq_queue;
 
 -- sessions
 SELECT uuid, since FROM xq_session
+    WHERE queue = ''
     ORDER BY since, uuid;
 
--- session: open
-INSERT INTO xq_session (uuid, since)
-    VALUES (:uuid, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
-    ON CONFLICT (uuid) DO NOTHING;
+-- session: that it is there, and may hold tasks of this queue
+INSERT INTO xq_session (uuid, queue, since)
+    VALUES (:uuid, '', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)), (:uuid, 'mail', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+    ON CONFLICT (uuid, queue) DO NOTHING;
 
 -- session: join
-SELECT 1 FROM xq_session
-    WHERE uuid = :uuid;
-
--- session: enter or leave
 UPDATE xq_session
-    SET users = users + :change
-    WHERE uuid = :uuid
-    RETURNING users;
+    SET ends = NULL
+    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+    RETURNING 1;
 
--- session: close
+-- session: end later, with session_ttr
+UPDATE xq_session
+    SET ends = COALESCE(ends, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0))
+    WHERE uuid = :uuid AND (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0) IS NOT NULL
+    RETURNING 1;
+
+-- session: end
 DELETE FROM xq_session
-    WHERE uuid = :uuid;
+    WHERE uuid = :uuid AND queue = :queue;
+
+-- sessions: who lives, where, and for how long
+SELECT uuid, queue, ends - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM xq_session;
+
+-- configure
+INSERT INTO xq_setting (name, value)
+    VALUES (:name, :value)
+    ON CONFLICT (name) DO UPDATE
+    SET value = excluded.value;
+
+-- wait: begin
+INSERT INTO "mail_xq_wait" (k0, waiter, session, since)
+    VALUES (:k0, :waiter, :uuid, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
+
+-- wait: how tasks ended
+SELECT waiter, event, target FROM "mail_xq_wait"
+    WHERE event IS NOT NULL;
+
+-- wait: end
+DELETE FROM "mail_xq_wait"
+    WHERE k0 = :k0 AND waiter = :waiter;
+
+-- wait: forget those of a process that is gone
+DELETE FROM "mail_xq_wait"
+    WHERE session = :uuid;
+
+-- waiting
+SELECT k0, session, since FROM "mail_xq_wait"
+    WHERE event IS NULL
+    ORDER BY since;
+
+-- a take that waits: is there anything
+SELECT 1 FROM "mail" INDEXED BY "mail_xq_oldest_R"
+    WHERE "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) LIMIT 1;
+
+-- when something falls due
+SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'W' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'Z' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'R' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'T' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at) AS times;
 
 -- before anything is read within the application's transaction
 UPDATE xq_session
-    SET users = users
+    SET since = since
     WHERE FALSE;
 
 -- what tasks there are, before another definition is installed

@@ -1,0 +1,260 @@
+"""What processes on one SQLite file tell each other beside SQL: who is alive, and that somebody wrote.
+
+Both by means of the operating system. A record lock (fcntl) is dropped with the process that has it, however that
+ends, and a child does not inherit it; a file that is watched tells of a write at once and costs its writer nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import select
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Protocol
+from uuid import UUID
+
+from xq.errors import ConfigurationError
+
+YOUNG = 0.9  # seconds that a new lock file proves no death: whoever lost the old one locks this one meanwhile
+ENDING = 0.5  # seconds to wait for whoever is ending a session, which may be kept for a while (session_ttr)
+POLL = 0.02  # seconds between two looks, where no file can be watched
+
+
+class Locks:
+    """Proof of life: each session is one byte of a file beside the database, which its processes lock together."""
+
+    _of_path: dict[str, Locks] = {}  # closing any descriptor of a file drops all locks on it: one for the process
+
+    def __init__(self, database: str) -> None:
+        self._database = database
+        self.path = f"{database}-xq"
+        self._held: Counter[str] = Counter()
+        self._descriptor = -1
+        self._lock = threading.RLock()
+
+    @classmethod
+    def of(cls, database: str) -> Locks:
+        """The locks of this process beside a database file."""
+        return cls._of_path.setdefault(os.path.realpath(database), cls(os.path.realpath(database)))
+
+    def hold(self, uuid: str) -> bool:
+        """Prove that a process of this session lives. False where another process is about to end it.
+
+        Raises ConfigurationError when the lock file cannot be had.
+        """
+        with self._lock:
+            self.renew()
+            deadline = time.monotonic() + ENDING
+            while not self._locked(uuid, fcntl.LOCK_SH):
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(POLL)
+            self._held[uuid] += 1
+            return True
+
+    def let_go(self, uuid: str) -> None:
+        """Prove it no longer, when it was let go of as often as it was held."""
+        with self._lock:
+            self._held[uuid] -= 1
+            if self._held[uuid] <= 0:
+                del self._held[uuid]
+                if self._descriptor >= 0:
+                    fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _byte(uuid))
+
+    @contextmanager
+    def alone(self, uuid: str) -> Iterator[bool]:
+        """Whether no process holds this session; and none begins to within the `with`."""
+        with self._lock:
+            self.renew()
+            dead = uuid not in self._held and self._locked(uuid, fcntl.LOCK_EX)
+            try:
+                yield dead
+            finally:
+                if dead:
+                    fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _byte(uuid))
+
+    def _locked(self, uuid: str, kind: int) -> bool:
+        try:
+            fcntl.lockf(self._descriptor, kind | fcntl.LOCK_NB, 1, _byte(uuid))
+        except OSError:
+            return False
+        return True
+
+    def renew(self) -> bool:
+        """Take the locks again where somebody removed the file, since others would look at a new one.
+
+        Returns whether the others have had the time to do so, too.
+        """
+        with self._lock:
+            if self._descriptor < 0 or not _same_file(self._descriptor, self.path):
+                self._open()
+            return abs(time.time() - os.fstat(self._descriptor).st_mtime) > YOUNG
+
+    def _open(self) -> None:
+        try:
+            mode = os.stat(self._database).st_mode & 0o666
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+        except OSError as error:
+            raise ConfigurationError(
+                f"sessions prove that they live by locks in {self.path}, and it cannot be opened: {error.strerror}"
+            ) from error
+        with suppress(OSError):  # it belongs to another user
+            os.fchmod(self._descriptor, mode)
+        for uuid in self._held:
+            self._locked(uuid, fcntl.LOCK_SH)
+
+    def there(self) -> bool:
+        """Whether the database is there at all; it is not made by asking."""
+        return os.path.exists(self._database)
+
+    @classmethod
+    def forked(cls) -> None:
+        """The locks are the parent's."""
+        for locks in cls._of_path.values():
+            if locks._descriptor >= 0:
+                os.close(locks._descriptor)
+        cls._of_path = {}
+
+
+os.register_at_fork(after_in_child=Locks.forked)
+
+
+def _byte(uuid: str) -> int:
+    return UUID(uuid).int % 2**62  # a lock may lie beyond the end of its file
+
+
+def _same_file(descriptor: int, path: str) -> bool:
+    try:
+        there, here = os.stat(path), os.fstat(descriptor)
+    except OSError:
+        return False
+    return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
+
+
+# writes
+
+
+class Watch(Protocol):
+    """Files that are watched: readable when one of them was written."""
+
+    def fileno(self) -> int: ...
+
+    def add(self, path: str) -> None:
+        """Watch a file; nothing happens when it is watched already, or is not there."""
+
+    def clear(self) -> None:
+        """Forget what was told so far."""
+
+    def close(self) -> None: ...
+
+
+class Inotify:
+    """Linux."""
+
+    _WRITTEN, _REMOVED = 0x2, 0x400 | 0x800  # IN_MODIFY; IN_DELETE_SELF, IN_MOVE_SELF
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(None, use_errno=True)
+        self._descriptor = self._library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._descriptor < 0:
+            raise OSError(ctypes.get_errno(), "inotify_init1")
+
+    def fileno(self) -> int:
+        return int(self._descriptor)
+
+    def add(self, path: str) -> None:
+        self._library.inotify_add_watch(self._descriptor, os.fsencode(path), self._WRITTEN | self._REMOVED)
+
+    def clear(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._descriptor, 65_536)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class Kqueue:
+    """macOS and the BSDs."""
+
+    def __init__(self) -> None:
+        self._queue = select.kqueue()  # type: ignore[attr-defined, unused-ignore]
+        self._files: dict[str, int] = {}
+
+    def fileno(self) -> int:
+        return int(self._queue.fileno())
+
+    def add(self, path: str) -> None:
+        if path in self._files:
+            if _same_file(self._files[path], path):
+                return
+            os.close(self._files.pop(path))  # and with it what was watched
+        with suppress(OSError):
+            self._files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            written = select.kevent(  # type: ignore[attr-defined, unused-ignore]
+                self._files[path],
+                select.KQ_FILTER_VNODE,  # type: ignore[attr-defined, unused-ignore]
+                select.KQ_EV_ADD | select.KQ_EV_CLEAR,  # type: ignore[attr-defined, unused-ignore]
+                select.KQ_NOTE_WRITE | select.KQ_NOTE_EXTEND | select.KQ_NOTE_DELETE,  # type: ignore[attr-defined, unused-ignore]
+            )
+            self._queue.control([written], 0)
+
+    def clear(self) -> None:
+        self._queue.control([], 64, 0)
+
+    def close(self) -> None:
+        for descriptor in self._files.values():
+            os.close(descriptor)
+        self._queue.close()
+
+
+def watch() -> Watch | None:
+    """The watch of this system; None where there is none to be had."""
+    try:
+        return Inotify() if hasattr(ctypes.CDLL(None), "inotify_init1") else Kqueue()
+    except (OSError, AttributeError):
+        return None
+
+
+class FileWrites:
+    """Waits until somebody may have written to one of the files of a database, or this process calls."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        # Not the files themselves: to watch one, a kqueue opens it, and closing it would drop SQLite's own locks.
+        self._logs = [f"{file}-wal" for file in files]
+        self._watch = watch()
+        self._heard, self._call = os.pipe()
+        os.set_blocking(self._heard, False)
+        os.set_blocking(self._call, False)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether a write was told of, or this process called, within so many seconds."""
+        listened: list[int | Watch] = [self._heard]
+        if self._watch is None:
+            seconds = min(seconds, POLL)
+        else:
+            for path in self._logs:
+                self._watch.add(path)
+            listened.append(self._watch)
+        told, _, _ = select.select(listened, [], [], seconds)
+        if self._watch in told and self._watch is not None:
+            self._watch.clear()
+        if self._heard in told:
+            with suppress(BlockingIOError):
+                os.read(self._heard, 4096)
+        return bool(told) or self._watch is None
+
+    def call(self) -> None:
+        """End the wait of another thread."""
+        with suppress(BlockingIOError, OSError):  # it is called already, or over
+            os.write(self._call, b"x")
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+        os.close(self._heard)
+        os.close(self._call)

@@ -1,0 +1,299 @@
+"""What a process does for a database beside its calls: one thread that hears of writes, and keeps time.
+
+It moves what falls due, armed for the next time that something does and not polling; ends the sessions of processes
+that are gone; and calls those who wait. A process that only puts has none.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from weakref import WeakKeyDictionary, finalize, ref
+
+from apscheduler.executors.debug import DebugExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from xq import sessions
+from xq.database import Database
+from xq.errors import UnknownSession
+from xq.moves import Moves
+from xq.sessions import Session, Sessions
+from xq.store import Writes
+from xq.wait import Waiting
+
+log = logging.getLogger("xq")
+
+FALLBACK = 0.9  # seconds after which a signal that was lost is made up for
+LOOK = 0.5  # seconds between two looks at who lives, while other sessions may hold tasks
+LONGEST = 86_400.0  # seconds that the timer is set for at most
+RETRY = 1.0  # seconds after which what failed is tried again
+# Seconds from one look to the next, however much is written: half of what a due time may be late, and for waiters
+# little enough not to be noticed.
+PAUSE, WAITED_FOR = 0.02, 0.002
+# A write is told of before its transaction can be seen: how long to sleep between the looks for it.
+COMMITTING = (0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128)
+
+
+class QueueKeeper:
+    """What one queue needs beside the calls of its users. What is done for sessions, any queue does for all."""
+
+    def __init__(self, database: Database, moves: Moves[Any], waiting: Waiting[Any]) -> None:
+        self.database = database
+        self.moves = moves
+        self.waiting = waiting
+        self.attended: object = None  # the opened queue for which a thread is there, or where there can be none
+        self._has_thread = False
+        waiting.listen = self.attend
+        sessions.keepers.add(self)
+
+    def attend(self) -> bool:
+        """Have a thread that looks after the queue. False where there can be none."""
+        opened = self.database.open()
+        if self.attended is not opened:
+            self._has_thread = _attend(self)
+            self.attended = opened
+        return self._has_thread
+
+    @property
+    def installed(self) -> bool:
+        return self.attended is not None or not self.database.connect().installation.missing()
+
+    # sessions
+
+    @property
+    def name(self) -> str:
+        """Of the queue, in its database."""
+        return self.database.connect().dialect.source_name
+
+    @property
+    def sessions(self) -> Sessions | None:
+        return self.database.sessions
+
+    def session(self, name: str | None) -> Session:
+        """Another session, or the one of this uuid. Raises UnknownSession when it has ended."""
+        mine = self.database.prove()
+        session = mine.new() if name is None else mine.named(name)
+        if name is None:
+            self.database.list_session(session)
+        elif not mine.rejoin(session):
+            raise UnknownSession(name)
+        return session
+
+    def _run(self, sql: str, **values: Any) -> list[Any]:
+        return self.database.execute(sql, values)
+
+    def listed(self) -> list[tuple[str, str, float | None]]:
+        """Every session of the database, a queue in which it may hold tasks, and when it ends (None: it lives)."""
+        return [(uuid, queue, ends) for uuid, queue, ends in self._run(self.database.dialect.sessions_listed)]
+
+    def rejoin(self, uuid: str) -> bool:
+        return bool(self._run(self.database.dialect.session_rejoined, uuid=uuid))
+
+    def postpone(self, uuid: str) -> bool:
+        return bool(self._run(self.database.dialect.session_postponed, uuid=uuid))
+
+    def strike(self, uuid: str) -> None:
+        self._run(self.database.dialect.session_struck, uuid=uuid, queue="")
+
+    def give_back(self, uuid: str, event: str) -> None:
+        dialect = self.database.dialect
+        with self.database.store.atomic():
+            self.database.begin_writing()
+            self.moves.give_back(uuid, event)
+            if event == "died":
+                self._run(dialect.forget_waits(), uuid=uuid)
+            self._run(dialect.session_struck, uuid=uuid, queue=dialect.source_name)
+
+
+class Sweeper:
+    """The thread of one database."""
+
+    def __init__(self, database: object, writes: Writes, mine: Sessions) -> None:
+        self._database = ref(database)
+        self._writes = writes
+        self._sessions = mine
+        self._version: object = None
+        self._armed = float("inf")  # the monotonic time for which the timer is set
+        self._rang = True
+        self._look_at = 0.0  # the monotonic time at which to look who lives
+        self._over = False
+        self.working = threading.RLock()
+        self.thread = threading.Thread(target=self._attend, name="xq", daemon=True)
+
+    def end(self) -> None:
+        self._over = True
+        self._writes.call()
+
+    def disown(self) -> None:
+        """In a child, which has no such thread: what it listened to is the parent's."""
+        self._over = True
+        self._writes.close()
+
+    def ring(self) -> None:
+        """Something is due."""
+        self._rang = True
+        self._writes.call()
+
+    def _attend(self) -> None:
+        pause, seconds = 0.0, 0.0
+        while not self._over:
+            time.sleep(pause)
+            told = self._writes.wait(seconds)
+            if self._over or self._database() is None:
+                break
+            with self.working:
+                try:
+                    pause, seconds = self._look(told)
+                except Exception as error:
+                    log.warning("looking after a database failed, and is tried again: %s", error)
+                    pause, seconds = RETRY, 0.0
+                    self._rang = True
+                    self._give_up_connection()
+        self._writes.close()
+
+    def _keepers(self) -> list[QueueKeeper]:
+        return [keeper for keeper in self._sessions.keepers if isinstance(keeper, QueueKeeper) and keeper.attended]
+
+    def _look(self, told: bool) -> tuple[float, float]:
+        """Do what is to be done. Returns for how many seconds to listen to nobody, and then to wait for a signal."""
+        keepers = self._keepers()
+        if not keepers:
+            return PAUSE, FALLBACK
+        database = keepers[0].database
+        database.store.connect()
+        changed = self._has_changed(database, told and not self._rang)
+        if changed or not told:
+            for keeper in keepers:
+                keeper.waiting.heard()
+        timed = [keeper for keeper in keepers if keeper.database.clock is None]
+        if changed:
+            self._look_at = min(self._look_at, time.monotonic() + LOOK)
+        if timed:
+            self._bury_the_dead()
+            if changed or self._rang:
+                self._keep_time(timed)
+        waited_for = any(keeper.waiting.anybody for keeper in keepers)
+        uncertain = told and not changed
+        seconds = min(COMMITTING[-1] if uncertain else FALLBACK, self._look_at - time.monotonic())
+        return WAITED_FOR if waited_for else PAUSE, max(0.0, seconds)
+
+    def _has_changed(self, database: Database, told: bool) -> bool:
+        """Whether somebody has committed since the last look; where a write was told of, it is waited for a little."""
+        for pause in COMMITTING if told else ():
+            version = database.dialect.version(database.store)
+            if version != self._version:
+                break
+            time.sleep(pause)
+        version = database.dialect.version(database.store)
+        changed = version != self._version
+        self._version = version
+        return changed
+
+    def _bury_the_dead(self) -> None:
+        """End the sessions of which no process is left, when it is time to look for them."""
+        if time.monotonic() >= self._look_at:
+            self._look_at = float("inf")  # until somebody writes
+            if self._sessions.look():
+                self._look_at = time.monotonic() + LOOK
+
+    def _keep_time(self, keepers: list[QueueKeeper]) -> None:
+        """Move what is due, and set the timer for what is next."""
+        begun = time.monotonic()
+        moved = 0
+        if self._rang:
+            self._rang, self._armed = False, float("inf")
+            moved = sum(keeper.moves.sweep_what_is_due() for keeper in keepers)
+        due = [seconds for keeper in keepers if (seconds := keeper.moves.due_in()) is not None]
+        if due:
+            # What is due and was not moved, since another row refers to it, is tried later; and others may write
+            # for as long as a batch took.
+            soonest = min(due) if min(due) > 0 else time.monotonic() - begun if moved else RETRY
+            self._arm(soonest)
+
+    def _arm(self, seconds: float) -> None:
+        at = time.monotonic() + seconds
+        if at < self._armed - 0.001:
+            self._armed = at
+            _timer().add_job(
+                self.ring,
+                "date",
+                run_date=datetime.now(UTC) + timedelta(seconds=min(seconds, LONGEST)),
+                id=str(id(self)),
+                executor="xq",
+                replace_existing=True,
+                misfire_grace_time=None,  # however late the machine is
+            )
+
+    def _give_up_connection(self) -> None:
+        for keeper in self._keepers()[:1]:
+            try:
+                keeper.database.store.disconnect()
+            except Exception as error:
+                log.debug("a connection could not be closed: %s", error)
+
+
+# all that this process has
+
+_sweepers: WeakKeyDictionary[Any, Sweeper] = WeakKeyDictionary()
+_scheduler: BackgroundScheduler | None = None
+_starting = threading.RLock()
+
+
+def _attend(keeper: QueueKeeper) -> bool:
+    database = keeper.database.store.database
+    with _starting:
+        sweeper = _sweepers.get(database)
+        if sweeper is None or not sweeper.thread.is_alive():
+            writes = keeper.database.writes()
+            if writes is None or database is None:
+                return False
+            sweeper = _sweepers[database] = Sweeper(database, writes, keeper.database.prove())
+            finalize(database, sweeper.end)
+            sweeper.thread.start()
+    sweeper.ring()
+    return True
+
+
+def _timer() -> BackgroundScheduler:
+    """The scheduler of this process, which does no more than ring."""
+    global _scheduler
+    with _starting:
+        if _scheduler is None:
+            own = logging.getLogger("xq.timer")
+            for logger in (own, logging.getLogger("apscheduler.executors.xq")):
+                logger.setLevel(logging.WARNING)  # else they tell of each job
+            _scheduler = BackgroundScheduler(timezone=UTC, executors={"xq": DebugExecutor()}, logger=own)
+            _scheduler.start()
+        return _scheduler
+
+
+def _before_fork() -> None:
+    """No thread of ours shall be within the database, or hold a lock, when the process is copied without it."""
+    _starting.acquire()
+    for sweeper in list(_sweepers.values()):
+        sweeper.working.acquire(timeout=RETRY)
+
+
+def _after_fork_in_parent() -> None:
+    for sweeper in list(_sweepers.values()):
+        with suppress(RuntimeError):  # it was not to be had
+            sweeper.working.release()
+    _starting.release()
+
+
+def _after_fork_in_child() -> None:
+    global _scheduler, _starting, _sweepers
+    for sweeper in list(_sweepers.values()):
+        sweeper.disown()
+    _scheduler, _starting, _sweepers = None, threading.RLock(), WeakKeyDictionary()
+    for keeper in list(sessions.keepers):
+        if isinstance(keeper, QueueKeeper):
+            keeper.attended = None
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,0 +1,292 @@
+"""Who of this process waits: for a task that is ready, for room in a queue that is full, for the end of a task.
+
+Whoever waits has a place in a line, and sleeps until it is called. A signal is a reason to look, never an answer:
+the database has that. One signal calls one waiter, and who leaves with something calls the next if there is more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+from xq.database import Database
+from xq.errors import Full, InTransaction, NotFound
+from xq.machine import ABSENT
+from xq.moves import Moves
+from xq.puts import Puts
+from xq.tasks import Parts, Tasks, named
+
+T = TypeVar("T")
+
+SLICE = 3600.0  # seconds: the longest sleep, since a lock takes no longer ones than some years
+ALONE = 0.05  # seconds between two looks where no thread can listen: a database in memory, a test's clock
+
+
+class Deadline:
+    """When patience ends, by real time. None seconds is never."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._at = None if seconds is None else time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds to sleep at most; none when it has passed."""
+        return SLICE if self._at is None else min(SLICE, self._at - time.monotonic())
+
+
+class Waiter:
+    """One that waits in a thread of its own."""
+
+    def __init__(self, tube: str | None) -> None:
+        self.tube = tube  # the only one that it wants; None for any
+        self.called = False
+        self._awake = threading.Event()
+
+    def call(self) -> None:
+        self.called = True
+        self._awake.set()
+
+    def sleep(self, seconds: float) -> bool:
+        """Sleep until called. False when nobody called for so long."""
+        called = self._awake.wait(max(0.0, seconds))
+        self._awake.clear()
+        self.called = False
+        return called
+
+
+class Line:
+    """Waiters for things of which each serves one of them: first come, first called."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[Waiter, float] = {}  # -> since when
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    @property
+    def since(self) -> list[float]:
+        """Since when they wait, in seconds since 1970."""
+        return list(self._waiters.values())
+
+    @contextmanager
+    def place(self, tube: str | None = None) -> Iterator[Waiter]:
+        waiter = Waiter(tube)
+        with self._lock:
+            self._waiters[waiter] = time.time()
+        try:
+            yield waiter
+        finally:
+            with self._lock:
+                del self._waiters[waiter]
+            if waiter.called:  # and leaves without having looked: the next one shall
+                self.call(waiter.tube)
+
+    def call(self, tube: str | None) -> None:
+        """Call one for what is in a tube, or in none."""
+        with self._lock:
+            for waiter in self._waiters:
+                if not waiter.called and waiter.tube in (None, tube):
+                    waiter.call()
+                    return
+
+    def call_for_any(self) -> None:
+        """Call one for each tube that is waited for: there may be something in it."""
+        with self._lock:
+            first: dict[str | None, Waiter] = {}
+            for waiter in self._waiters:
+                first.setdefault(waiter.tube, waiter)
+            for waiter in first.values():
+                waiter.call()
+
+
+class Ending:
+    """One that waits for the end of a task."""
+
+    def __init__(self) -> None:
+        self.awake = threading.Event()
+        self.event: str | None = None  # with which the task ended
+        self.target = ""
+
+    def tell(self, event: str, target: str) -> None:
+        self.event, self.target = event, target
+        self.awake.set()
+
+
+class Waiting(Generic[T]):
+    """The waiters of this process in one queue."""
+
+    _names = itertools.count(1)
+
+    def __init__(self, database: Database, tasks: Tasks[T], puts: Puts[T], moves: Moves[T]) -> None:
+        self.database = database
+        self.tasks = tasks
+        self.puts = puts
+        self.moves = moves
+        self.machine = moves.machine
+        self.takers = Line()
+        self.putters = Line()
+        self._endings: dict[str, Ending] = {}
+        self.listen: Callable[[], bool] = lambda: False  # have a thread call `heard`; False where there can be none
+
+    @property
+    def anybody(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self.takers or self.putters or self._endings)
+
+    # for tasks, and for room
+
+    def take(self, n: int, options: Mapping[str, Any], tube: str | None, timeout: float | None) -> list[T]:
+        """As `Moves.oldest`, but patient: it comes back as soon as there is one. Raises InTransaction."""
+
+        def look() -> list[T]:
+            return self.moves.oldest("take", n, options, tube=tube)
+
+        self._check_may_wait("take", timeout)
+        found = look()
+        if found or timeout == 0:
+            return found
+        deadline = Deadline(timeout)
+        with self.takers.place(tube) as waiter:
+            while not (found := look()):
+                if not self._sleep(waiter, deadline):
+                    return []
+            if len(self.takers) > 1 and self.moves.any_ready():
+                self.takers.call_for_any()
+        return found
+
+    def put(self, task: object, options: dict[str, Any], timeout: float | None) -> T:
+        """As `Puts.put`, but waits while the queue is full. Raises Full when that takes too long, InTransaction."""
+        self._check_may_wait("put", timeout)
+        deadline = Deadline(timeout)
+        with self.putters.place() as waiter:
+            while True:
+                try:
+                    (found,) = self.puts.put([task], dict(options))
+                    break
+                except Full:
+                    if timeout == 0 or not self._sleep(waiter, deadline):
+                        raise
+        self.putters.call(None)
+        return found
+
+    def _sleep(self, waiter: Waiter, deadline: Deadline) -> bool:
+        """Sleep until called, or as long as one may without being called. False when the deadline has passed."""
+        if deadline.left <= 0:
+            return False
+        longest = SLICE if self.listen() and self.database.clock is None else ALONE
+        waiter.sleep(min(deadline.left, longest))
+        return True
+
+    def _check_may_wait(self, what: str, timeout: float | None) -> None:
+        if timeout != 0 and self.database.store.in_transaction():
+            raise InTransaction(what)
+
+    # for the end of a task
+
+    def put_and_wait(self, task: object, options: dict[str, Any], timeout: float | None) -> tuple[T, bool]:
+        """Put a task and wait for its end, with no gap between the two."""
+        self._check_may_wait("put", timeout)
+        if timeout == 0:
+            return self.puts.put([task], options)[0], False
+        with self.database.store.atomic():
+            self.database.begin_writing()
+            (found,) = self.puts.put([task], options)
+            parts, _ = self.tasks.identify(found)
+            waiter = self._begin(parts)
+        return self._until_the_end(waiter, parts, found, Deadline(timeout))
+
+    def wait(self, parts: Parts, timeout: float | None) -> tuple[T, bool]:
+        """Wait until a task has ended: (the task, whether it was processed). Raises NotFound, InTransaction."""
+        self._check_may_wait("wait", timeout)
+        row, state = self.moves.look(parts)
+        if timeout == 0 or state not in self.machine.pending:
+            return self.tasks.returned(row), self._processed("", state)
+        with self.database.store.atomic():  # nothing ends between the look and the waiting
+            self.database.begin_writing()
+            row, state = self.moves.look(parts)
+            found = self.tasks.returned(row)
+            if state not in self.machine.pending:
+                return found, self._processed("", state)
+            waiter = self._begin(parts)
+        return self._until_the_end(waiter, parts, found, Deadline(timeout))
+
+    def _begin(self, parts: Parts) -> str:
+        session = self.database.prove().own()
+        self.database.list_session(session)
+        waiter = f"{session.prefix}{next(self._names)}"
+        values = {**named(parts), "waiter": waiter, "uuid": session.uuid}
+        self._endings[waiter] = Ending()  # before the row is seen: what is told of it finds somebody
+        self.database.execute(self.database.dialect.begin_wait(), values)
+        return waiter
+
+    def _until_the_end(self, waiter: str, parts: Parts, last: T, deadline: Deadline) -> tuple[T, bool]:
+        ending = self._endings[waiter]
+        values = {**named(parts), "waiter": waiter}
+        try:
+            while ending.event is None and deadline.left > 0:
+                alone = not self.listen() or self.database.clock is not None
+                ending.awake.wait(min(deadline.left, ALONE if alone else SLICE))
+                if alone:
+                    self.moves.sweep_what_is_due()
+                    self.collect()
+        finally:
+            del self._endings[waiter]
+            self.database.execute(self.database.dialect.end_wait(), values)
+        if ending.event is not None and ending.target == ABSENT:
+            return last, self._processed(ending.event, ABSENT)
+        try:
+            row, state = self.moves.look(parts)
+        except NotFound:  # it ended, and its row went away, since we looked last
+            return last, ending.event is not None and self._processed(ending.event, ending.target)
+        return self.tasks.returned(row), self._processed(ending.event or "", ending.target or state)
+
+    def _processed(self, event: str, state: str) -> bool:
+        """Whether the end of a task is that it was done."""
+        return event == "ack" if state == ABSENT else state not in (*self.machine.pending, "B")
+
+    def waited_for(self) -> list[tuple[Any, str, float]]:
+        """Which tasks are waited for, by which sessions, and since when; None for this process's waiting takers."""
+        rows = self.database.execute(self.database.dialect.waiting())
+        own = self.database.prove().own().uuid
+        return [
+            *((self.tasks.as_told(tuple(key)), session, since) for *key, session, since in rows),
+            *((None, own, since) for since in self.takers.since),
+        ]
+
+    # what is heard
+
+    def heard(self) -> None:
+        """Somebody wrote to the database, nobody knows what: let those look who may find something."""
+        if self.takers:
+            self.takers.call_for_any()
+        if self.putters:
+            self.putters.call(None)
+        self.collect()
+
+    def changed(self, source: str, target: str, tubes: Collection[str | None]) -> None:
+        """This process moved tasks, and the move is committed: one in each of these tubes."""
+        if target == "R" and self.takers:
+            for tube in tubes:
+                self.takers.call(tube)
+        if source in self._crowd and target not in self._crowd and self.putters:
+            self.putters.call(None)
+        if source in self.machine.pending and target not in self.machine.pending:
+            self.collect()
+
+    @property
+    def _crowd(self) -> str:
+        limit = self.machine.guard("limit")
+        return limit.states if limit else ""
+
+    def collect(self) -> None:
+        """Tell those whose tasks have ended how they did."""
+        if self._endings:
+            for waiter, event, target in self.database.execute(self.database.dialect.ends()):
+                ending = self._endings.get(waiter)
+                if ending is not None:
+                    ending.tell(event, target)
