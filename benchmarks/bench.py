@@ -12,6 +12,7 @@ from typing import Any
 
 import peewee as pw
 
+from benchmarks import waiting
 from benchmarks.contestants import PAYLOAD, Batches, Floor, Place, Xq, model
 from benchmarks.measure import (
     Crew,
@@ -266,6 +267,7 @@ SECTIONS = [
         "ready ones are. The aim is that take stays as fast as behind few, and stats() under 5 ms.",
         backlog,
     ),
+    *waiting.SECTIONS,
 ]
 
 if __name__ == "__main__":
