@@ -73,10 +73,12 @@ def ratio(of: Series, to: Series, what: str) -> str:
 def against_the_floor(results: Mapping[str, Series], measured: Iterable[str]) -> list[list[str]]:
     """A row for each contestant, a column for each thing measured: the floor's rates, and the ratios of the others."""
     floor = results[FLOOR]
-    return [
-        [name, *(rate(of.median(c)) if of is floor else ratio(of, floor, c) for c in measured)]
-        for name, of in results.items()
-    ]
+
+    def cell(of: Series, what: str) -> str:
+        return f"{of.best(what):,.0f} / {rate(of.median(what))}" if of is floor else ratio(of, floor, what)
+
+    wanted = list(measured)
+    return [[name, *(cell(of, what) for what in wanted)] for name, of in results.items()]
 
 
 def singly(contestants: Mapping[str, Opens[Batches]], effort: Effort, folder: Path) -> Table:

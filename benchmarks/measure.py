@@ -122,8 +122,7 @@ def in_threads(contestant: Contestant, threads: int, seconds: float) -> float:
 
     def work() -> None:
         try:
-            contestant.put()  # opens the thread's connection
-            contestant.ack(contestant.take())
+            contestant.connect()
             together.wait()
             rates.append(cycles(contestant, seconds))
             contestant.close()

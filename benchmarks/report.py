@@ -30,7 +30,8 @@ floor*, hand-written SQL through Python's own `sqlite3` in the same run: a table
 nothing else (`Floor` in [contestants.py](contestants.py)). All work in one file, in WAL mode, with
 `synchronous=NORMAL` unless a section says otherwise: a commit survives the death of the process, and the last ones not
 a power cut. Everybody is measured in turn, in an order shuffled at each repetition. Two numbers with a slash are the
-best and the median of the repetitions; a rate beside them is the median.
+best and the median of the repetitions; a rate beside them is the median. Where the floor's best and its median lie
+far apart, something else kept the machine or its disk busy.
 """
 MARK = "<!-- section {} -->"
 
