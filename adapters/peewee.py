@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
@@ -44,6 +44,9 @@ NATIVE = (
     pw.FloatField,
 )
 
+# The drivers take these as they are.
+PLAIN = frozenset({type(None), bool, int, float, str, bytes})
+
 ENGINES: tuple[tuple[type[pw.Database], str], ...] = ((pw.SqliteDatabase, "sqlite"),)
 
 
@@ -68,6 +71,7 @@ class PeeweeStore(Generic[M]):
         self._names = [field.name for field in self.fields]
         self._readers = [(i, f.from_database) for i, f in enumerate(self.fields) if f.from_database]
         self._plain = model.__init__ is pw.Model.__init__
+        self.may_fail_to_read = bool(self._readers) or not self._plain
         self._prepared = threading.local()
         self.connected: Callable[[], None] = lambda: None
 
@@ -160,10 +164,6 @@ class PeeweeStore(Generic[M]):
                 ) from error
         return values
 
-    @property
-    def may_fail_to_read(self) -> bool:
-        return bool(self._readers) or not self._plain
-
     def instance(self, values: list[Any]) -> M:
         if not self._plain:
             made = self.model(__no_default__=1, **dict(zip(self._names, values, strict=True)))
@@ -175,8 +175,9 @@ class PeeweeStore(Generic[M]):
         made._dirty = set()  # type: ignore[attr-defined]
         return made
 
-    def data(self, task: object) -> dict[str, Any] | None:
-        return dict(task.__data__) if isinstance(task, self.model) else None
+    def data(self, task: object) -> Mapping[str, Any] | None:
+        data: Mapping[str, Any] | None = task.__data__ if isinstance(task, self.model) else None
+        return data
 
     def defaults(self) -> dict[str, Any]:
         defaults: dict[str, Any] = self.model._meta.get_default_dict()
@@ -223,9 +224,19 @@ def _field(field: pw.Field[Any]) -> Field:
         type=field.field_type,
         null=field.null,
         max_length=getattr(field, "max_length", None),
-        to_database=lambda value: _plain(field.db_value(value)),
+        to_database=_to_database(field),
         from_database=field.python_value if reads and type(field) not in NATIVE else None,
     )
+
+
+def _to_database(field: pw.Field[Any]) -> Callable[[Any], Any]:
+    convert = field.db_value
+
+    def to_database(value: Any) -> Any:
+        converted = convert(value)
+        return converted if type(converted) in PLAIN else _plain(converted)
+
+    return to_database
 
 
 def _plain(value: Any) -> Any:

@@ -11,14 +11,15 @@ from xq.machine import ABSENT, KEEP, Machine, Timer, Transition
 if TYPE_CHECKING:
     from xq.adapters.databases.sql import Dialect
 
-Way = Literal["key", "keys", "oldest", "due", "held", "all"]
+Way = Literal["key", "keys", "first", "oldest", "due", "held", "all"]
 Fence = Literal["", "session", "take"]
 
 
 class Rows(NamedTuple):
     """Which rows, all of them in `state`.
 
-    key: one by its key. keys: those of a list. oldest: the first `n` by priority and key that are not due.
+    key: one by its key. keys: those of a list. oldest: the first `n` by priority and key that are not due. first: the
+    one of them that comes first, found faster than a list of one.
     due: up to `n` whose time in `column` has passed. held: up to `n` of a session. all: whosesoever; not returned.
     """
 
@@ -66,10 +67,15 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """SQL with named values. `then` runs for each row that it returned, in the same transaction."""
+    """SQL with named values. `then` runs for each row that it returned, in the same transaction.
+
+    `names` are those of the values for the application's fields, in the order in which the call brings them,
+    of one row after the other.
+    """
 
     sql: str
     then: str = ""
+    names: tuple[str, ...] = ()
 
 
 def change(machine: Machine, row: Transition, given: frozenset[str], update: tuple[str, ...] = ()) -> Change:
@@ -128,13 +134,15 @@ class Statements:
     ) -> Statement:
         """Take `row` of the table with these rows."""
         name = (rows, row, given, update)
-        if name not in self._kept:
-            self._kept[name] = self._dialect.move(rows, change(self._machine, row, given, update))
-        return self._kept[name]
+        statement = self._kept.get(name)
+        if statement is None:
+            statement = self._kept[name] = self._dialect.move(rows, change(self._machine, row, given, update))
+        return statement
 
     def insert(self, row: Transition, given: frozenset[str], names: tuple[str, ...], count: int = 1) -> Statement:
         """Put `count` tasks that bring values for the fields `names`."""
         name = (row, given, names, count)
-        if name not in self._kept:
-            self._kept[name] = self._dialect.insert(change(self._machine, row, given), names, count)
-        return self._kept[name]
+        statement = self._kept.get(name)
+        if statement is None:
+            statement = self._kept[name] = self._dialect.insert(change(self._machine, row, given), names, count)
+        return statement

@@ -29,6 +29,8 @@ def upgrade(
     *,
     statuses: Mapping[str, str | int] | None = None,
     tube_stats: Sequence[str] | None = None,
+    worker: Callable[[T], object] | None = None,
+    workers: int = 1,
     methods: bool | Sequence[str] = True,
     clock: Clock | None = None,
 ) -> Queue[T]:
@@ -37,6 +39,7 @@ def upgrade(
     `fields` maps roles to fields of the model, by name or as the field: status is required, the features say
     which others. `features` maps the names of features to their values. `statuses` maps the letters of the states
     to what the application stores in the status field. `tube_stats` names the tubes that are counted one by one.
+    `worker` is what `Page.xq.run()` calls with each task, in `workers` threads (see `Queue.worker`).
     `methods` puts the verbs on the model (a sequence: only these). `clock` is for tests.
 
     The model's only_save_dirty is set, so that save() writes what the application changed and never moves a task
@@ -51,6 +54,8 @@ def upgrade(
         () if tube_stats is None else tube_stats,
         methods,
         clock,
+        worker,
+        workers,
     )
 
 
@@ -60,13 +65,25 @@ def queue(
     *,
     statuses: Mapping[str, str | int] | None = None,
     tube_stats: Sequence[str] | None = None,
+    worker: Callable[[Any], object] | None = None,
+    workers: int = 1,
     methods: bool | Sequence[str] = True,
     clock: Clock | None = None,
 ) -> Callable[[type[T]], type[T]]:
     """upgrade, as a class decorator: `@xq.queue(fields={"status": "status"}, features={"keep": True})`."""
 
     def decorate(model: type[T]) -> type[T]:
-        upgrade(model, fields, features, statuses=statuses, tube_stats=tube_stats, methods=methods, clock=clock)
+        upgrade(
+            model,
+            fields,
+            features,
+            statuses=statuses,
+            tube_stats=tube_stats,
+            worker=worker,
+            workers=workers,
+            methods=methods,
+            clock=clock,
+        )
         return model
 
     return decorate
@@ -80,6 +97,8 @@ def build(
     tube_stats: Sequence[str],
     methods: bool | Sequence[str],
     clock: Clock | None,
+    worker: Callable[[T], object] | None = None,
+    workers: int = 1,
 ) -> Queue[T]:
     """A queue on any store: what `upgrade` does for one ORM."""
     if isinstance(vars(store.model).get("xq"), QueueAttribute):
@@ -89,6 +108,8 @@ def build(
     table = Table(store.table, store.schema, store.fields, key_of(store), roles_of(store, fields))
     definition = _define(store, table, statuses, tubes_of(table, tube_stats), features)
     handle = Queue(store, definition, clock)
+    if worker is not None:
+        handle.worker(worker, workers=workers)
     attach(store, handle, methods)
     store.with_the_table(handle.install, handle.uninstall)
     return handle

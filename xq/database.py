@@ -44,6 +44,7 @@ class Opened:
     dialect: Dialect
     statements: Statements
     installation: Installation
+    sessions: Sessions  # of this process with that database
 
 
 class Database:
@@ -69,6 +70,7 @@ class Database:
             dialect,
             Statements(definition.machine, dialect),
             Installation(self.store, dialect, definition.structure),
+            sessions.of(database),
         )
 
     def open(self) -> Opened:
@@ -163,8 +165,7 @@ class Database:
     @property
     def session(self) -> Session:
         """The current session."""
-        self.open()
-        return sessions.of(self.store.database).current()
+        return self.open().sessions.current()
 
     def prove(self) -> Sessions:
         """The sessions of this process with the database, able to prove that they live."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar, overload
 
 from xq import sessions
 from xq.clock import Clock
 from xq.database import Database, Definition
-from xq.errors import BadType, BadValue, FeatureOff, shown
+from xq.errors import BadType, BadValue, ConfigurationError, FeatureOff, shown
 from xq.machine import ABSENT, TAKEN, Machine
 from xq.moves import Moves
 from xq.puts import Puts
@@ -19,8 +19,10 @@ from xq.store import Store
 from xq.sweep import QueueKeeper
 from xq.tasks import Tasks
 from xq.wait import Waiting
+from xq.worker import Work, Workers, work
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., object])
 
 
 class _Missing:
@@ -46,6 +48,7 @@ class Queue(Generic[T]):
         self.store = store
         self.model = store.model
         self._clock = clock
+        self._work: Work[T] | None = None
         self._define(definition)
 
     def _define(self, definition: Definition) -> None:
@@ -69,6 +72,48 @@ class Queue(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<xq queue {self.store.name}: {' '.join(self.machine.states)}>"
+
+    # workers
+
+    @overload
+    def worker(self, function: Callable[[T], object], *, workers: int = ..., max_attempts: int | None = ...) -> Any: ...
+
+    @overload
+    def worker(self, *, workers: int = ..., max_attempts: int | None = ...) -> Callable[[F], F]: ...
+
+    def worker(self, function: Any = None, *, workers: int = 1, max_attempts: int | None = None) -> Any:
+        """Have `run` call this function with each task, in so many threads: `@Page.xq.worker(workers=4)`.
+
+        A task is acked when the function returns. When it raises, the task is released, with a delay that doubles
+        from a second on where the queue has delays; after `max_attempts` takes (role attempts, feature buried) it is
+        buried, with the error in the role error, where that is mapped. The function may finish the task itself.
+        """
+        if function is None:
+            return lambda given: self.worker(given, workers=workers, max_attempts=max_attempts)
+        self._work = work(self, function, workers, max_attempts)
+        return function
+
+    def run(self, *, until_empty: bool = False) -> None:
+        """Work until SIGTERM or SIGINT, which let what is in hand be finished (a second one releases it).
+
+        With `until_empty`, until there is nothing to take.
+        """
+        if self._work is None:
+            raise ConfigurationError(
+                f"{self.store.name} has no worker: upgrade(..., worker=f), or @{self.store.name}.xq.worker()"
+            )
+        Workers(self, self._work, until_empty).run()
+
+    def _attempts(self, task: T) -> int:
+        """How often a task was taken, as far as it tells."""
+        role = self._database.definition.table.roles.get("attempts")
+        row = self._moves.look(self._tasks.identify(task)[0])[0] if role else ()
+        return int(row[self._database.definition.table.fields.index(role)] or 0) if role else 0
+
+    def _give_up(self, task: T, error: str) -> T:
+        """Bury a task, and write down why."""
+        role = self._database.definition.table.roles.get("error")
+        return self._moves.one("bury", task, {}, {role.name: error} if role else None, error=True)
 
     # producers
 
@@ -125,7 +170,8 @@ class Queue(Generic[T]):
     def _take(self, n: int, timeout: float | None, tube: str | None, options: Mapping[str, Any]) -> list[T]:
         seconds, tube = self._timeout(timeout), self._tube(tube)
         found = self._waiting.take(n, options, tube, seconds if n else 0)
-        self._keeper.attend()
+        if self._clock is None:
+            self._keeper.attend()
         return found
 
     def wait(self, key: object, timeout: float | None = None) -> tuple[T, bool]:
@@ -354,7 +400,9 @@ class Queue(Generic[T]):
         Refused with a ConfigurationError, which counts them, while tasks are in a state that the new features do
         not have, unless `move` says where they go: {"Z": "D"}.
         """
-        self._define(reconfigure(self._database, features, move or {}))
+        definition = reconfigure(self._database, features, move or {})
+        self._keeper.retire()
+        self._define(definition)
 
 
 def _count(n: object) -> int:

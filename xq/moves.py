@@ -7,8 +7,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from xq.compile import Fence, Rows, Way
 from xq.database import Database
@@ -24,8 +23,7 @@ TRIES = 20  # how often a task that others keep moving is tried again
 SWEEP_AFTER = 0.05  # seconds: a process that takes without end looks this often for what fell due
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """What a caller asks for, checked: an event, its options, and fields of the application to write."""
 
     event: str
@@ -60,9 +58,10 @@ class Moves(Generic[T]):
         options: Mapping[str, Any],
         update: Mapping[str, Any] | None = None,
         to: str | None = None,
+        error: bool = False,
     ) -> T:
-        """Move one task out of whatever state it is in, as the table says."""
-        call = self._call(event, options, update, to)
+        """Move one task out of whatever state it is in, as the table says. With `error`, `update` may set that role."""
+        call = self._call(event, options, update, to, error)
         parts, mark = self.tasks.identify(key)
         self.database.begin_writing()
         state = self._only_source(call) or self._find(call, parts, mark)
@@ -90,9 +89,14 @@ class Moves(Generic[T]):
             raise UnknownSession(session.uuid)
 
     def _call(
-        self, event: str, options: Mapping[str, Any], update: Mapping[str, Any] | None, to: str | None = None
+        self,
+        event: str,
+        options: Mapping[str, Any],
+        update: Mapping[str, Any] | None,
+        to: str | None = None,
+        error: bool = False,
     ) -> Call:
-        return Call(event, self.tasks.options(event, options), self.tasks.updates(update), to)
+        return Call(event, self.tasks.options(event, options), self.tasks.updates(update, error), to)
 
     def _only_source(self, call: Call) -> str | None:
         """The state that the event leaves, when there is one only: then nothing needs to be looked up first."""
@@ -117,18 +121,20 @@ class Moves(Generic[T]):
         if row.fenced and not self._unfenced:
             prefix = self.database.session.prefix
             # The mark of another session opens nothing here, whoever carries the object.
-            values = {**values, "session": prefix, "mark": mark if mark and mark.startswith(prefix) else ""}
+            opens = mark if mark and mark.startswith(prefix) else ""
+            values = {**values, "session": prefix, "mark": opens}
             fence = "session" if mark is None else "take"
         return self._run(call, Rows(way, row.source, fence), row, values)
 
     def _run(self, call: Call, rows: Rows, row: Transition, values: Mapping[str, Any]) -> list[Row]:
-        database = self.database
-        statement = database.statements.move(rows, row, frozenset(call.seconds), tuple(call.fields))
-        values = database.values(call.seconds) | database.dialect.values(call.fields) | dict(values)
+        statement = self.database.statements.move(rows, row, frozenset(call.seconds), tuple(call.fields))
+        whole = self.database.values(call.seconds)
+        whole.update(values)
+        whole.update(zip(statement.names, call.fields.values(), strict=True))
         if self._unique is None:
-            return database.run(statement, values)
+            return self.database.run(statement, whole)
         with self._telling_duplicates():
-            return database.run(statement, values)
+            return self.database.run(statement, whole)
 
     @contextmanager
     def _telling_duplicates(self) -> Iterator[None]:
@@ -182,7 +188,7 @@ class Moves(Generic[T]):
         self.database.begin_writing()
         mark = self.database.mark() if transition.target == TAKEN else None
         values = {"n": self.database.dialect.no_limit if n is None else n, "owner": mark, "tube": tube}
-        rows = Rows("oldest", source, tube=tube is not None)
+        rows = Rows("first" if n == 1 else "oldest", source, tube=tube is not None)
         swept = self._just_swept()
         if not swept:
             self.sweep_what_is_due()
@@ -218,21 +224,21 @@ class Moves(Generic[T]):
                 groups.setdefault((only or self._find(call, parts, mark), mark), []).append(parts)
             for (state, mark), group in groups.items():
                 for batch in chunks(group, BATCH):
-                    moved |= {self.tasks.key_told(row): row for row in self._batch(call, state, mark, batch)}
+                    moved |= self._batch(call, state, mark, batch)
             return [self.tasks.returned(moved[self.tasks.as_told(parts)]) for parts, _ in identified]
 
-    def _batch(self, call: Call, state: str, mark: str | None, keys: list[Parts]) -> list[Row]:
-        """Move all of these tasks. Raises what is wrong with the first that does not move."""
+    def _batch(self, call: Call, state: str, mark: str | None, keys: list[Parts]) -> dict[Any, Row]:
+        """Move all of these tasks, and return their rows by key. Raises what is wrong with the first that stays."""
         transition = self._row(state, call)
         if len(keys) > 1 and all(map(_fits_a_list, keys)):
             rows = self._move(call, "keys", transition, mark, {"keys": json.dumps([part for (part,) in keys])})
         else:
             rows = [row for parts in keys for row in self._move(call, "key", transition, mark, named(parts))]
-        moved = {self.tasks.key_told(row) for row in rows}
+        moved = {self.tasks.key_told(row): row for row in rows}
         for parts in keys:
             if self.tasks.as_told(parts) not in moved:
                 raise WrongState(call.event, self.tasks.as_told(parts), self._find(call, parts, mark), [state])
-        return rows
+        return moved
 
     def all(self, event: str, state: str) -> int:
         """Move every task in a state, whoever holds it, with one statement. Returns how many."""

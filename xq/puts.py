@@ -47,8 +47,8 @@ class Puts(Generic[T]):
             return [task for batch in _batches(brought, most) for task in self._insert(row, batch, seconds)]
 
     def _check_own(self, new: New, seconds: Seconds) -> None:
-        for option in seconds.keys() & new.own.keys():
-            if self.tasks.table.roles[option].name in new.brought:
+        for option in seconds:
+            if option in new.own and self.tasks.table.roles[option].name in new.brought:
                 raise BadValue(f"{option} stands both in the task and in the option: give one of them")
 
     def _put_one(self, row: Transition, new: New, seconds: Seconds, words: Mapping[str, str]) -> T:
@@ -81,7 +81,7 @@ class Puts(Generic[T]):
             name: value for name, value in new.values.items() if name in new.brought and name not in keys
         }
         statement = self.database.statements.move(Rows("key", state), row, frozenset(seconds), tuple(update))
-        values = self.database.values(seconds) | self.database.dialect.values(update) | named(parts)
+        values = self.database.values(seconds) | dict(zip(statement.names, update.values(), strict=True)) | named(parts)
         return self.tasks.returned(self.database.run(statement, values)[0])
 
     def _insert(self, row: Transition, tasks: Sequence[New], seconds: Seconds) -> list[T]:
@@ -90,10 +90,10 @@ class Puts(Generic[T]):
         for _ in range(TRIES):
             complete = [self.tasks.with_key(new) for new in tasks]
             names = tuple(complete[0].values)
-            values = self.database.values(seconds) | {"adding": len(tasks)}
-            for i, new in enumerate(complete):
-                values |= self.database.dialect.values(new.values, i)
             statement = self.database.statements.insert(row, frozenset(seconds), names, len(tasks))
+            fields = [value for new in complete for value in new.values.values()]
+            values = self.database.values(seconds)
+            values.update(zip(statement.names, fields, strict=True), adding=len(tasks))
             try:
                 rows = self.database.run(statement, values)
             except Exception as error:
@@ -126,10 +126,9 @@ class Puts(Generic[T]):
         if len(rows) == 1:
             return rows
         by_key = {self.tasks.key_told(row): row for row in rows}
-        brought = [self._key_in(new) for new in tasks]
-        if None in brought[0]:  # made by the database, in order
+        if None in self._key_in(tasks[0]):  # made by the database, in order
             return [by_key[key] for key in sorted(by_key)]
-        found = [by_key.get(self.tasks.as_told(key)) for key in brought]
+        found = [by_key.get(self.tasks.as_told(self._key_in(new))) for new in tasks]
         return [row for row in found if row is not None] if None not in found else rows
 
 

@@ -203,6 +203,7 @@ class Sessions:
     def leave(self, session: Session) -> None:
         """Leave a session to the other processes that have joined it; end it where there is none."""
         session.let_go()
+        self._open.pop(session.uuid, None)
         with self.alone(session.uuid) as alone:
             if alone:
                 self._end(session)
@@ -245,10 +246,11 @@ class Sessions:
             return False
         all_prove = self.proof is None or self.proof.renew()
         ends = {uuid: ends for uuid, queue, ends in some.listed() if queue in keepers}
-        for session in self.known():
+        mine = {session.uuid: session for session in self.known()}
+        for session in mine.values():
             if session.listed and session.uuid not in ends:
                 session.close()  # another process has ended it
-        others = {uuid: seconds for uuid, seconds in ends.items() if uuid not in self._open or seconds is not None}
+        others = {uuid: seconds for uuid, seconds in ends.items() if uuid not in mine}
         for name, seconds in others.items():
             with self.alone(name) as alone:
                 if alone and all_prove and seconds is None:

@@ -65,6 +65,7 @@ class Store(Protocol[T]):
     schema: str
     fields: tuple[Field, ...]
     key: tuple[str, ...]
+    may_fail_to_read: bool  # whether a row may hold what the application's fields cannot read
 
     @property
     def database(self) -> object | None:
@@ -110,17 +111,13 @@ class Store(Protocol[T]):
     def pragma(self, name: str, value: int) -> None:
         """Set this, where the database has such settings, for this connection and those to come."""
 
-    @property
-    def may_fail_to_read(self) -> bool:
-        """Whether a row may hold what the application's fields cannot read."""
-
     def read(self, row: Row) -> list[Any]:
         """The application's values from a row in the order of `fields`. Raises BadValue for what cannot be read."""
 
     def instance(self, values: list[Any]) -> T:
         """A clean instance from the application's values in the order of `fields`."""
 
-    def data(self, task: object) -> dict[str, Any] | None:
+    def data(self, task: object) -> Mapping[str, Any] | None:
         """What an instance of the model holds, by field name; None when `task` is none."""
 
     def defaults(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from xq import sessions
 from xq.database import Database
-from xq.errors import UnknownSession
+from xq.errors import NotInstalled, UnknownSession
 from xq.moves import Moves
 from xq.sessions import Session, Sessions
 from xq.store import Writes
@@ -50,6 +50,11 @@ class QueueKeeper:
         self._has_thread = False
         waiting.listen = self.attend
         sessions.keepers.add(self)
+
+    def retire(self) -> None:
+        """Another definition of the queue has taken over."""
+        self.attended = None
+        sessions.keepers.discard(self)
 
     def attend(self) -> bool:
         """Have a thread that looks after the queue. False where there can be none."""
@@ -149,6 +154,9 @@ class Sweeper:
             with self.working:
                 try:
                     pause, seconds = self._look(told)
+                except NotInstalled:
+                    for keeper in self._keepers():
+                        keeper.attended = None  # until it is used again
                 except Exception as error:
                     log.warning("looking after a database failed, and is tried again: %s", error)
                     pause, seconds = RETRY, 0.0
@@ -166,6 +174,8 @@ class Sweeper:
             return PAUSE, FALLBACK
         database = keepers[0].database
         database.store.connect()
+        for keeper in keepers:
+            keeper.database.open()
         changed = self._has_changed(database, told and not self._rang)
         if changed or not told:
             for keeper in keepers:

@@ -6,9 +6,9 @@ import decimal
 import math
 import numbers
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from xq.errors import BadType, BadValue, FeatureOff, shown
 from xq.machine import LONGEST, MANAGED, REMEMBERED, Machine, Transition
@@ -31,12 +31,11 @@ class Catalogue:
     options: Mapping[tuple[str, str], tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class New:
+class New(NamedTuple):
     """A task to be put."""
 
     task: Mapping[str, Any]  # by field name, as the application writes it: what the caller brought, and defaults
-    brought: frozenset[str]  # the names of what the caller brought
+    brought: Collection[str]  # the names of what the caller brought
     values: dict[str, Any]  # as the database takes them
     own: dict[str, float | None]  # the task's own seconds, by option
     made_key: bool = False
@@ -53,8 +52,14 @@ class Tasks(Generic[T]):
         self._fields = {field.column: field for field in table.fields} | {field.name: field for field in table.fields}
         self._role_of = {field.name: role for role, field in table.roles.items()}
         self._names = [field.name for field in table.fields]
+        self._key_is_read = any(field.from_database for field in table.key)
+        self._keys = frozenset(field.name for field in table.key)
+        self._managed = frozenset(field.name for role, field in table.roles.items() if role in MANAGED)
+        # No default of the model comes before what the queue writes: a key by a strategy, and its own roles.
+        self._unasked = self._managed | self._keys if "key" in machine.fill else self._managed
         self._key_at = [table.fields.index(field) for field in table.key]
-        self._order_at = [table.fields.index(table.roles["priority"])] if "priority" in table.roles else []
+        priority = [table.fields.index(table.roles["priority"])] if "priority" in table.roles else []
+        self._order_at = [*priority, *self._key_at]
         shapes: dict[str, Callable[[list[Any]], Any]] = {"model": store.instance, "dict": self._dict, "tuple": tuple}
         self._wrap = shapes[machine.settings.get("retval", "model")]
 
@@ -72,12 +77,14 @@ class Tasks(Generic[T]):
 
     def key_of(self, row: Row) -> tuple[Any, ...]:
         """The parts of the key of a row, as the database holds them."""
-        return tuple(row[place] for place in self._key_at)
+        return tuple([row[place] for place in self._key_at])
 
     def as_told(self, parts: Parts) -> Any:
         """A key as the application writes it."""
-        read = [f.from_database(p) if f.from_database else p for f, p in zip(self.table.key, parts, strict=True)]
-        return read[0] if len(read) == 1 else tuple(read)
+        if self._key_is_read:
+            key = zip(self.table.key, parts, strict=True)
+            parts = tuple([field.from_database(part) if field.from_database else part for field, part in key])
+        return parts[0] if len(parts) == 1 else parts
 
     def key_told(self, row: Row) -> Any:
         """The key of a row, as the application writes it."""
@@ -85,7 +92,7 @@ class Tasks(Generic[T]):
 
     def in_order(self, row: Row) -> tuple[Any, ...]:
         """What sorts rows as take does: lower priority first, none before any, then the key."""
-        return tuple(_ranked(row[place]) for place in (*self._order_at, *self._key_at))
+        return tuple([_ranked(row[place]) for place in self._order_at])
 
     # keys
 
@@ -114,27 +121,27 @@ class Tasks(Generic[T]):
         return self._key(list(task)), None
 
     def _key(self, parts: list[Any]) -> tuple[Any, ...]:
-        return tuple(self._key_part(field, part) for field, part in zip(self.table.key, parts, strict=True))
+        return tuple([self._key_part(field, part) for field, part in zip(self.table.key, parts, strict=True)])
 
     def _key_part(self, field: Field, value: Any) -> Any:
-        named = f"the key {field.name!r} of {self.store.name}"
         if value is None:
-            raise BadType(f"{named} is missing: give a key, or a task that has one")
+            raise self._bad_key(field, "is missing: give a key, or a task that has one")
         if field.kind in INTEGERS:
-            # Not what int() would make of it: ack(7.9) must not ack 7.
-            other = isinstance(value, (bool, str, bytes, numbers.Number)) and not isinstance(value, numbers.Integral)
-            if other or isinstance(value, bool):
-                raise BadType(f"{named} is an integer, not {shown(value)}")
+            if type(value) is not int and not _may_be_an_integer(value):
+                raise self._bad_key(field, f"is an integer, not {shown(value)}")
         elif field.kind == "text" and not isinstance(value, str):
             if not isinstance(value, uuid.UUID):
-                raise BadType(f"{named} is text, not {shown(value)}")
+                raise self._bad_key(field, f"is text, not {shown(value)}")
             value = str(value)
         key = self._converted(field, value)
         try:
             hash(key)
         except TypeError:
-            raise BadType(f"{named} cannot be {shown(value)}") from None
+            raise self._bad_key(field, f"cannot be {shown(value)}") from None
         return key
+
+    def _bad_key(self, field: Field, why: str) -> BadType:
+        return BadType(f"the key {field.name!r} of {self.store.name} {why}")
 
     # tasks
 
@@ -144,12 +151,8 @@ class Tasks(Generic[T]):
         A mapping, an instance, or a sequence of values in the order of the fields. Raises BadValue and BadType.
         """
         brought = self._brought(task)
-        key = {field.name for field in self.table.key}
-        unasked = {name for name, role in self._role_of.items() if role in MANAGED}
-        if "key" in self.machine.fill:
-            unasked |= key  # the strategy comes before the model's default
-        defaults = {name: value for name, value in self.store.defaults().items() if name not in unasked}
-        whole = {**defaults, **brought}
+        whole = {name: value for name, value in self.store.defaults().items() if name not in self._unasked}
+        whole.update(brought)
         own: dict[str, float | None] = {}
         values = {}
         for name, value in whole.items():
@@ -158,7 +161,7 @@ class Tasks(Generic[T]):
                 self._check_role(role, value)
                 if role in REMEMBERED:
                     own[role] = self.seconds(role, value)
-            if name not in key:
+            if name not in self._keys:
                 values[name] = self._converted(self._fields[name], value)
             elif value is not None:  # a key that is None is to be made
                 values[name] = self._key_part(self._fields[name], value)
@@ -166,13 +169,13 @@ class Tasks(Generic[T]):
             field = self.table.roles.get(role)
             if field and values.get(field.name) is None:
                 values[field.name] = self._converted(field, maker(whole))
-        return New(whole, frozenset(brought), values, own)
+        return New(whole, brought, values, own)
 
     def _brought(self, task: object) -> dict[str, Any]:
         data = self.store.data(task)
         if data is not None:
-            return {name: value for name, value in data.items() if self._role_of.get(name) not in MANAGED}
-        if isinstance(task, Mapping):
+            return {name: value for name, value in data.items() if name not in self._managed}
+        if isinstance(task, (dict, Mapping)):  # of a dict no question to Mapping, which answers slowly
             return {self._field(name).name: value for name, value in task.items()}
         if isinstance(task, Sequence) and not isinstance(task, (str, bytes, bytearray)):
             if len(task) != len(self._names):
@@ -180,9 +183,7 @@ class Tasks(Generic[T]):
                     f"a task of {self.store.name} as a sequence has {len(self._names)} values "
                     f"({', '.join(self._names)}), not {len(task)}"
                 )
-            ours = {field.name for field in self.table.key} | {
-                field.name for role, field in self.table.roles.items() if role in MANAGED
-            }
+            ours = self._keys | self._managed
             brought = {n: v for n, v in zip(self._names, task, strict=True) if v is not None or n not in ours}
             return {self._field(name).name: value for name, value in brought.items()}
         raise BadType(
@@ -198,8 +199,8 @@ class Tasks(Generic[T]):
 
     def _field(self, name: object) -> Field:
         field = self._known(name)
-        role = self._role_of.get(field.name)
-        if role in MANAGED:
+        if field.name in self._managed:
+            role = self._role_of[field.name]
             raise BadValue(f"{field.name!r} is the queue's own ({role}): put writes it, a task cannot bring it")
         return field
 
@@ -219,14 +220,17 @@ class Tasks(Generic[T]):
         if missing and maker:
             (field,) = missing
             key = self._key_part(field, maker(dict(new.task)))
-            return replace(new, values={**new.values, field.name: key}, made_key=True)
+            return new._replace(values={**new.values, field.name: key}, made_key=True)
         if missing and self.machine.settings.get("id", "required") == "required":
             names = ", ".join(field.name for field in missing)
             raise BadValue(f"a task of {self.store.name} must bring its key (id='required'): {names} is missing")
         return new
 
-    def updates(self, update: object) -> dict[str, Any]:
-        """The values of `update=`, converted, by field name. Raises BadType and BadValue."""
+    def updates(self, update: object, error: bool = False) -> dict[str, Any]:
+        """The values of `update=`, converted, by field name; the role error only where xq itself sets it.
+
+        Raises BadType and BadValue.
+        """
         if update is None:
             return {}
         if not isinstance(update, Mapping):
@@ -234,8 +238,8 @@ class Tasks(Generic[T]):
         values = {}
         for name, value in update.items():
             field = self._known(name)
-            if field.name in self._role_of:
-                role = self._role_of[field.name]
+            role = self._role_of.get(field.name)
+            if role and not (error and role == "error"):
                 raise BadValue(f"update sets the application's own fields: {shown(name)} is the queue's {role}")
             if field in self.table.key:
                 raise BadValue(f"update cannot change the key {shown(name)}")
@@ -352,6 +356,13 @@ def named(parts: Parts) -> dict[str, Any]:
 def chunks(items: list[T], size: int) -> Iterator[list[T]]:
     """So many at a time."""
     return (items[i : i + size] for i in range(0, len(items), size))
+
+
+def _may_be_an_integer(value: object) -> bool:
+    """Not all of what int() makes one of: ack(7.9) must not ack 7."""
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, numbers.Integral) or not isinstance(value, (str, bytes, numbers.Number))
 
 
 def _ranked(value: Any) -> tuple[int, Any]:

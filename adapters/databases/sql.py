@@ -59,6 +59,7 @@ class Dialect(ABC):
         self.table = self.quote(table.name)
         self.key = self._tuple(self.keys)
         self.columns = ", ".join(self.quote(field.column) for field in table.fields)
+        self._key_at = [table.fields.index(field) for field in table.key]
         self._parameters = {field.name: f"f{i}" for i, field in enumerate(table.fields)}
 
     # what differs between databases
@@ -229,10 +230,11 @@ class Dialect(ABC):
             # By the key: an index that leads with the status would read all that are taken.
             state = self.is_state(rows.state, self.not_by_index(self.roles["status"]))
             return f"{self.key} IN ({self.keys_at_once}) AND {state}{fence}"
-        if rows.way == "oldest":
+        if rows.way in ("first", "oldest"):
             tube = f" AND {self.roles['tube']} = :tube" if rows.tube else ""
             index = f"oldest_{rows.state}{'_of_tube' * rows.tube}"
-            return self.picked(f"{state}{tube}{self.not_due(rows.state)} ORDER BY {self.order}", index)
+            chosen = f"{state}{tube}{self.not_due(rows.state)} ORDER BY {self.order}"
+            return self.picked(chosen, index, one=rows.way == "first")
         if rows.way == "due":
             column = self.roles[rows.column]
             due = f"{state} AND {column} <= {self.bound(self.kind(rows.column))} ORDER BY {column}"
@@ -250,8 +252,8 @@ class Dialect(ABC):
         keys = ", ".join(self.keys)
         return f"{self.key} IN (SELECT {keys} FROM {side} WHERE owner >= :session AND owner < :session_end)"
 
-    def picked(self, chosen: str, index: str = "") -> str:
-        """The first `n` rows that a condition chooses, by this index of the queue."""
+    def picked(self, chosen: str, index: str = "", one: bool = False) -> str:
+        """The first `n` rows that a condition chooses, or the first one, by this index of the queue."""
         by = self.by_index(self.name(index)) if index else ""
         # SQLite lets a key be NULL: such a row equals nothing, and must not stand in the way of others.
         named = "".join(
@@ -259,8 +261,9 @@ class Dialect(ABC):
             for key, field in zip(self.keys, self.source.key, strict=True)
             if field.kind not in ("auto", "bigauto")
         )
-        oldest = f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema}{by} WHERE {named}{chosen} LIMIT :n"
-        return f"{self.key} IN ({oldest})"
+        is_, limit = ("=", "1") if one else ("IN", ":n")
+        keys = ", ".join(self.keys)
+        return f"{self.key} {is_} (SELECT {keys} FROM {self.table_in_schema}{by} WHERE {named}{chosen} LIMIT {limit})"
 
     # what changes
 
@@ -292,19 +295,20 @@ class Dialect(ABC):
     def move(self, rows: Rows, change: Change) -> Statement:
         """Move rows to another state, or delete them, or prolong their state. Returns them as they then are."""
         where, returning = self.where(rows), f" RETURNING {self.columns}" if rows.way != "all" else ""
+        names = tuple(self._parameters[name] for name in change.update)
         if change.target == ABSENT:
             if change.update:  # a deleted task is returned as it last was, its update applied
                 sets = {name: f":{self._parameters[name]}" for name in change.update}
                 returning = " RETURNING " + ", ".join(
                     sets.get(field.name, self.quote(field.column)) for field in self.source.fields
                 )
-            return Statement(f"DELETE FROM {self.object(self.source.name)} WHERE {where}{returning}")
+            return Statement(f"DELETE FROM {self.object(self.source.name)} WHERE {where}{returning}", names=names)
         own = {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
         sets = own | self._of_roles(change)
         assignments = ", ".join(f"{column} = {value}" for column, value in sets.items())
         sql = f"UPDATE {self.object(self.source.name)} SET {assignments} WHERE {where}{returning}"
         takes = change.roles.get("status") == TAKEN
-        return Statement(sql, self.remember_owner() if takes and "owner" not in self.roles else "")
+        return Statement(sql, self.remember_owner() if takes and "owner" not in self.roles else "", names)
 
     def _of_roles(self, change: Change) -> dict[str, str]:
         """What is written into the columns of roles; those that the queue knows and does not map are not there."""
@@ -335,7 +339,8 @@ class Dialect(ABC):
                 )
         return Statement(
             f"INSERT INTO {self.object(self.source.name)} ({', '.join([*brought, *roles])}) {values}{conflict} "
-            f"RETURNING {self.columns}"
+            f"RETURNING {self.columns}",
+            names=tuple(f"{self._parameters[name]}_{i}" for i in range(count) for name in names),
         )
 
     def holding(self, guard: Guard) -> list[str]:
@@ -355,11 +360,10 @@ class Dialect(ABC):
         """Run a statement, with what follows from it, as one transaction."""
         if not statement.then:
             return store.execute(statement.sql, values)
-        places = [self.source.fields.index(field) for field in self.source.key]
         with store.atomic():
             rows = store.execute(statement.sql, values)
             for row in rows:
-                key = {f"k{i}": row[place] for i, place in enumerate(places)}
+                key = {f"k{i}": row[place] for i, place in enumerate(self._key_at)}
                 store.execute(statement.then, {**key, "owner": values["owner"]})
         return rows
 
@@ -561,8 +565,3 @@ class Dialect(ABC):
             Object("table", name, (f"CREATE TABLE IF NOT EXISTS {name} ({columns})",), f"DROP TABLE IF EXISTS {name}")
             for name, columns in tables.items()
         ]
-
-    def values(self, fields: Mapping[str, Any], number: int | None = None) -> dict[str, Any]:
-        """The named values for the application's fields, converted: of the row `number` of an insert."""
-        suffix = "" if number is None else f"_{number}"
-        return {f"{self._parameters[name]}{suffix}": value for name, value in fields.items()}

@@ -34,6 +34,7 @@ class Locks:
         self._database = database
         self.path = f"{database}-xq"
         self._held: Counter[str] = Counter()
+        self._ending: set[str] = set()  # a process does not conflict with itself
         self._descriptor = -1
         self._lock = threading.RLock()
 
@@ -47,15 +48,16 @@ class Locks:
 
         Raises ConfigurationError when the lock file cannot be had.
         """
-        with self._lock:
-            self.renew()
-            deadline = time.monotonic() + ENDING
-            while not self._locked(uuid, fcntl.LOCK_SH):
-                if time.monotonic() > deadline:
-                    return False
-                time.sleep(POLL)
-            self._held[uuid] += 1
-            return True
+        deadline = time.monotonic() + ENDING
+        while True:
+            with self._lock:
+                self.renew()
+                if uuid not in self._ending and self._locked(uuid, fcntl.LOCK_SH):
+                    self._held[uuid] += 1
+                    return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL)
 
     def let_go(self, uuid: str) -> None:
         """Prove it no longer, when it was let go of as often as it was held."""
@@ -71,11 +73,15 @@ class Locks:
         """Whether no process holds this session; and none begins to within the `with`."""
         with self._lock:
             self.renew()
-            dead = uuid not in self._held and self._locked(uuid, fcntl.LOCK_EX)
-            try:
-                yield dead
-            finally:
-                if dead:
+            free = uuid not in self._held and uuid not in self._ending and self._locked(uuid, fcntl.LOCK_EX)
+            if free:
+                self._ending.add(uuid)
+        try:
+            yield free
+        finally:
+            with self._lock:
+                if free:
+                    self._ending.discard(uuid)
                     fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _byte(uuid))
 
     def _locked(self, uuid: str, kind: int) -> bool:

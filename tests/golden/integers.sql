@@ -99,6 +99,15 @@ INSERT INTO "job" ("name", "status")
     VALUES (:f1_0, 0), (:f1_1, 0)
     RETURNING "id", "name", "status";
 
+-- R take T: the oldest
+UPDATE "job"
+    SET "status" = 1
+    WHERE "id" = (SELECT "id" FROM "job" INDEXED BY "job_xq_oldest_R" WHERE "status" = 0 ORDER BY "id" LIMIT 1)
+    RETURNING "id", "name", "status";
+-- and for each row of these
+INSERT OR REPLACE INTO "job_xq_owner" ("id", owner)
+    VALUES (:k0, :owner);
+
 -- R take T: the n oldest
 UPDATE "job"
     SET "status" = 1

@@ -144,11 +144,31 @@ INSERT INTO "visit" ("host", "number", "note", "status", "runat", "deadline")
     VALUES (:f0_0, :f1_0, :f2_0, 'W', strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'), strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + :ttl, 'unixepoch')), (:f0_1, :f1_1, :f2_1, 'W', strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'), strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + :ttl, 'unixepoch'))
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
+-- R take T: the oldest
+UPDATE "visit"
+    SET "status" = 'T',
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 60.0, 'unixepoch')
+    WHERE ("host", "number") = (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_R" WHERE "host" IS NOT NULL AND "number" IS NOT NULL AND "status" = 'R' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT 1)
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+-- and for each row of these
+INSERT OR REPLACE INTO "visit_xq_owner" ("host", "number", owner)
+    VALUES (:k0, :k1, :owner);
+
 -- R take T: the n oldest
 UPDATE "visit"
     SET "status" = 'T',
         "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 60.0, 'unixepoch')
     WHERE ("host", "number") IN (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_R" WHERE "host" IS NOT NULL AND "number" IS NOT NULL AND "status" = 'R' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT :n)
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+-- and for each row of these
+INSERT OR REPLACE INTO "visit_xq_owner" ("host", "number", owner)
+    VALUES (:k0, :k1, :owner);
+
+-- R take T with ttr: the oldest
+UPDATE "visit"
+    SET "status" = 'T',
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr, 'unixepoch')
+    WHERE ("host", "number") = (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_R" WHERE "host" IS NOT NULL AND "number" IS NOT NULL AND "status" = 'R' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT 1)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 -- and for each row of these
 INSERT OR REPLACE INTO "visit_xq_owner" ("host", "number", owner)
@@ -334,6 +354,13 @@ UPDATE "visit"
     WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'T' AND (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") = :mark
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
+-- B dig R: the oldest
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE ("host", "number") = (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_B" WHERE "host" IS NOT NULL AND "number" IS NOT NULL AND "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT 1)
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
 -- B dig R: the n oldest
 UPDATE "visit"
     SET "status" = 'R',
@@ -346,6 +373,14 @@ UPDATE "visit"
     SET "status" = 'R',
         "runat" = NULL
     WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'B'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- B dig R with ttl: the oldest
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL,
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, 'unixepoch')
+    WHERE ("host", "number") = (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_B" WHERE "host" IS NOT NULL AND "number" IS NOT NULL AND "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT 1)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- B dig R with ttl: the n oldest
@@ -447,6 +482,14 @@ UPDATE "visit"
     WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'W'
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
+-- B dig W with delay: the oldest
+UPDATE "visit"
+    SET "status" = 'W',
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', (julianday("deadline") - 2440587.5) * 86400.0 + :delay, 'unixepoch')
+    WHERE ("host", "number") = (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_B" WHERE "host" IS NOT NULL AND "number" IS NOT NULL AND "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT 1)
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
 -- B dig W with delay: the n oldest
 UPDATE "visit"
     SET "status" = 'W',
@@ -461,6 +504,14 @@ UPDATE "visit"
         "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
         "deadline" = strftime('%Y-%m-%d %H:%M:%f', (julianday("deadline") - 2440587.5) * 86400.0 + :delay, 'unixepoch')
     WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'B'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- B dig W with delay, ttl: the oldest
+UPDATE "visit"
+    SET "status" = 'W',
+        "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
+        "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + :ttl, 'unixepoch')
+    WHERE ("host", "number") = (SELECT "host", "number" FROM "visit" INDEXED BY "visit_xq_oldest_B" WHERE "host" IS NOT NULL AND "number" IS NOT NULL AND "status" = 'B' AND ("deadline" IS NULL OR "deadline" > strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), 'unixepoch')) ORDER BY "host", "number" LIMIT 1)
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- B dig W with delay, ttl: the n oldest

@@ -119,11 +119,31 @@ INSERT INTO "page" ("url", "title", "status", "runat")
     VALUES (:f1_0, :f2_0, 'W', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay), (:f1_1, :f2_1, 'W', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay)
     RETURNING "id", "url", "title", "status", "runat";
 
+-- R take T: the oldest
+UPDATE "page"
+    SET "status" = 'T',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 60.0
+    WHERE "id" = (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_R" WHERE "status" = 'R' ORDER BY "id" LIMIT 1)
+    RETURNING "id", "url", "title", "status", "runat";
+-- and for each row of these
+INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
+    VALUES (:k0, :owner);
+
 -- R take T: the n oldest
 UPDATE "page"
     SET "status" = 'T',
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + 60.0
     WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_R" WHERE "status" = 'R' ORDER BY "id" LIMIT :n)
+    RETURNING "id", "url", "title", "status", "runat";
+-- and for each row of these
+INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
+    VALUES (:k0, :owner);
+
+-- R take T with ttr: the oldest
+UPDATE "page"
+    SET "status" = 'T',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr
+    WHERE "id" = (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_R" WHERE "status" = 'R' ORDER BY "id" LIMIT 1)
     RETURNING "id", "url", "title", "status", "runat";
 -- and for each row of these
 INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
@@ -319,6 +339,13 @@ UPDATE "page"
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") = :mark
     RETURNING "id", "url", "title", "status", "runat";
 
+-- B dig R: the oldest
+UPDATE "page"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "id" = (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_B" WHERE "status" = 'B' ORDER BY "id" LIMIT 1)
+    RETURNING "id", "url", "title", "status", "runat";
+
 -- B dig R: the n oldest
 UPDATE "page"
     SET "status" = 'R',
@@ -366,6 +393,13 @@ UPDATE "page"
     SET "status" = 'W',
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
     WHERE "id" = :k0 AND "status" = 'W'
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- B dig W with delay: the oldest
+UPDATE "page"
+    SET "status" = 'W',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
+    WHERE "id" = (SELECT "id" FROM "page" INDEXED BY "page_xq_oldest_B" WHERE "status" = 'B' ORDER BY "id" LIMIT 1)
     RETURNING "id", "url", "title", "status", "runat";
 
 -- B dig W with delay: the n oldest

@@ -228,9 +228,10 @@ def ways(queue: Any, row: Transition, given: frozenset[str]) -> Iterator[Rows]:
         yield Rows("due", row.source, column=row.due)
         return
     if row.picks:
-        yield Rows("oldest", row.source)
-        if "tube" in queue.machine.roles and row.event == "take":
-            yield Rows("oldest", row.source, tube=True)
+        tubes = (False, True) if "tube" in queue.machine.roles and row.event == "take" else (False,)
+        for tube in tubes:
+            yield Rows("first", row.source, tube=tube)
+            yield Rows("oldest", row.source, tube=tube)
     if row.event != "take":
         for fence in _fences(queue, row):
             yield Rows("key", row.source, fence)
@@ -291,6 +292,7 @@ def _chosen(rows: Rows) -> str:
     way = {
         "key": "one",
         "keys": "many",
+        "first": "the oldest of a tube" if rows.tube else "the oldest",
         "oldest": "the n oldest of a tube" if rows.tube else "the n oldest",
         "due": f"n that are due by {rows.column}",
         "held": "n of a session",

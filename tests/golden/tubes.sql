@@ -162,6 +162,15 @@ INSERT INTO "mail" ("id", "address", "priority", "tube", "attempts", "status", "
     VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, 'W', :own_ttl, :own_ttr, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, 'W', :own_ttl, :own_ttr, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, NULL)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
+-- R take T: the oldest
+UPDATE "mail"
+    SET "status" = 'T',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttr", 60.0), 9e999),
+        "owner" = :owner,
+        "attempts" = COALESCE("attempts", 0) + 1
+    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R" WHERE "id" IS NOT NULL AND "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT 1)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
 -- R take T: the n oldest
 UPDATE "mail"
     SET "status" = 'T',
@@ -169,6 +178,15 @@ UPDATE "mail"
         "owner" = :owner,
         "attempts" = COALESCE("attempts", 0) + 1
     WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R" WHERE "id" IS NOT NULL AND "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT :n)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- R take T: the oldest of a tube
+UPDATE "mail"
+    SET "status" = 'T',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttr", 60.0), 9e999),
+        "owner" = :owner,
+        "attempts" = COALESCE("attempts", 0) + 1
+    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R_of_tube" WHERE "id" IS NOT NULL AND "status" = 'R' AND "tube" = :tube AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT 1)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R take T: the n oldest of a tube
@@ -180,6 +198,15 @@ UPDATE "mail"
     WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R_of_tube" WHERE "id" IS NOT NULL AND "status" = 'R' AND "tube" = :tube AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
+-- R take T with ttr: the oldest
+UPDATE "mail"
+    SET "status" = 'T',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr,
+        "owner" = :owner,
+        "attempts" = COALESCE("attempts", 0) + 1
+    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R" WHERE "id" IS NOT NULL AND "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT 1)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
 -- R take T with ttr: the n oldest
 UPDATE "mail"
     SET "status" = 'T',
@@ -187,6 +214,15 @@ UPDATE "mail"
         "owner" = :owner,
         "attempts" = COALESCE("attempts", 0) + 1
     WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R" WHERE "id" IS NOT NULL AND "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT :n)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- R take T with ttr: the oldest of a tube
+UPDATE "mail"
+    SET "status" = 'T',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr,
+        "owner" = :owner,
+        "attempts" = COALESCE("attempts", 0) + 1
+    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_R_of_tube" WHERE "id" IS NOT NULL AND "status" = 'R' AND "tube" = :tube AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) ORDER BY "priority", "id" LIMIT 1)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R take T with ttr: the n oldest of a tube
@@ -484,6 +520,14 @@ UPDATE "mail"
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'T' AND "owner" = :mark
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
+-- B dig R: the oldest
+UPDATE "mail"
+    SET "status" = 'R',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
+        "owner" = NULL
+    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B" WHERE "id" IS NOT NULL AND "status" = 'B' ORDER BY "priority", "id" LIMIT 1)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
 -- B dig R: the n oldest
 UPDATE "mail"
     SET "status" = 'R',
@@ -498,6 +542,16 @@ UPDATE "mail"
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'B'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- B dig R with ttl, ttr: the oldest
+UPDATE "mail"
+    SET "status" = 'R',
+        "ttl" = :own_ttl,
+        "ttr" = :own_ttr,
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl,
+        "owner" = NULL
+    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B" WHERE "id" IS NOT NULL AND "status" = 'B' ORDER BY "priority", "id" LIMIT 1)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- B dig R with ttl, ttr: the n oldest
@@ -616,6 +670,14 @@ UPDATE "mail"
     WHERE "id" = :k0 AND "status" = 'W'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
+-- B dig W with delay: the oldest
+UPDATE "mail"
+    SET "status" = 'W',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
+        "owner" = NULL
+    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B" WHERE "id" IS NOT NULL AND "status" = 'B' ORDER BY "priority", "id" LIMIT 1)
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
 -- B dig W with delay: the n oldest
 UPDATE "mail"
     SET "status" = 'W',
@@ -630,6 +692,16 @@ UPDATE "mail"
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'B'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- B dig W with delay, ttl, ttr: the oldest
+UPDATE "mail"
+    SET "status" = 'W',
+        "ttl" = :own_ttl,
+        "ttr" = :own_ttr,
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
+        "owner" = NULL
+    WHERE "id" = (SELECT "id" FROM "mail" INDEXED BY "mail_xq_oldest_B" WHERE "id" IS NOT NULL AND "status" = 'B' ORDER BY "priority", "id" LIMIT 1)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- B dig W with delay, ttl, ttr: the n oldest

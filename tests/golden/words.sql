@@ -160,11 +160,31 @@ UPDATE "order"
     WHERE "id" = :k0 AND "select" = 'new'
     RETURNING "id", "number", """x", "select", "runat";
 
+-- R take T: the oldest
+UPDATE "order"
+    SET "select" = 'in hand',
+        "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULL + 0.999 AS INTEGER)
+    WHERE "id" = (SELECT "id" FROM "order" INDEXED BY "order_xq_oldest_R" WHERE "id" IS NOT NULL AND "select" = 'new' ORDER BY "id" LIMIT 1)
+    RETURNING "id", "number", """x", "select", "runat";
+-- and for each row of these
+INSERT OR REPLACE INTO "order_xq_owner" ("id", owner)
+    VALUES (:k0, :owner);
+
 -- R take T: the n oldest
 UPDATE "order"
     SET "select" = 'in hand',
         "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULL + 0.999 AS INTEGER)
     WHERE "id" IN (SELECT "id" FROM "order" INDEXED BY "order_xq_oldest_R" WHERE "id" IS NOT NULL AND "select" = 'new' ORDER BY "id" LIMIT :n)
+    RETURNING "id", "number", """x", "select", "runat";
+-- and for each row of these
+INSERT OR REPLACE INTO "order_xq_owner" ("id", owner)
+    VALUES (:k0, :owner);
+
+-- R take T with ttr: the oldest
+UPDATE "order"
+    SET "select" = 'in hand',
+        "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttr + 0.999 AS INTEGER)
+    WHERE "id" = (SELECT "id" FROM "order" INDEXED BY "order_xq_oldest_R" WHERE "id" IS NOT NULL AND "select" = 'new' ORDER BY "id" LIMIT 1)
     RETURNING "id", "number", """x", "select", "runat";
 -- and for each row of these
 INSERT OR REPLACE INTO "order_xq_owner" ("id", owner)
@@ -305,6 +325,13 @@ UPDATE "order"
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"select" = 'new'
     RETURNING "id", "number", """x", "select", "runat";
 
+-- B dig R: the oldest
+UPDATE "order"
+    SET "select" = 'new',
+        "runat" = NULL
+    WHERE "id" = (SELECT "id" FROM "order" INDEXED BY "order_xq_oldest_B" WHERE "id" IS NOT NULL AND "select" = 'won''t do' ORDER BY "id" LIMIT 1)
+    RETURNING "id", "number", """x", "select", "runat";
+
 -- B dig R: the n oldest
 UPDATE "order"
     SET "select" = 'new',
@@ -352,6 +379,13 @@ UPDATE "order"
     SET "select" = 'W',
         "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 0.999 AS INTEGER)
     WHERE "id" = :k0 AND "select" = 'W'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- B dig W with delay: the oldest
+UPDATE "order"
+    SET "select" = 'W',
+        "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 0.999 AS INTEGER)
+    WHERE "id" = (SELECT "id" FROM "order" INDEXED BY "order_xq_oldest_B" WHERE "id" IS NOT NULL AND "select" = 'won''t do' ORDER BY "id" LIMIT 1)
     RETURNING "id", "number", """x", "select", "runat";
 
 -- B dig W with delay: the n oldest

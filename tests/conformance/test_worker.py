@@ -1,0 +1,171 @@
+"""Workers: a function is called with each task, which is acked when it returns."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from itertools import pairwise
+from typing import Any
+
+import peewee as pw
+import pytest
+
+import xq
+from tests.conformance.steps import PATIENCE, another_process, is_exact, state, transitions
+from tests.factories import task, tasks
+
+ROLES = ("runat", "attempts", "error")
+ERROR = {"error": pw.TextField(null=True)}
+
+
+class Failed(Exception):
+    pass
+
+
+def test_every_task_is_done_by_one_of_the_workers_and_acked(make_shared):
+    done: list[Any] = []
+    Task = make_shared(worker=lambda found: done.append((found.id, threading.get_ident())), workers=4)
+    Task.xq.put_many(tasks(40))
+    Task.xq.run(until_empty=True)
+    assert sorted(key for key, _ in done) == list(range(1, 41))
+    assert threading.get_ident() not in {thread for _, thread in done}
+    assert transitions(Task) == {"X-R": 40, "R-T": 40, "T-X": 40}
+    assert is_exact(Task)
+
+
+def test_a_decorator_names_the_worker(make_shared):
+    Task = make_shared({"keep": True})
+
+    @Task.xq.worker(workers=2)
+    def work(found: Any) -> None:
+        assert found.status == "T"
+
+    put = Task.put(task())
+    Task.xq.run(until_empty=True)
+    assert state(Task, put) == "D"
+
+
+def test_what_fails_is_released_with_a_delay_that_grows(make_shared, caplog):
+    Task = make_shared({"delayed": True}, roles=("runat", "attempts"))
+    put = Task.put(task())
+
+    @Task.xq.worker
+    def work(found: Any) -> None:
+        raise Failed("as it must")
+
+    delays = []
+    for _ in range(3):
+        Task.xq.run(until_empty=True)
+        found = Task.xq.peek(put)
+        assert found.status == "W"
+        delays.append(found.runat)
+        Task.xq.restart(put)
+    gaps = [later - earlier for earlier, later in pairwise(delays)]
+    assert 0.5 < gaps[0] < gaps[1], "1, 2 and 4 seconds after each failure"
+    assert "as it must" in caplog.text
+
+
+def test_what_fails_too_often_is_buried_with_its_error(make_shared):
+    Task = make_shared({"buried": True, "delayed": True}, roles=ROLES, attributes=ERROR)
+    put = Task.put(task())
+
+    @Task.xq.worker(max_attempts=2)
+    def work(found: Any) -> None:
+        raise Failed("as it must")
+
+    Task.xq.run(until_empty=True)
+    assert state(Task, put) == "W"
+    Task.xq.restart(put)
+    Task.xq.run(until_empty=True)
+    found = Task.xq.peek(put)
+    assert (found.status, found.error) == ("B", "Failed: as it must")
+
+
+@pytest.mark.parametrize("finish", ["ack", "release", "bury", "kill"])
+def test_a_worker_may_finish_its_task_itself(make_shared, finish):
+    Task = make_shared({"buried": True, "delayed": True, "keep": True}, roles=("runat",))
+    put = Task.put(task())
+
+    @Task.xq.worker
+    def work(found: Any) -> None:
+        if finish == "release":
+            found.release(delay=60)
+        else:
+            getattr(found, finish)()
+
+    Task.xq.run(until_empty=True)
+    assert state(Task, put) == {"ack": "D", "release": "W", "bury": "B", "kill": "X"}[finish]
+
+
+def test_a_signal_lets_what_is_in_hand_be_finished(make_shared):
+    Task = make_shared({"keep": True}, roles=("runat",))
+    Task.xq.put_many(tasks(3))
+    begun = threading.Event()
+
+    def child() -> Any:
+        @Task.xq.worker
+        def work(found: Any) -> None:
+            begun.set()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        Task.xq.run()
+        yield Task.xq.stats().counts
+
+    with another_process(make_shared.db, child) as other:
+        assert next(other) == {"R": 2, "T": 0, "D": 1}
+
+
+def test_a_second_signal_releases_what_is_in_hand(make_shared):
+    Task = make_shared({"keep": True}, roles=("runat",))
+    Task.put(task())
+
+    def child() -> Any:
+        @Task.xq.worker
+        def work(found: Any) -> None:
+            deadline = time.monotonic() + PATIENCE
+            while time.monotonic() < deadline:  # one that comes while another is handled is not told apart from it
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(0.05)
+
+        with pytest.raises(SystemExit):
+            Task.xq.run()
+        yield Task.xq.stats().counts
+
+    with another_process(make_shared.db, child) as other:
+        assert next(other) == {"R": 1, "T": 0, "D": 0}
+
+
+def test_run_needs_a_worker(make):
+    with pytest.raises(xq.ConfigurationError, match="worker"):
+        make().xq.run()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"worker": 5},
+        {"worker": print, "workers": 0},
+        {"worker": print, "workers": True},
+        {"worker": print, "workers": "4"},
+    ],
+)
+def test_what_cannot_work_is_refused(make, given):
+    with pytest.raises(xq.ConfigurationError):
+        make(**given)
+
+
+def test_max_attempts_needs_what_counts_and_where_to_bury(make):
+    with pytest.raises(xq.ConfigurationError, match="attempts"):
+        make({"buried": True}).xq.worker(print, max_attempts=2)
+    with pytest.raises(xq.ConfigurationError, match="buried"):
+        make(roles=("attempts",), model=make.model(table_name="other")).xq.worker(print, max_attempts=2)
+
+
+async def nobody(found: Any) -> None: ...
+
+
+def test_a_coroutine_function_is_refused(make):
+    with pytest.raises(xq.ConfigurationError):
+        make(worker=nobody)

@@ -1,0 +1,136 @@
+"""Workers: threads that take tasks, call a function with each, and ack what it returned from."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from xq.errors import ConfigurationError, Error, NotFound, NotOwner, WrongState, shown
+
+if TYPE_CHECKING:
+    from xq.handle import Queue
+
+T = TypeVar("T")
+
+LISTEN = 0.5  # seconds after which a worker that waits looks whether it shall stop
+BACKOFF, LONGEST_BACKOFF = 1.0, 3600.0  # seconds until a task that failed is tried again: the first time, and at most
+
+
+@dataclass(frozen=True, slots=True)
+class Work(Generic[T]):
+    """What is done with tasks, by how many threads, and how often it is tried before the task is buried."""
+
+    function: Callable[[T], object]
+    workers: int = 1
+    max_attempts: int | None = None
+
+
+def work(queue: Queue[T], function: object, workers: object, max_attempts: object = None) -> Work[T]:
+    """Raises ConfigurationError for what cannot be."""
+    if not callable(function) or inspect.iscoroutinefunction(function):
+        raise ConfigurationError(f"a worker of {queue.store.name} is a function of a task, not {shown(function)}")
+    for name, number in (("workers", workers), ("max_attempts", 1 if max_attempts is None else max_attempts)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise ConfigurationError(f"{name} is a number from 1 on, not {shown(number)}")
+    if max_attempts and ("attempts" not in queue.machine.roles or not queue.machine.sources("bury")):
+        raise ConfigurationError("max_attempts needs the role 'attempts', which counts, and the feature 'buried'")
+    return Work(function, workers, max_attempts)  # type: ignore[arg-type]
+
+
+class Workers(Generic[T]):
+    """The workers of one queue, while they run."""
+
+    def __init__(self, queue: Queue[T], work: Work[T], until_empty: bool = False) -> None:
+        self._queue = queue
+        self._work = work
+        self._until_empty = until_empty
+        self._stop = threading.Event()
+        self._in_hand: dict[int, T] = {}  # by thread
+        self._log = logging.getLogger(f"xq.{queue.store.name}")
+
+    def run(self) -> None:
+        """Work until SIGTERM or SIGINT, or until there is nothing to take. A second signal releases what is in hand."""
+        threads = [threading.Thread(target=self._attend, daemon=True) for _ in range(self._work.workers)]
+        with self._signals():
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                while thread.is_alive():  # a join without an end would hear no signal
+                    thread.join(LISTEN)
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        def stop(number: int, frame: object) -> None:
+            if self._stop.is_set():
+                self._release()
+                raise SystemExit(128 + number)
+            self._stop.set()
+
+        if threading.current_thread() is not threading.main_thread():
+            yield  # signals are the main thread's, and so is stopping
+            return
+        before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _release(self) -> None:
+        for task in list(self._in_hand.values()):
+            self._log.warning("released %r, which was being worked on", task)
+            self._unless_it_is_gone(partial(self._queue.release, task))
+
+    def _attend(self) -> None:
+        try:
+            while not self._stop.is_set():
+                task = self._queue.take(timeout=0 if self._until_empty else LISTEN)
+                if task is not None:
+                    self._do(task)
+                elif self._until_empty:
+                    break
+        except BaseException:
+            self._log.exception("a worker ends, and the others with it")
+            self._stop.set()
+        finally:
+            self._queue.store.disconnect()
+
+    def _do(self, task: T) -> None:
+        me = threading.get_ident()
+        self._in_hand[me] = task
+        try:
+            self._work.function(task)
+            self._unless_it_is_gone(partial(self._queue.ack, task))
+        except Exception as error:
+            self._log.exception("%r failed", task)
+            self._unless_it_is_gone(partial(self._failed, task, error))
+        finally:
+            del self._in_hand[me]
+
+    def _failed(self, task: T, error: Exception) -> None:
+        attempts = self._queue._attempts(task)
+        if self._work.max_attempts and attempts >= self._work.max_attempts:
+            self._queue._give_up(task, f"{type(error).__name__}: {error}")
+            return
+        delay = min(LONGEST_BACKOFF, BACKOFF * 2.0 ** (max(1, attempts) - 1))
+        if "delay" in self._queue.machine.options("release"):
+            self._queue.release(task, delay=delay)
+        else:
+            self._stop.wait(delay)  # else it would come back at once
+            self._queue.release(task)
+
+    def _unless_it_is_gone(self, move: Callable[[], Any]) -> None:
+        """The function may have acked, released or buried the task itself, or have lost it."""
+        try:
+            move()
+        except (NotFound, WrongState, NotOwner) as error:
+            self._log.info("%s", error)
+        except Error:
+            self._log.exception("a task could not be moved")
