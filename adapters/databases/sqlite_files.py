@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Protocol
 from uuid import UUID
+from weakref import finalize
 
 from xq.errors import ConfigurationError
 
@@ -236,6 +237,9 @@ class FileWrites:
         self._heard, self._call = os.pipe()
         os.set_blocking(self._heard, False)
         os.set_blocking(self._call, False)
+        # Only when nobody is left who could call: the number of a closed descriptor is soon that of another file, and
+        # a late call, as of a timer that is still set, would write into it.
+        finalize(self, _close, self._heard, self._call)
 
     def wait(self, seconds: float) -> bool:
         """Whether a write was told of, or this process called, within so many seconds."""
@@ -260,7 +264,12 @@ class FileWrites:
             os.write(self._call, b"x")
 
     def close(self) -> None:
-        if self._watch is not None:
-            self._watch.close()
-        os.close(self._heard)
-        os.close(self._call)
+        """Watch no more. A later call does nothing."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.close()
+
+
+def _close(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
