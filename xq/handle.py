@@ -135,8 +135,6 @@ class Queue(Generic[T]):
         """
         brought = {} if task is MISSING else task
         if timeout is not MISSING:
-            if self.machine.guard("limit") is None:
-                self._tasks.refuse_option("put", "timeout")
             if wait is not MISSING:
                 raise BadValue("put waits for room (timeout=) or for the end of the task (wait=), not for both")
             return self._waiting.put(brought, options, self._timeout(timeout))

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from xq.database import Database
-from xq.errors import Full, InTransaction, NotFound
+from xq.errors import FeatureOff, Full, InTransaction, NotFound
 from xq.machine import ABSENT
 from xq.moves import Moves
 from xq.puts import Puts
@@ -128,6 +128,7 @@ class Waiting(Generic[T]):
         self.puts = puts
         self.moves = moves
         self.machine = moves.machine
+        self._limit = self.machine.guard("limit")
         self.takers = Line()
         self.putters = Line()
         self._endings: dict[str, Ending] = {}
@@ -161,6 +162,10 @@ class Waiting(Generic[T]):
 
     def put(self, task: object, options: dict[str, Any], timeout: float | None) -> T:
         """As `Puts.put`, but waits while the queue is full. Raises Full when that takes too long, InTransaction."""
+        if self._limit is None:
+            raise FeatureOff(
+                f"put(timeout=) needs the feature 'limit', which {self.puts.name} does not have", feature="limit"
+            )
         self._check_may_wait("put", timeout)
         deadline = Deadline(timeout)
         with self.putters.place() as waiter:
@@ -273,15 +278,10 @@ class Waiting(Generic[T]):
         if target == "R" and self.takers:
             for tube in tubes:
                 self.takers.call(tube)
-        if source in self._crowd and target not in self._crowd and self.putters:
+        if self.putters and self._limit and source in self._limit.states and target not in self._limit.states:
             self.putters.call(None)
         if source in self.machine.pending and target not in self.machine.pending:
             self.collect()
-
-    @property
-    def _crowd(self) -> str:
-        limit = self.machine.guard("limit")
-        return limit.states if limit else ""
 
     def collect(self) -> None:
         """Tell those whose tasks have ended how they did."""
