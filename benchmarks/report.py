@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import re
 import tempfile
 import time
@@ -147,6 +148,7 @@ def run(sections: Iterable[Section], command: str, arguments: Sequence[str] | No
         load, start = machine.load(), time.monotonic()
         with tempfile.TemporaryDirectory(prefix="xq-bench-", dir=given.dir) as folder:
             table = section.measure(QUICK if given.quick else FULL, Path(folder))
+            gc.collect()  # with the queues end the threads that listen for them, which the next section would hear
             described = machine.describe(Path(folder))
         again = f"{command} ARGS={name}" if len(known) > 1 else command
         made = f"{date.today()}, `{again}` ({time.monotonic() - start:.0f} s, load average before it {load})"

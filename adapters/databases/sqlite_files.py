@@ -239,7 +239,7 @@ class FileWrites:
         os.set_blocking(self._call, False)
         # Only when nobody is left who could call: the number of a closed descriptor is soon that of another file, and
         # a late call, as of a timer that is still set, would write into it.
-        finalize(self, _close, self._heard, self._call)
+        finalize(self, _close, self._heard, self._call).atexit = False
 
     def wait(self, seconds: float) -> bool:
         """Whether a write was told of, or this process called, within so many seconds."""
