@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
@@ -50,6 +50,16 @@ PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 ENGINES: tuple[tuple[type[pw.Database], str], ...] = ((pw.SqliteDatabase, "sqlite"),)
 
 
+class _Prepared(threading.local):
+    """The connection that each thread has prepared, and the one whose preparation an open transaction has put off."""
+
+    connection: object = None
+    begun: object = None
+    # What is to be called after a transaction that the application ends by itself, in Peewee's manual_commit or by a
+    # plain COMMIT: nobody tells of that, but the next statement finds it ended.
+    waiting: Sequence[Callable[[], None]] = ()
+
+
 class PeeweeStore(Generic[M]):
     """A Peewee model as a `xq.store.Store`.
 
@@ -72,7 +82,7 @@ class PeeweeStore(Generic[M]):
         self._readers = [(i, f.from_database) for i, f in enumerate(self.fields) if f.from_database]
         self._plain = model.__init__ is pw.Model.__init__
         self.may_fail_to_read = bool(self._readers) or not self._plain
-        self._prepared = threading.local()
+        self._prepared = _Prepared()
         self.connected: Callable[[], None] = lambda: None
 
     @property
@@ -107,9 +117,17 @@ class PeeweeStore(Generic[M]):
     def _cursor(self, sql: str, values: Values | None) -> Any:
         database = self._known_database
         connection = database.connection()
-        if getattr(self._prepared, "connection", None) is not connection and not database.in_transaction():
-            self._prepared.connection = connection
-            self.connected()
+        prepared = self._prepared
+        if prepared.connection is not connection:
+            within = connection.in_transaction
+            if not within or prepared.begun is not connection:
+                prepared.begun = connection
+                prepared.connection = prepared.connection if within else connection
+                self.connected()
+        if prepared.waiting and not connection.in_transaction:
+            calls, prepared.waiting = prepared.waiting, ()
+            for call in calls:
+                call()
         try:
             return database.execute_sql(sql, values)
         except (OverflowError, UnicodeError) as error:
@@ -126,14 +144,29 @@ class PeeweeStore(Generic[M]):
 
     def atomic(self) -> AbstractContextManager[object]:
         database = self._known_database
-        if not database.in_transaction():
+        if not database.in_transaction() and not self.in_transaction():
             # IMMEDIATE: a transaction that reads first and then finds another writer would have to be refused.
             lock = ["IMMEDIATE"] if isinstance(database, pw.SqliteDatabase) else []
             return database.atomic(*lock)
         return database.savepoint()
 
     def in_transaction(self) -> bool:
-        return bool(self._known_database.in_transaction())
+        # The driver knows of those as well that were begun by a plain BEGIN.
+        database = self._known_database
+        return not database.is_closed() and getattr(database.connection(), "in_transaction", False)
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        database = self._known_database
+        transaction = database.top_transaction()
+        if not self.in_transaction():
+            call()
+        elif transaction is None or isinstance(transaction, pw._manual):
+            self._prepared.waiting = [*self._prepared.waiting, call]
+        else:
+            database.after_commit(call)
+
+    def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
+        self._known_database.connection().create_function(name, arguments, function, deterministic=True)
 
     def connect(self) -> None:
         self._known_database.connect(reuse_if_open=True)
@@ -183,6 +216,9 @@ class PeeweeStore(Generic[M]):
         defaults: dict[str, Any] = self.model._meta.get_default_dict()
         return defaults
 
+    def reader(self, name: str, table: str, columns: Mapping[str, Kind]) -> PeeweeReader:
+        return PeeweeReader(self.model, name, table, columns)
+
     def attribute(self, name: str) -> str | None:
         meta = self.model._meta
         if name in meta.combined:
@@ -211,6 +247,41 @@ class PeeweeStore(Generic[M]):
             drop_all(*args, **options)
 
         schema.create_all, schema.drop_all = create, drop
+
+
+FIELDS: Mapping[Kind, type[pw.Field[Any]]] = {
+    "bigauto": pw.BigAutoField,
+    "bigint": pw.BigIntegerField,
+    "integer": pw.IntegerField,
+    "text": pw.TextField,
+}
+
+
+class PeeweeReader:
+    """A model of a table beside that of another model, as a `xq.store.Reader`."""
+
+    def __init__(self, beside: type[pw.Model], name: str, table: str, columns: Mapping[str, Kind]) -> None:
+        class Metadata(pw.Metadata):
+            """Its database is that of the other model, which may be bound, or bound anew, later."""
+
+            @property
+            def database(self) -> Any:
+                return beside._meta.database
+
+            @database.setter
+            def database(self, value: object) -> None:
+                pass
+
+        meta = {"table_name": table, "schema": beside._meta.schema, "model_metadata_class": Metadata}
+        fields = {column: FIELDS[kind](null=True) for column, kind in list(columns.items())[1:]}
+        first, kind = next(iter(columns.items()))
+        key = {first: FIELDS[kind](primary_key=True)}
+        self.model: type[pw.Model] = type(name, (pw.Model,), {**key, **fields, "Meta": type("Meta", (), meta)})
+
+    def instance(self, values: Mapping[str, Any]) -> pw.Model:
+        made = self.model(**values)
+        made._dirty.clear()  # type: ignore[attr-defined]
+        return made
 
 
 def _field(field: pw.Field[Any]) -> Field:

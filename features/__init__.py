@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from xq.features.buried import buried
 from xq.features.delayed import delayed
+from xq.features.history import history
 from xq.features.id import id
 from xq.features.keep import keep
 from xq.features.lifetime import lifetime
@@ -33,5 +34,6 @@ FEATURES: Mapping[str, Callable[..., Feature]] = {
         not_check_session,
         unique,
         limit,
+        history,
     )
 }

@@ -176,6 +176,7 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "unique": ({"unique": True}, CORE),
     "limit": ({"limit": 5}, CORE),
+    "history": ({"history": True}, CORE),
 }
 
 README = {"delayed": True, "buried": True, "keep": True, "ttr": 60}

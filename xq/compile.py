@@ -11,7 +11,7 @@ from xq.machine import ABSENT, KEEP, Machine, Timer, Transition
 if TYPE_CHECKING:
     from xq.adapters.databases.sql import Dialect
 
-Way = Literal["key", "keys", "first", "oldest", "due", "held", "all"]
+Way = Literal["key", "keys", "first", "oldest", "due", "held", "all", "each"]
 Fence = Literal["", "session", "take"]
 
 
@@ -21,6 +21,7 @@ class Rows(NamedTuple):
     key: one by its key. keys: those of a list. oldest: the first `n` by priority and key that are not due. first: the
     one of them that comes first, found faster than a list of one.
     due: up to `n` whose time in `column` has passed. held: up to `n` of a session. all: whosesoever; not returned.
+    each: the same, returned.
     """
 
     way: Way

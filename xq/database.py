@@ -14,6 +14,7 @@ from xq.compile import Statement, Statements
 from xq.errors import NotInstalled
 from xq.install import Installation
 from xq.machine import Machine
+from xq.observers import Observers
 from xq.sessions import Session, Sessions
 from xq.store import Row, Store, Table, Writes
 from xq.tasks import Catalogue, Seconds
@@ -50,8 +51,11 @@ class Opened:
 class Database:
     """Where the statements of a queue run, under its clock, as the current session."""
 
-    def __init__(self, store: Store[Any], definition: Definition, clock: Clock | None) -> None:
+    def __init__(
+        self, store: Store[Any], definition: Definition, clock: Clock | None, observers: Observers[Any]
+    ) -> None:
         self.store = store
+        self.observers = observers
         self.definition = definition
         self.clock = clock
         self._opened: Opened | None = None
@@ -121,21 +125,34 @@ class Database:
         """Run a text of the dialect."""
         return self.run(Statement(sql), self.values() | dict(values or {}))
 
-    def run(self, statement: Statement, values: Mapping[str, Any]) -> list[Row]:
-        """Run a statement and return its rows. Raises NotInstalled when it fails for want of something installed."""
+    def move(self, statement: Statement, values: Mapping[str, Any], event: str, source: str, target: str) -> list[Row]:
+        """Run a statement that moves tasks: triggers are told the event, and observers hear of the rows.
+
+        No event is no transition: a state is prolonged.
+        """
+        rows = self.run(statement, values, event)
+        if event and rows and self.observers.anybody:
+            self.observers.hear(self.dialect, event, source, target, rows)
+        return rows
+
+    def run(self, statement: Statement, values: Mapping[str, Any], event: str = "") -> list[Row]:
+        """Run a statement, as part of an event, and return its rows.
+
+        Raises NotInstalled when it fails for want of something installed.
+        """
         opened = self.open()
         try:
-            rows: list[Row] = opened.dialect.run(self.store, statement, values)
+            rows: list[Row] = opened.dialect.run(self.store, statement, values, event)
         except Exception as error:
             self._explain(opened, error)
             raise
         return rows
 
-    def change(self, statement: Statement, values: Mapping[str, Any]) -> int:
+    def change(self, statement: Statement, values: Mapping[str, Any], event: str = "") -> int:
         """Run a statement that returns no rows, and tell how many it changed. Raises as `run`."""
         opened = self.open()
         try:
-            return self.store.change(statement.sql, values)
+            return opened.dialect.change(self.store, statement, values, event)
         except Exception as error:
             self._explain(opened, error)
             raise

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Generic, TypeVar, overload
 
 from xq import sessions
 from xq.clock import Clock
 from xq.database import Database, Definition
 from xq.errors import BadType, BadValue, ConfigurationError, FeatureOff, shown
+from xq.history import History
 from xq.machine import ABSENT, TAKEN, Machine
 from xq.moves import Moves
+from xq.observers import Callback, Observers
 from xq.puts import Puts
 from xq.reconfigure import reconfigure
 from xq.sessions import Session
@@ -49,15 +52,19 @@ class Queue(Generic[T]):
         self.model = store.model
         self._clock = clock
         self._work: Work[T] | None = None
+        self._observers: Observers[T] = Observers(store)
         self._define(definition)
 
     def _define(self, definition: Definition) -> None:
-        self._database = Database(self.store, definition, self._clock)
+        self._database = Database(self.store, definition, self._clock, self._observers)
         self._machine = definition.machine
         self._tasks: Tasks[T] = Tasks(self.store, definition.table, definition.machine, definition.catalogue)
+        self._history = History(self._database, self._tasks, definition.machine)
+        self._observers.read = self._tasks.returned
         self._puts = Puts(self._database, self._tasks, definition.machine)
         self._moves = Moves(self._database, self._tasks, definition.machine)
         self._waiting = Waiting(self._database, self._tasks, self._puts, self._moves)
+        self._observers.listener = self._waiting
         self._keeper = QueueKeeper(self._database, self._moves, self._waiting)
 
     @property
@@ -351,6 +358,38 @@ class Queue(Generic[T]):
                 for state, n in numbers.counts.items():
                     if n:
                         self._database.open().installation.add_counter(tube, "", state, n)
+
+    # observing
+
+    @property
+    def History(self) -> type[Any]:
+        """The model of the table of transitions, to be read. Raises FeatureOff."""
+        return self._history.reader.model
+
+    def history(
+        self, key: object = None, since: float | datetime | None = None, until: float | datetime | None = None
+    ) -> list[Any]:
+        """The transitions of one task, or of all, in order: instances of `History`.
+
+        From `since` on and before `until`: seconds since 1970, or a datetime (UTC where it names no zone). Each has
+        `dur_us`, the microseconds that the task had been in the state it left; None where that is not known.
+        """
+        return self._history.read(key, since, until)
+
+    def on_change(self, callback: Callback[T]) -> Callback[T]:
+        """Call this with (task, event, source, target) after each transition that this process made is committed.
+
+        The task is as the method returned it. An exception is logged. Returns the callback, so this may stand as a
+        decorator; `off_change` removes it. Where the application commits by plain SQL, the next call tells.
+        """
+        if not callable(callback):
+            raise BadType(f"on_change takes a function, not {shown(callback)}")
+        self._observers.add(callback)
+        return callback
+
+    def off_change(self, callback: Callback[T]) -> None:
+        """Call this no longer. Does nothing where it is not called."""
+        self._observers.remove(callback)
 
     # sessions
 

@@ -134,7 +134,7 @@ class Feature:
     choices: tuple[Choice, ...] = ()
     # role, or "key" -> made by put from the task, where the task brings nothing
     fill: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)  # read by the handle: retval, unfenced, id
+    settings: Mapping[str, Any] = field(default_factory=dict)  # read by the handle: retval, unfenced, id, history
     structure: Any = True  # what must be the same in every process; durations and callables are not
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from xq.compile import Fence, Rows, Way
+from xq.compile import Fence, Rows, Statement, Way
 from xq.database import Database
 from xq.errors import BadType, BadValue, Duplicate, Error, NotFound, NotOwner, UnknownSession, WrongState, shown
 from xq.machine import TAKEN, Machine, Transition
@@ -43,6 +44,7 @@ class Moves(Generic[T]):
         self.log = logging.getLogger(f"xq.{self.store.name}")
         self._unfenced = bool(machine.settings.get("unfenced"))
         self._unique = machine.guard("unique")
+        self._forgets = machine.settings.get("history", math.inf) < math.inf
         self._swept = 0.0
 
     def _transaction(self) -> AbstractContextManager[object]:
@@ -131,10 +133,11 @@ class Moves(Generic[T]):
         whole = self.database.values(call.seconds)
         whole.update(values)
         whole.update(zip(statement.names, call.fields.values(), strict=True))
+        event = call.event if row.enters else ""
         if self._unique is None:
-            return self.database.run(statement, whole)
+            return self.database.move(statement, whole, event, row.source, row.target)
         with self._telling_duplicates():
-            return self.database.run(statement, whole)
+            return self.database.move(statement, whole, event, row.source, row.target)
 
     @contextmanager
     def _telling_duplicates(self) -> Iterator[None]:
@@ -244,8 +247,10 @@ class Moves(Generic[T]):
         """Move every task in a state, whoever holds it, with one statement. Returns how many."""
         self.database.begin_writing()
         row = self._row(state, Call(event, {}, {}))
+        if self.database.observers.anybody:
+            return len(self._run(Call(event, {}, {}), Rows("each", state), row, {}))
         statement = self.database.statements.move(Rows("all", state), row)
-        return self.database.change(statement, self.database.values())
+        return self.database.change(statement, self.database.values(), event)
 
     def give_back(self, session: str, event: str) -> None:
         """Release what a session that has ended still holds, as the event `event`."""
@@ -263,7 +268,7 @@ class Moves(Generic[T]):
 
     def due_in(self) -> float | None:
         """In how many seconds something falls due: less than none for what is late, None for never."""
-        if not self.machine.due:
+        if not self.machine.due and not self._forgets:
             return None
         ((seconds,),) = self.database.execute(self.database.dialect.next_due())
         return None if seconds is None else float(seconds)
@@ -276,20 +281,30 @@ class Moves(Generic[T]):
         return moved
 
     def sweep(self) -> int:
-        """Move what is due until nothing is. Returns how many moves that were."""
+        """Move what is due until nothing is, and forget what is history. Returns how many moves that were."""
         moves = 0
         while moved := self.sweep_batch():
             moves += moved
+        while self._forget() == BATCH:
+            pass
         return moves
 
     def sweep_batch(self) -> int:
-        """Move a batch of what each timer makes due. Returns how many moves that were."""
+        """Move a batch of what each timer makes due, forget a batch of history. Returns how many moves that were."""
         self.database.begin_writing()
+        self._forget()
         return sum(self._sweep_batch(row) for row in self.machine.due)
 
     def any_ready(self, tube: str | None = None) -> bool:
         """Whether a take would find something."""
         return bool(self.database.execute(self.database.dialect.any_ready(tube is not None), {"tube": tube}))
+
+    def _forget(self) -> int:
+        """Delete a batch of the history that is older than the feature keeps it. Returns how many rows."""
+        if not self._forgets:
+            return 0
+        statement = Statement(self.database.dialect.forget_history())
+        return self.database.change(statement, self.database.values() | {"n": BATCH})
 
     def _sweep_batch(self, row: Transition) -> int:
         """Move a batch of what one timer makes due. Returns how many."""

@@ -24,7 +24,7 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
     new = replace(new, words={**old.words, **new.words})  # of the states that are lost as well
     lost = [state for state in old.machine.states if state not in new.machine.states]
     _check(new.machine, lost, move)
-    before, after = database.open(), Database(store, new, database.clock).connect()
+    before, after = database.open(), Database(store, new, database.clock, database.observers).connect()
     with store.atomic():
         counts = [row for row in database.execute(before.dialect.actual_counts()) if row[1] in lost]
         stranded = [(state, n) for tube, state, n in counts if tube == "" and state not in move]
@@ -39,6 +39,8 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
             written = change(new.machine, Transition(state, "reconfigure", target), frozenset())
             if old.machine.timer(state, "deadline") and new.machine.timer(target, "deadline"):
                 written = replace(written, roles={k: v for k, v in written.roles.items() if k != "deadline"})  # runs on
+            if before.dialect.has_history and after.dialect.has_history:
+                database.execute(after.dialect.note_move(state, target), {"event": "reconfigure"})
             store.change(after.dialect.move(Rows("all", state), written).sql, database.values())
         for tube, state, n in counts:
             before.installation.add_counter(tube, state, move[state], n)

@@ -13,7 +13,7 @@ import uuid
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Protocol
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, WeakSet, finalize
 
 from xq.errors import BadType, BadValue, UnknownSession
 
@@ -265,6 +265,11 @@ class Sessions:
         for session in list(self._open.values()):
             session.listed.clear()
 
+    def abandon(self) -> None:
+        """Nobody has the database any more: prove nothing, and so let others end what is left."""
+        for session in self.known():
+            session.let_go()
+
     def exit(self) -> None:
         """The process ends: leave all sessions."""
         if self.proof is None or self.proof.there():
@@ -281,7 +286,10 @@ class Sessions:
 def of(database: object) -> Sessions:
     """The sessions of this process with a database."""
     sessions = _of_database.get(database)
-    return sessions if sessions is not None else _of_database.setdefault(database, Sessions())
+    if sessions is None:
+        sessions = _of_database.setdefault(database, Sessions())
+        finalize(database, sessions.abandon).atexit = False
+    return sessions
 
 
 def checked(name: object) -> str:

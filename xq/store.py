@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -56,6 +56,33 @@ class Writes(Protocol):
     def close(self) -> None: ...
 
 
+HISTORY: Final[Mapping[str, Kind]] = {  # the table of transitions, where the feature keeps one
+    "id": "bigauto",  # in the order of the commits
+    "at_us": "bigint",  # microseconds since 1970
+    "key": "text",  # as the application writes it; one of several parts as a JSON array
+    "tube": "text",
+    "source": "text",
+    "target": "text",
+    "event": "text",  # "write" when another program, or the application itself, wrote
+    "owner": "text",  # the mark of the take that begins or ends
+    "attempt": "bigint",
+}
+
+
+def beside(table: str, suffix: str) -> str:
+    """The name of something of xq's that belongs to a table."""
+    return f"{table}_xq_{suffix}"
+
+
+class Reader(Protocol):
+    """What reads a table of xq's own."""
+
+    model: type[Any]
+
+    def instance(self, values: Mapping[str, Any]) -> Any:
+        """An instance of the model, which carries what is not a column as a plain attribute."""
+
+
 class Store(Protocol[T]):
     """One model of one ORM, with its connection."""
 
@@ -88,7 +115,14 @@ class Store(Protocol[T]):
         """One transaction, or a savepoint inside the application's; undone when the block raises."""
 
     def in_transaction(self) -> bool:
-        """Whether the application has a transaction open on this thread's connection."""
+        """Whether a transaction is open on this thread's connection, by whomever."""
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Call this when the transaction that is open on this thread's connection is committed, at once when none is.
+
+        At the latest with the next statement after the commit, where the application commits by itself. It may be
+        called, too, for what was undone: with a savepoint, or with a transaction that the application rolled back.
+        """
 
     def connect(self) -> None:
         """Have a connection for this thread, where the ORM does not make one by itself."""
@@ -106,10 +140,17 @@ class Store(Protocol[T]):
     def is_failure(self, error: BaseException) -> bool:
         """Whether `error` came from the database at all."""
 
-    connected: Callable[[], None]  # called when a statement is about to run on a new connection
+    # Called when a statement is about to run on a new connection; again, when that was within a transaction, after it.
+    connected: Callable[[], None]
 
     def pragma(self, name: str, value: int) -> None:
         """Set this, where the database has such settings, for this connection and those to come."""
+
+    def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
+        """Let SQL on this thread's connection, where its driver can do that, call a function in this process.
+
+        SQL may call it once for a whole statement.
+        """
 
     def read(self, row: Row) -> list[Any]:
         """The application's values from a row in the order of `fields`. Raises BadValue for what cannot be read."""
@@ -122,6 +163,12 @@ class Store(Protocol[T]):
 
     def defaults(self) -> dict[str, Any]:
         """The model's own defaults, by field name, made anew."""
+
+    def reader(self, name: str, table: str, columns: Mapping[str, Kind]) -> Reader:
+        """A model called `name` of a table beside the application's, on whatever database that one is on.
+
+        The first column is its key.
+        """
 
     def attribute(self, name: str) -> str | None:
         """What of the application's own already has this name on the model, if anything."""

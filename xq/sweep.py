@@ -263,7 +263,7 @@ def _attend(keeper: QueueKeeper) -> bool:
             if writes is None or database is None:
                 return False
             sweeper = _sweepers[database] = Sweeper(database, writes, keeper.database.prove())
-            finalize(database, sweeper.end)
+            finalize(database, sweeper.end).atexit = False
             sweeper.thread.start()
     sweeper.ring()
     return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
@@ -18,6 +18,7 @@ from xq.errors import FeatureOff, Full, InTransaction, NotFound
 from xq.machine import ABSENT
 from xq.moves import Moves
 from xq.puts import Puts
+from xq.store import Row
 from xq.tasks import Parts, Tasks, named
 
 T = TypeVar("T")
@@ -273,11 +274,13 @@ class Waiting(Generic[T]):
             self.putters.call(None)
         self.collect()
 
-    def changed(self, source: str, target: str, tubes: Collection[str | None]) -> None:
-        """This process moved tasks, and the move is committed: one in each of these tubes."""
+    def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
+        """This process moved tasks, and has committed since."""
         if target == "R" and self.takers:
-            for tube in tubes:
-                self.takers.call(tube)
+            tube = self.tasks.table.roles.get("tube")
+            place = None if tube is None else self.tasks.table.fields.index(tube)
+            for row in rows[: len(self.takers)]:
+                self.takers.call(None if place is None else row[place])
         if self.putters and self._limit and source in self._limit.states and target not in self._limit.states:
             self.putters.call(None)
         if source in self.machine.pending and target not in self.machine.pending:

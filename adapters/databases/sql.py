@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,15 +11,15 @@ from typing import Any
 
 from xq.compile import After, Change, Given, Own, Rows, Statement
 from xq.errors import ConfigurationError
-from xq.machine import ABSENT, PLUS_ONE, TAKEN, TOKEN, Guard, Machine, Marker
+from xq.machine import ABSENT, LONGEST, PLUS_ONE, TAKEN, TOKEN, Guard, Machine, Marker
 from xq.sessions import ProofOfLife
-from xq.store import Kind, Row, Store, Table, Values, Writes
+from xq.store import HISTORY, Kind, Row, Store, Table, Values, Writes, beside
 
 SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may hold tasks
 SETTINGS = "xq_setting"  # what `configure` stored
 QUEUES = "xq_queue"  # what is installed in it, and how it was configured
 STALE = {  # the ends of names that a configuration of a queue may have, and another not
-    "table": re.compile("owner|wait"),
+    "table": re.compile("owner|wait|history"),
     "index": re.compile("taken|runat|deadline|unique|oldest_.(_of_tube)?"),
     "trigger": re.compile("insert|update|delete"),
 }
@@ -121,10 +122,23 @@ class Dialect(ABC):
     def remember_owner(self) -> str:
         """Write down, beside the table, who took a row."""
 
+    @property
+    @abstractmethod
+    def now_us(self) -> str:
+        """`now` as a whole number of microseconds."""
+
+    @abstractmethod
+    def told_key(self, parts: Sequence[str]) -> str:
+        """A key as the history tells it, of its parts as they are stored; as SQL."""
+
     @abstractmethod
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         """Whether the words of a refusal tell of a value that a guard keeps unique."""
 
+    # A table of the connection with numbers, which are rolled back with all else; made, added to, and taken from.
+    numbers: str
+    add_number: str
+    take_number: str
     begin_writing: str  # a write that changes nothing: takes the lock that writes need, where a read would be too early
     never: str  # what a role that remembers seconds holds for never, since NULL means the default; as SQL
     keys_at_once: str  # the rows of a list of keys, `:keys`; as SQL
@@ -163,7 +177,7 @@ class Dialect(ABC):
 
     def name(self, suffix: str) -> str:
         """The name of something that belongs to this queue."""
-        return f"{self.source.name}_xq_{suffix}"
+        return beside(self.source.name, suffix)
 
     def object(self, name: str) -> str:
         """A name, quoted, in the schema of the table."""
@@ -356,8 +370,8 @@ class Dialect(ABC):
             f" FROM {counts} WHERE tube = '')"
         )
 
-    def run(self, store: Store[Any], statement: Statement, values: Values) -> list[Row]:
-        """Run a statement, with what follows from it, as one transaction."""
+    def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
+        """Run a statement, with what follows from it, as one transaction. The triggers are told the event."""
         if not statement.then:
             return store.execute(statement.sql, values)
         with store.atomic():
@@ -366,6 +380,10 @@ class Dialect(ABC):
                 key = {f"k{i}": row[place] for i, place in enumerate(self._key_at)}
                 store.execute(statement.then, {**key, "owner": values["owner"]})
         return rows
+
+    def change(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> int:
+        """Run a statement that returns no rows, and tell how many it changed. The triggers are told the event."""
+        return store.change(statement.sql, values)
 
     # looking
 
@@ -449,6 +467,11 @@ class Dialect(ABC):
             f"ORDER BY {self.roles[row.due]} LIMIT 1) AS at"
             for row in self.machine.due
         ]
+        if self.history_kept < math.inf:
+            # Rows of the history pass one by one: a tenth later many go at once.
+            late = self.history_kept + max(1.0, self.history_kept / 10)
+            oldest = f"SELECT at_us FROM {self.object(self.name('history'))} ORDER BY id LIMIT 1"
+            times.append(f"SELECT ({oldest}) / 1000000.0 + {late!r} AS at")
         return f"SELECT MIN(at) - {self.now} FROM ({' UNION ALL '.join(times)}) AS times"
 
     # waiting for the end of a task: each waiter is a row, in which triggers write how the task ended
@@ -490,6 +513,64 @@ class Dialect(ABC):
         return (
             f"SELECT 1 FROM {self.table_in_schema}{by} WHERE {self.is_state('R')}{of_tube}{self.not_due('R')} LIMIT 1"
         )
+
+    # the history. A row of it is a transition of one task, in the order of the commits.
+
+    @property
+    def has_history(self) -> bool:
+        return "history" in self.machine.settings
+
+    @property
+    def history_kept(self) -> float:
+        """For how many seconds the rows of the history are kept."""
+        return float(self.machine.settings.get("history", math.inf))
+
+    def noted(self, history: str, task: str, what: Mapping[str, str], rows: str) -> str:
+        """SQL that writes a row of the history for each of `rows`, as `what` says by column. `task` has the columns."""
+        known = {
+            "key": self.told_key([f"{task}.{key}" for key in self.keys]),
+            "tube": f"{task}.{self.roles['tube']}" if "tube" in self.roles else "NULL",
+            "attempt": f"{task}.{self.roles['attempts']}" if "attempts" in self.roles else "NULL",
+        }
+        columns = {**known, **what}
+        return f"INSERT INTO {history} ({', '.join(columns)}) SELECT {', '.join(columns.values())} {rows}"
+
+    def note_move(self, state: str, target: str) -> str:
+        """Write into the history that every task in a state moves, where no trigger does."""
+        owner = self.owner if state == TAKEN else "NULL"
+        what = {
+            "at_us": self.now_us,
+            "source": f"'{state}'",
+            "target": f"'{target}'",
+            "event": ":event",
+            "owner": owner,
+        }
+        rows = f"FROM {self.table_in_schema} WHERE {self.is_state(state)}"
+        return self.noted(self.object(self.name("history")), self.table, what, rows)
+
+    def history(self, of: Iterable[str]) -> str:
+        """The rows of the history, each with the time since the one before it of its task; `of` a key, since, until."""
+        conditions = {
+            "key": f"key = {self.told_key([f':k{i}' for i in range(len(self.keys))])}",
+            "since": "at_us >= :since",
+            "until": "at_us < :until",
+        }
+        asked = [conditions[name] for name in of if name != "key"]
+        whose = f" WHERE {conditions['key']}" if "key" in of else ""
+        # Within a time as well, the row before it may be older.
+        before = "at_us - LAG(at_us) OVER (PARTITION BY key ORDER BY id)"
+        return (
+            f"SELECT {', '.join(HISTORY)}, dur_us "
+            f"FROM (SELECT *, {before} AS dur_us FROM {self.object(self.name('history'))}{whose}) AS told"
+            f"{' WHERE ' * bool(asked)}{' AND '.join(asked)} ORDER BY id"
+        )
+
+    def forget_history(self) -> str:
+        """Delete the oldest `n` rows of the history, but for those that are to be kept."""
+        table = self.object(self.name("history"))
+        oldest = f"SELECT id, at_us FROM {table} ORDER BY id LIMIT :n"
+        before = f"{self.now_us} - {min(self.history_kept, LONGEST)!r} * 1000000"
+        return f"DELETE FROM {table} WHERE id IN (SELECT id FROM ({oldest}) AS oldest WHERE at_us < {before})"
 
     # the records of xq in a database
 

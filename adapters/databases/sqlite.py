@@ -3,29 +3,82 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from xq.adapters.databases.sql import SESSIONS, Dialect, Object
 from xq.adapters.databases.sqlite_files import FileWrites, Locks
+from xq.compile import Statement
 from xq.machine import ABSENT, ELSEWHERE, TAKEN, Guard
 from xq.sessions import ProofOfLife
-from xq.store import Field, Kind, Store, Writes
+from xq.store import HISTORY, Field, Kind, Row, Store, Values, Writes
 
 SWITCHING = 10.0  # seconds that switching a file to WAL is tried for
-EVENT = "char(119, 114, 105, 116, 101)"
+MACHINE_TIME = "(julianday('now') - 2440587.5) * 86400.0"  # seconds since 1970
+WRITE, OWNER, CLOCK = "write", "owner", "clock"  # words of five letters that triggers ask for
 UPSERT = "ON CONFLICT DO UPDATE SET n = n + 1"
+
+
+# A trigger must do for every program that writes, and sees nothing of the connection it runs on. But a connection may
+# have its own version of a built-in function. So triggers ask for the event with char(119, 114, 105, 116, 101), which
+# is 'write' to everybody, and xq registers on its connections a `char` of five arguments that knows these words, and
+# answers them with what is under way in this thread; for other arguments it is what the built-in is. Where xq must not
+# do that (with PRAGMA trusted_schema off, no trigger may call what a program registered), every event is a write.
+class _Told(threading.local):
+    """What is told to the triggers of the statement that this thread runs."""
+
+    event: str = WRITE
+    owner: str | None = None  # of a take: the side table of owners does not have it yet when triggers fire
+    now: float | None = None  # of a test's clock, in seconds
+
+
+TOLD = _Told()
+ANSWERS: Mapping[tuple[int, ...], Callable[[], Any]] = {
+    tuple(map(ord, WRITE)): lambda: TOLD.event,
+    tuple(map(ord, OWNER)): lambda: TOLD.owner,
+    tuple(map(ord, CLOCK)): lambda: time.time_ns() // 1000 if TOLD.now is None else round(TOLD.now * 1e6),
+}
+
+
+def char(*codes: Any) -> Any:
+    """SQLite's char, but for the words that are asked for."""
+    answer = ANSWERS.get(codes)
+    return answer() if answer else "".join(map(_character, codes))
+
+
+def _character(code: Any) -> str:
+    try:
+        number = int(code or 0)
+    except ValueError:
+        number = 0
+    valid = 0 <= number <= 0x10FFFF and not 0xD800 <= number <= 0xDFFF
+    return chr(number) if valid else "\ufffd"
+
+
+def asked(word: str) -> str:
+    """What a trigger asks for, as SQL."""
+    return f"char({', '.join(map(str, map(ord, word)))})"
+
+
+def _microseconds(seconds: str) -> str:
+    return f"CAST(ROUND({seconds} * 1000000.0) AS INTEGER)"
 
 
 class Sqlite(Dialect):
     """One writer at a time: a statement is a transaction, and needs no lock to choose its rows."""
 
     # julianday counts days, to the millisecond, and stands still within a statement.
-    now = "COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)"
+    now = f"COALESCE(:now, {MACHINE_TIME})"
 
+    now_us = _microseconds(now)
     never = "9e999"
     keys_at_once = "SELECT value FROM json_each(:keys)"
     begin_writing = f"UPDATE {SESSIONS} SET since = since WHERE FALSE"
+    numbers = "CREATE TEMP TABLE IF NOT EXISTS xq_change (number INTEGER PRIMARY KEY)"
+    add_number = "INSERT INTO temp.xq_change (number) VALUES (:number)"
+    take_number = "DELETE FROM temp.xq_change WHERE number = :number"
     no_limit = -1
     most_values = 500  # it takes 32,766, but looks each named one up among the others
 
@@ -61,7 +114,35 @@ class Sqlite(Dialect):
     def bound(self, kind: Kind) -> str:
         return self.moment(kind, self.now) if kind == "datetime" else self.now
 
+    def told_key(self, parts: Sequence[str]) -> str:
+        told = [_told(field, part) for field, part in zip(self.source.key, parts, strict=True)]
+        return told[0] if len(told) == 1 else f"json_array({', '.join(told)})"
+
+    def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
+        if not event:
+            return super().run(store, statement, values)
+        TOLD.event, TOLD.now, TOLD.owner = event, values["now"], values.get("owner")
+        try:
+            return super().run(store, statement, values)
+        finally:
+            TOLD.event, TOLD.now, TOLD.owner = WRITE, None, None
+
+    def change(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> int:
+        TOLD.event, TOLD.now = event or WRITE, values["now"]
+        try:
+            return super().change(store, statement, values)
+        finally:
+            TOLD.event, TOLD.now = WRITE, None
+
     def connected(self, store: Store[Any]) -> None:
+        # Asked without reading a table, be it pragma_trusted_schema: a transaction that reads before its first write is
+        # refused that, when another connection came between.
+        ((known,),) = store.execute(f"SELECT typeof({asked(CLOCK)})")
+        ((trusted,),) = store.execute("PRAGMA trusted_schema")
+        if known == "text" and trusted:
+            store.function("char", 5, char)
+        if store.in_transaction():
+            return
         # Without it REPLACE deletes rows and fires no trigger, and the statistics do not see it. But the triggers of
         # an application may end in themselves, and then it must stay off: check() tells of what was not counted.
         others = "SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND name NOT LIKE '%!_xq!_%' ESCAPE '!' LIMIT 1"
@@ -91,7 +172,12 @@ class Sqlite(Dialect):
 
     def unfit(self, store: Store[Any]) -> str | None:
         mode = self._journal_mode(store)
-        return None if mode in ("wal", "memory") else f"the file is in journal mode {mode}, not WAL"
+        if mode not in ("wal", "memory"):
+            return f"the file is in journal mode {mode}, not WAL"
+        ((known,),) = store.execute(f"SELECT typeof({asked(CLOCK)})")
+        if self.has_history and known == "text":
+            return "the history tells every event as a write: PRAGMA trusted_schema is off on this connection"
+        return None
 
     def _files(self, store: Store[Any]) -> list[str]:
         """The files of the table and of the records beside it; none for what is in memory."""
@@ -131,24 +217,28 @@ class Sqlite(Dialect):
         return [*self.side_tables(), *self.indexes(), *self.triggers()]
 
     def side_tables(self) -> list[Object]:
-        types = list(map(_type, self.source.key))
-        parts = ", ".join(f"{part} {kind}" for part, kind in zip(self._parts(), types, strict=True))
-        columns = {
-            "count": "tube, source, target, n INTEGER NOT NULL, PRIMARY KEY (tube, source, target)",
-            "wait": f"{parts}, waiter TEXT, session TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, event TEXT, "
-            f"target TEXT, PRIMARY KEY ({', '.join(self._parts())}, waiter)",
+        kinds = list(map(_type, self.source.key))
+        parts = ", ".join(f"{part} {kind}" for part, kind in zip(self._parts(), kinds, strict=True))
+        tables = {
+            "count": "(tube, source, target, n INTEGER NOT NULL, PRIMARY KEY (tube, source, target)) WITHOUT ROWID",
+            "wait": f"({parts}, waiter TEXT, session TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, event TEXT, "
+            f"target TEXT, PRIMARY KEY ({', '.join(self._parts())}, waiter)) WITHOUT ROWID",
         }
         if "owner" not in self.roles:
-            keys = ", ".join(f"{key} {kind}" for key, kind in zip(self.keys, types, strict=True))
-            columns["owner"] = f"{keys}, owner TEXT NOT NULL, PRIMARY KEY ({', '.join(self.keys)})"
+            keys = ", ".join(f"{key} {kind}" for key, kind in zip(self.keys, kinds, strict=True))
+            tables["owner"] = f"({keys}, owner TEXT NOT NULL, PRIMARY KEY ({', '.join(self.keys)})) WITHOUT ROWID"
+        if self.has_history:
+            # No index but the ids: another costs more than the rows do. The ids are not used again, once pruned.
+            types = {"bigauto": "INTEGER PRIMARY KEY AUTOINCREMENT", "bigint": "INTEGER", "text": "TEXT"}
+            tables["history"] = f"({', '.join(f'{column} {types[kind]}' for column, kind in HISTORY.items())})"
         return [
             Object(
                 "table",
                 self.name(suffix),
-                (f"CREATE TABLE IF NOT EXISTS {self.object(self.name(suffix))} ({body}) WITHOUT ROWID",),
+                (f"CREATE TABLE IF NOT EXISTS {self.object(self.name(suffix))} {body}",),
                 self.drop("table", self.name(suffix)),
             )
-            for suffix, body in columns.items()
+            for suffix, body in tables.items()
         ]
 
     def indexes(self) -> list[Object]:
@@ -202,28 +292,29 @@ class Sqlite(Dialect):
         def leave_word(when: str, target: str) -> str:
             same_key = " AND ".join(f"{part} = OLD.{key}" for part, key in zip(self._parts(), self.keys, strict=True))
             return (
-                f"UPDATE {self.quote(self.name('wait'))} SET event = {EVENT}, target = {target} "
+                f"UPDATE {self.quote(self.name('wait'))} SET event = {asked(WRITE)}, target = {target} "
                 f"WHERE {same_key} AND event IS NULL AND {when};"
             )
 
         moved_key = " OR ".join(f"NEW.{key} IS NOT OLD.{key}" for key in self.keys)
         was_pending, is_pending = (self.in_states(self.machine.pending, f"{v}.{status}") for v in ("OLD", "NEW"))
-        inserted = [count("''", f"'{ABSENT}'", new, is_)]
+        absent = f"'{ABSENT}'"
+        inserted = [count("''", absent, new, is_)]
         updated = [count("''", old, new, f"OLD.{status} IS NOT NEW.{status} AND ({was} OR {is_})")]
-        deleted = [count("''", old, f"'{ABSENT}'", was)]
+        deleted = [count("''", old, absent, was)]
         updated.append(
             leave_word(
                 f"{was_pending} AND (NOT ({is_pending}) OR {moved_key})",
-                f"CASE WHEN {moved_key} THEN '{ABSENT}' ELSE {new} END",
+                f"CASE WHEN {moved_key} THEN {absent} ELSE {new} END",
             )
         )
-        deleted.append(leave_word(was_pending, f"'{ABSENT}'"))
+        deleted.append(leave_word(was_pending, absent))
         watched = [status, *(key for key in self.keys if key != status)]
         if tubes:
             watched.append(tube)
             before, after = f"OLD.{tube} IN ({tubes})", f"NEW.{tube} IN ({tubes})"
-            inserted.append(count(f"NEW.{tube}", f"'{ABSENT}'", new, f"{is_} AND {after}"))
-            deleted.append(count(f"OLD.{tube}", old, f"'{ABSENT}'", f"{was} AND {before}"))
+            inserted.append(count(f"NEW.{tube}", absent, new, f"{is_} AND {after}"))
+            deleted.append(count(f"OLD.{tube}", old, absent, f"{was} AND {before}"))
             stayed, moved = f"OLD.{tube} IS NEW.{tube}", f"OLD.{tube} IS NOT NEW.{tube}"
             gone = f"CASE WHEN {is_} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"
             come = f"CASE WHEN {was} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"
@@ -231,6 +322,17 @@ class Sqlite(Dialect):
                 count(f"NEW.{tube}", old, new, f"{stayed} AND {after} AND {old} <> {new}"),
                 count(f"OLD.{tube}", old, gone, f"{moved} AND {before} AND {was}"),
                 count(f"NEW.{tube}", come, new, f"{moved} AND {after} AND {is_}"),
+            ]
+        if self.has_history:
+            inserted.append(self._note("NEW", absent, new, is_))
+            deleted.append(self._note("OLD", old, absent, was))
+            same = " AND ".join(f"OLD.{key} IS NEW.{key}" for key in self.keys)
+            # A statement of xq that writes a status enters it, be it the one that is there.
+            entered = f"(OLD.{status} IS NOT NEW.{status} OR {asked(WRITE)} <> '{WRITE}')"
+            updated += [
+                self._note("NEW", old, new, f"{same} AND ({was} OR {is_}) AND {entered}"),
+                self._note("OLD", old, absent, f"NOT ({same}) AND {was}"),
+                self._note("NEW", absent, new, f"NOT ({same}) AND {is_}"),
             ]
         if "owner" not in self.roles:
             taken = self.is_state(TAKEN, f"OLD.{status}")
@@ -254,6 +356,46 @@ class Sqlite(Dialect):
             )
             for suffix, (event, body) in events.items()
         ]
+
+    def _note(self, version: str, source: str, target: str, when: str) -> str:
+        """A statement of a trigger: write this version of a row into the history, where the task came or went."""
+        status = self.roles["status"]
+        holders = {"OLD": source, "NEW": target}
+        held = " ".join(
+            f"WHEN {self.is_state(TAKEN, f'{at}.{status}')} THEN {self._holder(at)}"
+            for at, letter in holders.items()
+            if letter != f"'{ABSENT}'"
+        )
+        what = {
+            "at_us": f"COALESCE(NULLIF({asked(CLOCK)}, '{CLOCK}'), {_microseconds(MACHINE_TIME)})",
+            "source": source,
+            "target": target,
+            "event": asked(WRITE),
+            "owner": f"CASE {held} END",
+        }
+        return f"{self.noted(self.quote(self.name('history')), version, what, f'WHERE {when}')};"
+
+    def _holder(self, version: str) -> str:
+        """Who holds this version of a row, as a trigger sees it."""
+        if "owner" in self.roles:
+            return f"{version}.{self.roles['owner']}"
+        if version == "NEW":
+            return f"NULLIF({asked(OWNER)}, '{OWNER}')"
+        same_key = " AND ".join(f"{key} = OLD.{key}" for key in self.keys)
+        return f"(SELECT owner FROM {self.quote(self.name('owner'))} WHERE {same_key})"
+
+
+def _told(field: Field, part: str) -> str:
+    """A part of a key as the application writes it, of what is stored; as SQL. JSON cannot hold bytes."""
+    if field.kind in ("auto", "bigauto"):
+        return part
+    if field.kind == "decimal":
+        return f"CAST({part} AS NUMERIC)"  # a column makes a number of it, and a parameter is the text
+    if field.kind == "uuid":
+        pieces = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+        dashed = " || '-' || ".join(f"substr({part}, {start}, {length})" for start, length in pieces)
+        return f"CASE length({part}) WHEN 32 THEN {dashed} ELSE {part} END"
+    return f"CASE typeof({part}) WHEN 'blob' THEN hex({part}) ELSE {part} END"
 
 
 def _type(field: Field) -> str:

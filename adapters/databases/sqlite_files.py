@@ -66,8 +66,8 @@ class Locks:
             self._held[uuid] -= 1
             if self._held[uuid] <= 0:
                 del self._held[uuid]
-                if self._descriptor >= 0:
-                    fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _byte(uuid))
+                fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _byte(uuid))
+                self._rest()
 
     @contextmanager
     def alone(self, uuid: str) -> Iterator[bool]:
@@ -84,6 +84,7 @@ class Locks:
                 if free:
                     self._ending.discard(uuid)
                     fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _byte(uuid))
+                self._rest()
 
     def _locked(self, uuid: str, kind: int) -> bool:
         try:
@@ -91,6 +92,12 @@ class Locks:
         except OSError:
             return False
         return True
+
+    def _rest(self) -> None:
+        """Keep the file open only as long as there are locks on it."""
+        if self._descriptor >= 0 and not self._held and not self._ending:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
     def renew(self) -> bool:
         """Take the locks again where somebody removed the file, since others would look at a new one.
@@ -103,6 +110,9 @@ class Locks:
             return abs(time.time() - os.fstat(self._descriptor).st_mtime) > YOUNG
 
     def _open(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)  # of a file that is gone
+            self._descriptor = -1
         try:
             mode = os.stat(self._database).st_mode & 0o666
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)

@@ -11,6 +11,7 @@ import itertools
 import math
 import os
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextvars import Context, copy_context
 from pathlib import Path
@@ -106,6 +107,7 @@ def features(draw: st.DrawFn) -> dict[str, Any]:
         "limit": st.integers(2, 7),
         "nap": st.just(True),
         "retval": st.sampled_from(["model", "dict", "tuple"]),
+        "history": st.just(True),
     }
     chosen = {name: draw(values) for name, values in drawn.items() if draw(st.booleans())}
     if "zombie" in chosen:
@@ -202,6 +204,8 @@ class QueueMachine(RuleBasedStateMachine):
             tube_stats=setup["tube_stats"],
         )
         self.queue = self.Task.xq
+        self.heard: list[tuple[str, str, str]] = []
+        self.queue.on_change(lambda task, *change: self.heard.append(change))
         self.model = Model(on, self.roles, setup["tube_stats"], self.clock.now)
         self.managed = {"status", "runat", "deadline", "owner", "attempts"} & {"status", *self.roles}
         self.fields = [field.name for field in self.Task._meta.sorted_fields]
@@ -240,6 +244,30 @@ class QueueMachine(RuleBasedStateMachine):
         told = {key: (session, since) for key, session, since in queue.taken()}
         assert told == {key: (session, since) for key, (session, _, since) in taken.items()}
         assert dict(queue.sessions()) == model.sessions
+
+    @invariant()
+    def the_history_has_no_gap_and_is_what_was_heard(self) -> None:
+        if "history" not in self.model.on:
+            return
+        told = self.queue.history()
+        states: dict[str, str] = {}
+        for row in told:
+            assert states.get(row.key, row.source) == row.source
+            states[row.key] = row.target
+        for key, row in self.model.rows.items():
+            last = [row.target for row in self.queue.history(key)][-1:]
+            assert last in ([], [self.model.state(row)])
+        if not self.open:
+            events = Counter((row.event, row.source, row.target) for row in told)
+            assert Counter(self.heard) == Counter(
+                {change: n for change, n in events.items() if change[0] not in ("write", "reconfigure")}
+            )
+
+    def history_begins(self) -> None:
+        """Other features, or none, were there in between."""
+        self.heard.clear()
+        if "history" in self.model.on:
+            self.queue.History.delete().execute()
 
     def read(self, task: Any) -> dict[str, Any]:
         """A task in whatever shape it came, by field names; of the owner only whether there is one."""
@@ -642,6 +670,7 @@ class QueueMachine(RuleBasedStateMachine):
             )
             if both is not None:
                 self.later, self.model = self.model.on, both[1]
+                self.history_begins()
 
     def install_anew(self, state: str) -> None:
         self.queue.uninstall()
@@ -651,6 +680,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue.install()
         self.model.seen.clear()
         self.model.sessions.clear()
+        self.history_begins()
         for row in self.model.rows.values():
             row["holder"] = row["holder"] if "owner" in self.roles else None
 

@@ -30,7 +30,16 @@ NAMES = [
     "a/*b",
     "DROP TABLE task",
 ]
-FEATURES = {"buried": True, "delayed": True, "keep": True, "ttl": 10, "ttr": 20, "unique": True, "limit": 100}
+FEATURES = {
+    "buried": True,
+    "delayed": True,
+    "keep": True,
+    "ttl": 10,
+    "ttr": 20,
+    "unique": True,
+    "limit": 100,
+    "history": 60,
+}
 ROLES = {"status": "status", "runat": "runat", "priority": "priority", "tube": "tube", "unique": "job"}
 
 
@@ -51,6 +60,9 @@ def works(Task):
     assert transitions(Task)["T-R"] == 1
     assert Task.put({"job": "c", "name": "d"}, on_conflict="replace").name == "d"
     assert is_exact(Task)
+    told = [told.event for told in Task.xq.history(first)]
+    assert told == ["put", "take", "bury", "dig", "take", "release", "delay", "take", "ack"]
+    assert Task.xq.History.select().where(Task.xq.History.tube == "a").count() == len(told)
     Task.xq.install()
     assert Task.xq.truncate() == 2
     Task.xq.uninstall()

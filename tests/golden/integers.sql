@@ -177,6 +177,12 @@ UPDATE "job"
     SET "status" = 0
     WHERE "status" = 1;
 
+-- T release R: n, whosesoever, returned
+UPDATE "job"
+    SET "status" = 0
+    WHERE "status" = 1
+    RETURNING "id", "name", "status";
+
 -- T snatch R: one
 UPDATE "job"
     SET "status" = 0
@@ -202,6 +208,11 @@ DELETE FROM "job"
 -- R T kill X: n, whosesoever
 DELETE FROM "job"
     WHERE "status" = 0;
+
+-- R T kill X: n, whosesoever, returned
+DELETE FROM "job"
+    WHERE "status" = 0
+    RETURNING "id", "name", "status";
 
 -- look at one task, and at who holds it
 SELECT "id", "name", "status", (SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id") FROM "job"
@@ -232,6 +243,17 @@ INSERT INTO "job_xq_count" (tube, source, target, n)
 
 -- reset
 DELETE FROM "job_xq_count";
+
+-- on_change: whether a change was committed
+CREATE TEMP TABLE IF NOT EXISTS xq_change (number INTEGER PRIMARY KEY);
+
+-- on_change: whether a change was committed
+INSERT INTO temp.xq_change (number)
+    VALUES (:number);
+
+-- on_change: whether a change was committed
+DELETE FROM temp.xq_change
+    WHERE number = :number;
 
 -- what is installed
 SELECT version, fingerprint FROM xq_queue

@@ -1,4 +1,4 @@
--- A key of two parts, and times that are date-times: delayed, buried, lifetime, ttr.
+-- A key of two parts, and times that are date-times: delayed, buried, lifetime, ttr, history.
 -- Written by tests/golden/regenerate.py. Where a title names several states, the SQL is that of the first;
 -- the others differ in the status after WHERE only.
 
@@ -19,6 +19,9 @@ CREATE TABLE IF NOT EXISTS "visit_xq_wait" (k0 TEXT, k1 INTEGER, waiter TEXT, se
 
 -- install: the table visit_xq_owner
 CREATE TABLE IF NOT EXISTS "visit_xq_owner" ("host" TEXT, "number" INTEGER, owner TEXT NOT NULL, PRIMARY KEY ("host", "number")) WITHOUT ROWID;
+
+-- install: the table visit_xq_history
+CREATE TABLE IF NOT EXISTS "visit_xq_history" (id INTEGER PRIMARY KEY AUTOINCREMENT, at_us INTEGER, key TEXT, tube TEXT, source TEXT, target TEXT, event TEXT, owner TEXT, attempt INTEGER);
 
 -- install: the index visit_xq_oldest_R
 CREATE INDEX IF NOT EXISTS "visit_xq_oldest_R"
@@ -51,6 +54,9 @@ CREATE TRIGGER "visit_xq_insert" AFTER INSERT
         WHERE NEW."status" IN ('R', 'T', 'W', 'B')
         ON CONFLICT DO UPDATE
         SET n = n + 1;
+    INSERT INTO "visit_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+        SELECT json_array(CASE typeof(NEW."host") WHEN 'blob' THEN hex(NEW."host") ELSE NEW."host" END, CASE typeof(NEW."number") WHEN 'blob' THEN hex(NEW."number") ELSE NEW."number" END), NULL, NULL, COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, char(119, 114, 105, 116, 101), CASE WHEN NEW."status" = 'T' THEN NULLIF(char(111, 119, 110, 101, 114), 'owner') END
+        WHERE NEW."status" IN ('R', 'T', 'W', 'B');
 END;
 
 -- install: the trigger visit_xq_update
@@ -68,6 +74,15 @@ CREATE TRIGGER "visit_xq_update" AFTER UPDATE OF "status", "host", "number"
         SET event = char(119, 114, 105, 116, 101),
             target = CASE WHEN NEW."host" IS NOT OLD."host" OR NEW."number" IS NOT OLD."number" THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END END
         WHERE k0 = OLD."host" AND k1 = OLD."number" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W') AND (NOT (NEW."status" IN ('R', 'T', 'W')) OR NEW."host" IS NOT OLD."host" OR NEW."number" IS NOT OLD."number");
+    INSERT INTO "visit_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+        SELECT json_array(CASE typeof(NEW."host") WHEN 'blob' THEN hex(NEW."host") ELSE NEW."host" END, CASE typeof(NEW."number") WHEN 'blob' THEN hex(NEW."number") ELSE NEW."number" END), NULL, NULL, COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, char(119, 114, 105, 116, 101), CASE WHEN OLD."status" = 'T' THEN (SELECT owner FROM "visit_xq_owner" WHERE "host" = OLD."host" AND "number" = OLD."number") WHEN NEW."status" = 'T' THEN NULLIF(char(111, 119, 110, 101, 114), 'owner') END
+        WHERE OLD."host" IS NEW."host" AND OLD."number" IS NEW."number" AND (OLD."status" IN ('R', 'T', 'W', 'B') OR NEW."status" IN ('R', 'T', 'W', 'B')) AND (OLD."status" IS NOT NEW."status" OR char(119, 114, 105, 116, 101) <> 'write');
+    INSERT INTO "visit_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+        SELECT json_array(CASE typeof(OLD."host") WHEN 'blob' THEN hex(OLD."host") ELSE OLD."host" END, CASE typeof(OLD."number") WHEN 'blob' THEN hex(OLD."number") ELSE OLD."number" END), NULL, NULL, COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', char(119, 114, 105, 116, 101), CASE WHEN OLD."status" = 'T' THEN (SELECT owner FROM "visit_xq_owner" WHERE "host" = OLD."host" AND "number" = OLD."number") END
+        WHERE NOT (OLD."host" IS NEW."host" AND OLD."number" IS NEW."number") AND OLD."status" IN ('R', 'T', 'W', 'B');
+    INSERT INTO "visit_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+        SELECT json_array(CASE typeof(NEW."host") WHEN 'blob' THEN hex(NEW."host") ELSE NEW."host" END, CASE typeof(NEW."number") WHEN 'blob' THEN hex(NEW."number") ELSE NEW."number" END), NULL, NULL, COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, char(119, 114, 105, 116, 101), CASE WHEN NEW."status" = 'T' THEN NULLIF(char(111, 119, 110, 101, 114), 'owner') END
+        WHERE NOT (OLD."host" IS NEW."host" AND OLD."number" IS NEW."number") AND NEW."status" IN ('R', 'T', 'W', 'B');
     DELETE FROM "visit_xq_owner"
         WHERE "host" = OLD."host" AND "number" = OLD."number" AND OLD."status" = 'T' AND (NEW."status" IS NOT OLD."status" OR NEW."host" IS NOT OLD."host" OR NEW."number" IS NOT OLD."number");
 END;
@@ -87,6 +102,9 @@ CREATE TRIGGER "visit_xq_delete" AFTER DELETE
         SET event = char(119, 114, 105, 116, 101),
             target = 'X'
         WHERE k0 = OLD."host" AND k1 = OLD."number" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W');
+    INSERT INTO "visit_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+        SELECT json_array(CASE typeof(OLD."host") WHEN 'blob' THEN hex(OLD."host") ELSE OLD."host" END, CASE typeof(OLD."number") WHEN 'blob' THEN hex(OLD."number") ELSE OLD."number" END), NULL, NULL, COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', char(119, 114, 105, 116, 101), CASE WHEN OLD."status" = 'T' THEN (SELECT owner FROM "visit_xq_owner" WHERE "host" = OLD."host" AND "number" = OLD."number") END
+        WHERE OLD."status" IN ('R', 'T', 'W', 'B');
     DELETE FROM "visit_xq_owner"
         WHERE "host" = OLD."host" AND "number" = OLD."number" AND OLD."status" = 'T';
 END;
@@ -226,6 +244,13 @@ UPDATE "visit"
         "runat" = NULL
     WHERE "status" = 'T';
 
+-- T release R: n, whosesoever, returned
+UPDATE "visit"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "status" = 'T'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
 -- T release R with ttl: one, of this session
 UPDATE "visit"
     SET "status" = 'R',
@@ -332,6 +357,11 @@ DELETE FROM "visit"
 -- R T W B kill X: n, whosesoever
 DELETE FROM "visit"
     WHERE "status" = 'R';
+
+-- R T W B kill X: n, whosesoever, returned
+DELETE FROM "visit"
+    WHERE "status" = 'R'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- W delay R: n that are due by runat
 UPDATE "visit"
@@ -559,6 +589,35 @@ INSERT INTO "visit_xq_count" (tube, source, target, n)
 
 -- reset
 DELETE FROM "visit_xq_count";
+
+-- history
+SELECT id, at_us, key, tube, source, target, event, owner, attempt, dur_us FROM (SELECT *, at_us - LAG(at_us) OVER (PARTITION BY key ORDER BY id) AS dur_us FROM "visit_xq_history") AS told
+    ORDER BY id;
+
+-- history of a task, from one moment to another
+SELECT id, at_us, key, tube, source, target, event, owner, attempt, dur_us FROM (SELECT *, at_us - LAG(at_us) OVER (PARTITION BY key ORDER BY id) AS dur_us FROM "visit_xq_history" WHERE key = json_array(CASE typeof(:k0) WHEN 'blob' THEN hex(:k0) ELSE :k0 END, CASE typeof(:k1) WHEN 'blob' THEN hex(:k1) ELSE :k1 END)) AS told
+    WHERE at_us >= :since AND at_us < :until
+    ORDER BY id;
+
+-- sweep: forget what is history
+DELETE FROM "visit_xq_history"
+    WHERE id IN (SELECT id FROM (SELECT id, at_us FROM "visit_xq_history" ORDER BY id LIMIT :n) AS oldest WHERE at_us < CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 10000000000.0 * 1000000);
+
+-- reconfigure: tell the history of tasks in R that move to B
+INSERT INTO "visit_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+    SELECT json_array(CASE typeof("visit"."host") WHEN 'blob' THEN hex("visit"."host") ELSE "visit"."host" END, CASE typeof("visit"."number") WHEN 'blob' THEN hex("visit"."number") ELSE "visit"."number" END), NULL, NULL, CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), 'R', 'B', :event, NULL FROM "visit"
+    WHERE "status" = 'R';
+
+-- on_change: whether a change was committed
+CREATE TEMP TABLE IF NOT EXISTS xq_change (number INTEGER PRIMARY KEY);
+
+-- on_change: whether a change was committed
+INSERT INTO temp.xq_change (number)
+    VALUES (:number);
+
+-- on_change: whether a change was committed
+DELETE FROM temp.xq_change
+    WHERE number = :number;
 
 -- what is installed
 SELECT version, fingerprint FROM xq_queue

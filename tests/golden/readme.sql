@@ -236,6 +236,13 @@ UPDATE "page"
         "runat" = NULL
     WHERE "status" = 'T';
 
+-- T release R: n, whosesoever, returned
+UPDATE "page"
+    SET "status" = 'R',
+        "runat" = NULL
+    WHERE "status" = 'T'
+    RETURNING "id", "url", "title", "status", "runat";
+
 -- T snatch R: one
 UPDATE "page"
     SET "status" = 'R',
@@ -303,6 +310,11 @@ DELETE FROM "page"
 -- R T W B D kill X: n, whosesoever
 DELETE FROM "page"
     WHERE "status" = 'R';
+
+-- R T W B D kill X: n, whosesoever, returned
+DELETE FROM "page"
+    WHERE "status" = 'R'
+    RETURNING "id", "url", "title", "status", "runat";
 
 -- W delay R: n that are due by runat
 UPDATE "page"
@@ -445,6 +457,17 @@ INSERT INTO "page_xq_count" (tube, source, target, n)
 
 -- reset
 DELETE FROM "page_xq_count";
+
+-- on_change: whether a change was committed
+CREATE TEMP TABLE IF NOT EXISTS xq_change (number INTEGER PRIMARY KEY);
+
+-- on_change: whether a change was committed
+INSERT INTO temp.xq_change (number)
+    VALUES (:number);
+
+-- on_change: whether a change was committed
+DELETE FROM temp.xq_change
+    WHERE number = :number;
 
 -- what is installed
 SELECT version, fingerprint FROM xq_queue

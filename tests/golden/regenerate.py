@@ -64,7 +64,7 @@ def readme(db: pw.Database) -> Any:
 
 
 def tubes(db: pw.Database) -> Any:
-    """Every role of a queue with tubes that are counted: owner, attempts, priority, ttl and ttr of the task's own."""
+    """Every role of a queue with tubes that are counted: owner, attempts, priority, own ttl and ttr; history."""
 
     class Mail(pw.Model):
         id = pw.BigIntegerField(primary_key=True)
@@ -82,12 +82,12 @@ def tubes(db: pw.Database) -> Any:
             database = db
 
     roles = {role: role for role in ("status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr")}
-    features = {"delayed": True, "buried": True, "zombie": 3600, "ttl": 10, "ttr": 60}
+    features = {"delayed": True, "buried": True, "zombie": 3600, "ttl": 10, "ttr": 60, "history": 600}
     return xq.upgrade(Mail, roles, features, tube_stats=["news", "it's"], clock=Clock())
 
 
 def moments(db: pw.Database) -> Any:
-    """A key of two parts, and times that are date-times: delayed, buried, lifetime, ttr."""
+    """A key of two parts, and times that are date-times: delayed, buried, lifetime, ttr, history."""
 
     class Visit(pw.Model):
         host = pw.TextField()
@@ -102,7 +102,7 @@ def moments(db: pw.Database) -> Any:
             primary_key = pw.CompositeKey("host", "number")
 
     roles = {role: role for role in ("status", "runat", "deadline")}
-    features = {"delayed": True, "buried": True, "lifetime": 300, "ttr": 60}
+    features = {"delayed": True, "buried": True, "lifetime": 300, "ttr": 60, "history": True}
     return xq.upgrade(Visit, roles, features, clock=Clock())
 
 
@@ -241,6 +241,7 @@ def ways(queue: Any, row: Transition, given: frozenset[str]) -> Iterator[Rows]:
         yield Rows("held", row.source)
     if row.event in ("release", "kill") and not given:
         yield Rows("all", row.source)
+        yield Rows("each", row.source)
 
 
 def looks(queue: Any) -> Iterator[Entry]:
@@ -253,6 +254,13 @@ def looks(queue: Any) -> Iterator[Entry]:
     yield Entry("check, recount: what the table holds", of.actual_counts())
     yield Entry("recount, reset: add to a counter", of.add_counter())
     yield Entry("reset", of.clear_counters())
+    if of.has_history:
+        yield Entry("history", of.history([]))
+        yield Entry("history of a task, from one moment to another", of.history(["key", "since", "until"]))
+        yield Entry("sweep: forget what is history", of.forget_history())
+        yield Entry("reconfigure: tell the history of tasks in R that move to B", of.note_move("R", "B"))
+    for sql in (of.numbers, of.add_number, of.take_number):
+        yield Entry("on_change: whether a change was committed", sql)
     yield Entry("what is installed", of.installed())
     yield Entry("uninstall: forget this queue", of.forget())
     yield Entry("uninstall: the other queues", of.queues)
@@ -297,6 +305,7 @@ def _chosen(rows: Rows) -> str:
         "due": f"n that are due by {rows.column}",
         "held": "n of a session",
         "all": "n, whosesoever",
+        "each": "n, whosesoever, returned",
     }[rows.way]
     return way + fence
 

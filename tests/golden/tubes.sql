@@ -1,4 +1,4 @@
--- Every role of a queue with tubes that are counted: owner, attempts, priority, ttl and ttr of the task's own.
+-- Every role of a queue with tubes that are counted: owner, attempts, priority, own ttl and ttr; history.
 -- Written by tests/golden/regenerate.py. Where a title names several states, the SQL is that of the first;
 -- the others differ in the status after WHERE only.
 
@@ -16,6 +16,9 @@ CREATE TABLE IF NOT EXISTS "mail_xq_count" (tube, source, target, n INTEGER NOT 
 
 -- install: the table mail_xq_wait
 CREATE TABLE IF NOT EXISTS "mail_xq_wait" (k0 INTEGER, waiter TEXT, session TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, event TEXT, target TEXT, PRIMARY KEY (k0, waiter)) WITHOUT ROWID;
+
+-- install: the table mail_xq_history
+CREATE TABLE IF NOT EXISTS "mail_xq_history" (id INTEGER PRIMARY KEY AUTOINCREMENT, at_us INTEGER, key TEXT, tube TEXT, source TEXT, target TEXT, event TEXT, owner TEXT, attempt INTEGER);
 
 -- install: the index mail_xq_oldest_R
 CREATE INDEX IF NOT EXISTS "mail_xq_oldest_R"
@@ -53,6 +56,9 @@ CREATE TRIGGER "mail_xq_insert" AFTER INSERT
         WHERE NEW."status" IN ('R', 'T', 'W', 'B', 'Z') AND NEW."tube" IN ('news', 'it''s')
         ON CONFLICT DO UPDATE
         SET n = n + 1;
+    INSERT INTO "mail_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+        SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, char(119, 114, 105, 116, 101), CASE WHEN NEW."status" = 'T' THEN NEW."owner" END
+        WHERE NEW."status" IN ('R', 'T', 'W', 'B', 'Z');
 END;
 
 -- install: the trigger mail_xq_update
@@ -85,6 +91,15 @@ CREATE TRIGGER "mail_xq_update" AFTER UPDATE OF "status", "id", "tube"
         WHERE OLD."tube" IS NOT NEW."tube" AND NEW."tube" IN ('news', 'it''s') AND NEW."status" IN ('R', 'T', 'W', 'B', 'Z')
         ON CONFLICT DO UPDATE
         SET n = n + 1;
+    INSERT INTO "mail_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+        SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, char(119, 114, 105, 116, 101), CASE WHEN OLD."status" = 'T' THEN OLD."owner" WHEN NEW."status" = 'T' THEN NEW."owner" END
+        WHERE OLD."id" IS NEW."id" AND (OLD."status" IN ('R', 'T', 'W', 'B', 'Z') OR NEW."status" IN ('R', 'T', 'W', 'B', 'Z')) AND (OLD."status" IS NOT NEW."status" OR char(119, 114, 105, 116, 101) <> 'write');
+    INSERT INTO "mail_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+        SELECT CASE typeof(OLD."id") WHEN 'blob' THEN hex(OLD."id") ELSE OLD."id" END, OLD."tube", OLD."attempts", COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', char(119, 114, 105, 116, 101), CASE WHEN OLD."status" = 'T' THEN OLD."owner" END
+        WHERE NOT (OLD."id" IS NEW."id") AND OLD."status" IN ('R', 'T', 'W', 'B', 'Z');
+    INSERT INTO "mail_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+        SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, char(119, 114, 105, 116, 101), CASE WHEN NEW."status" = 'T' THEN NEW."owner" END
+        WHERE NOT (OLD."id" IS NEW."id") AND NEW."status" IN ('R', 'T', 'W', 'B', 'Z');
 END;
 
 -- install: the trigger mail_xq_delete
@@ -107,6 +122,9 @@ CREATE TRIGGER "mail_xq_delete" AFTER DELETE
         WHERE OLD."status" IN ('R', 'T', 'W', 'B', 'Z') AND OLD."tube" IN ('news', 'it''s')
         ON CONFLICT DO UPDATE
         SET n = n + 1;
+    INSERT INTO "mail_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+        SELECT CASE typeof(OLD."id") WHEN 'blob' THEN hex(OLD."id") ELSE OLD."id" END, OLD."tube", OLD."attempts", COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', char(119, 114, 105, 116, 101), CASE WHEN OLD."status" = 'T' THEN OLD."owner" END
+        WHERE OLD."status" IN ('R', 'T', 'W', 'B', 'Z');
 END;
 
 -- install: count what is there
@@ -338,6 +356,14 @@ UPDATE "mail"
         "owner" = NULL
     WHERE "status" = 'T';
 
+-- T release R: n, whosesoever, returned
+UPDATE "mail"
+    SET "status" = 'R',
+        "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999),
+        "owner" = NULL
+    WHERE "status" = 'T'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
 -- T release R with ttl, ttr: one, of this session
 UPDATE "mail"
     SET "status" = 'R',
@@ -479,6 +505,11 @@ DELETE FROM "mail"
 -- R T W B Z kill X: n, whosesoever
 DELETE FROM "mail"
     WHERE "status" = 'R';
+
+-- R T W B Z kill X: n, whosesoever, returned
+DELETE FROM "mail"
+    WHERE "status" = 'R'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- W delay R: n that are due by runat
 UPDATE "mail"
@@ -758,6 +789,35 @@ INSERT INTO "mail_xq_count" (tube, source, target, n)
 -- reset
 DELETE FROM "mail_xq_count";
 
+-- history
+SELECT id, at_us, key, tube, source, target, event, owner, attempt, dur_us FROM (SELECT *, at_us - LAG(at_us) OVER (PARTITION BY key ORDER BY id) AS dur_us FROM "mail_xq_history") AS told
+    ORDER BY id;
+
+-- history of a task, from one moment to another
+SELECT id, at_us, key, tube, source, target, event, owner, attempt, dur_us FROM (SELECT *, at_us - LAG(at_us) OVER (PARTITION BY key ORDER BY id) AS dur_us FROM "mail_xq_history" WHERE key = CASE typeof(:k0) WHEN 'blob' THEN hex(:k0) ELSE :k0 END) AS told
+    WHERE at_us >= :since AND at_us < :until
+    ORDER BY id;
+
+-- sweep: forget what is history
+DELETE FROM "mail_xq_history"
+    WHERE id IN (SELECT id FROM (SELECT id, at_us FROM "mail_xq_history" ORDER BY id LIMIT :n) AS oldest WHERE at_us < CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000);
+
+-- reconfigure: tell the history of tasks in R that move to B
+INSERT INTO "mail_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+    SELECT CASE typeof("mail"."id") WHEN 'blob' THEN hex("mail"."id") ELSE "mail"."id" END, "mail"."tube", "mail"."attempts", CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), 'R', 'B', :event, NULL FROM "mail"
+    WHERE "status" = 'R';
+
+-- on_change: whether a change was committed
+CREATE TEMP TABLE IF NOT EXISTS xq_change (number INTEGER PRIMARY KEY);
+
+-- on_change: whether a change was committed
+INSERT INTO temp.xq_change (number)
+    VALUES (:number);
+
+-- on_change: whether a change was committed
+DELETE FROM temp.xq_change
+    WHERE number = :number;
+
 -- what is installed
 SELECT version, fingerprint FROM xq_queue
     WHERE name = 'mail';
@@ -830,7 +890,7 @@ SELECT 1 FROM "mail" INDEXED BY "mail_xq_oldest_R"
     WHERE "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) LIMIT 1;
 
 -- when something falls due
-SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'W' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'Z' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'R' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'T' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at) AS times;
+SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'W' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'Z' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'R' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'T' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT at_us FROM "mail_xq_history" ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at) AS times;
 
 -- before anything is read within the application's transaction
 UPDATE xq_session

@@ -249,6 +249,13 @@ UPDATE "order"
         "runat" = NULL
     WHERE "select" = 'in hand';
 
+-- T release R: n, whosesoever, returned
+UPDATE "order"
+    SET "select" = 'new',
+        "runat" = NULL
+    WHERE "select" = 'in hand'
+    RETURNING "id", "number", """x", "select", "runat";
+
 -- T snatch R: one
 UPDATE "order"
     SET "select" = 'new',
@@ -310,6 +317,11 @@ DELETE FROM "order"
 -- R T W B D kill X: n, whosesoever
 DELETE FROM "order"
     WHERE "select" = 'new';
+
+-- R T W B D kill X: n, whosesoever, returned
+DELETE FROM "order"
+    WHERE "select" = 'new'
+    RETURNING "id", "number", """x", "select", "runat";
 
 -- R T W B D bury B: one
 UPDATE "order"
@@ -431,6 +443,17 @@ INSERT INTO "order_xq_count" (tube, source, target, n)
 
 -- reset
 DELETE FROM "order_xq_count";
+
+-- on_change: whether a change was committed
+CREATE TEMP TABLE IF NOT EXISTS xq_change (number INTEGER PRIMARY KEY);
+
+-- on_change: whether a change was committed
+INSERT INTO temp.xq_change (number)
+    VALUES (:number);
+
+-- on_change: whether a change was committed
+DELETE FROM temp.xq_change
+    WHERE number = :number;
 
 -- what is installed
 SELECT version, fingerprint FROM xq_queue

@@ -1,0 +1,13 @@
+"""Every transition is written down."""
+
+from __future__ import annotations
+
+import math
+
+from xq.machine import Feature, On, Seconds, seconds
+
+
+def history(on: On | Seconds = True) -> Feature:
+    """Every transition, whoever makes it, is a row of <table>_xq_history, kept for `on` seconds, else for good."""
+    keep = seconds(on)
+    return Feature("history", settings={"history": math.inf if keep is None else keep})

@@ -1,0 +1,42 @@
+"""Reading the history of a queue: the table of its transitions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from xq.database import Database
+from xq.errors import FeatureOff
+from xq.machine import Machine
+from xq.store import HISTORY, Reader, beside
+from xq.tasks import Tasks, named
+
+
+class History:
+    """What happened to the tasks of one queue, where the feature keeps it."""
+
+    def __init__(self, database: Database, tasks: Tasks[Any], machine: Machine) -> None:
+        self.database = database
+        self.tasks = tasks
+        self.machine = machine
+
+    @cached_property
+    def reader(self) -> Reader:
+        """What reads the table. Raises FeatureOff."""
+        store = self.database.store
+        if "history" not in self.machine.settings:
+            raise FeatureOff(
+                f"the history needs the feature 'history', which {store.name} does not have", feature="history"
+            )
+        return store.reader(f"{store.name}History", beside(store.table, "history"), HISTORY)
+
+    def read(self, key: object, since: float | datetime | None, until: float | datetime | None) -> list[Any]:
+        """The transitions of a task, or of all, in order. Raises FeatureOff, BadType and BadValue."""
+        instance = self.reader.instance
+        values: dict[str, Any] = {} if key is None else named(self.tasks.identify(key)[0])
+        moments = {"since": since, "until": until}
+        values |= {name: self.tasks.microseconds(name, at) for name, at in moments.items() if at is not None}
+        asked = {name for name, value in {"key": key, **moments}.items() if value is not None}
+        rows = self.database.execute(self.database.dialect.history(asked), values)
+        return [instance(dict(zip([*HISTORY, "dur_us"], row, strict=True))) for row in rows]

@@ -1,0 +1,100 @@
+"""Who hears of the changes that this process makes to a queue: told of what is committed, and of nothing else."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from xq.store import Row, Store
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.sql import Dialect
+
+T = TypeVar("T")
+
+Callback = Callable[[T, str, str, str], object]  # of a task, the event, the state left and the state entered
+
+_numbers = itertools.count(1)  # of the changes within transactions, in this process
+
+
+class Listener(Protocol):
+    """What looks for itself when it is told that something changed: being told of what was undone does no harm."""
+
+    @property
+    def anybody(self) -> bool:
+        """Whether to tell it at all."""
+
+    def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
+        """This process moved tasks, and has committed since."""
+
+
+class Observers(Generic[T]):
+    """Who hears of one queue: callbacks, in the order in which they were added, and those who wait for a signal."""
+
+    def __init__(self, store: Store[T]) -> None:
+        self.store = store
+        self.callbacks: tuple[Callback[T], ...] = ()  # replaced as a whole: another thread may be going through it
+        self.read: Callable[[Row], T]  # a row as a task
+        self.listener: Listener | None = None
+        self._log = logging.getLogger(f"xq.{store.name}")
+
+    @property
+    def anybody(self) -> bool:
+        """Whether anybody wants to hear."""
+        return bool(self.callbacks) or (self.listener is not None and self.listener.anybody)
+
+    def add(self, callback: Callback[T]) -> None:
+        if callback not in self.callbacks:
+            self.callbacks = (*self.callbacks, callback)
+
+    def remove(self, callback: Callback[T]) -> None:
+        self.callbacks = tuple(other for other in self.callbacks if other != callback)
+
+    def hear(self, dialect: Dialect, event: str, source: str, target: str, rows: Sequence[Row]) -> None:
+        """Tell of a change that a statement made, once it is committed."""
+        listener = self.listener
+        if listener is not None and listener.anybody:
+            self.store.after_commit(lambda: self._signal(listener, source, target, rows))
+        if self.callbacks:
+            self._call_back(dialect, event, source, target, rows)
+
+    def _signal(self, listener: Listener, source: str, target: str, rows: Sequence[Row]) -> None:
+        try:
+            listener.changed(source, target, rows)
+        except Exception as error:  # the change is true already, and a signal that is lost costs time only
+            self._log.debug("those who wait were not told of %s-%s: %s", source, target, error)
+
+    def _call_back(self, dialect: Dialect, event: str, source: str, target: str, rows: Sequence[Row]) -> None:
+        """Call back once it is committed, if it is.
+
+        An ORM keeps what is to be called after the commit when a savepoint is rolled back, or does not see that it
+        is. So each change within a transaction has a number in a table of the connection, which goes with it.
+        """
+        if not self.store.in_transaction():
+            self._tell(event, source, target, rows)
+            return
+        number = {"number": next(_numbers)}
+        self.store.execute(dialect.numbers)
+        self.store.execute(dialect.add_number, number)
+
+        def committed() -> None:
+            try:
+                self.store.execute(dialect.numbers)  # the table itself goes with its savepoint, too
+                there = self.store.change(dialect.take_number, number)
+            except Exception:
+                self._log.exception("on_change: it is not known whether %s %s-%s was undone", event, source, target)
+                return
+            if there:
+                self._tell(event, source, target, rows)
+
+        self.store.after_commit(committed)
+
+    def _tell(self, event: str, source: str, target: str, rows: Sequence[Row]) -> None:
+        for row in rows:
+            for callback in self.callbacks:
+                try:
+                    callback(self.read(row), event, source, target)
+                except Exception:  # the change is true already
+                    self._log.exception("on_change: %r failed for %s %s-%s", callback, event, source, target)
