@@ -33,7 +33,7 @@ CALLS = ("put", "take", "ack", "cycle")
 # "Everything": every feature that can be switched on beside the others and costs something when it is not used.
 EVERYTHING: Mapping[str, Any] = {
     "roles": ("owner", "runat", "attempts", "tube"),
-    "features": {"ttr": 60, "ttl": 3600, "delayed": True, "buried": True},
+    "features": {"ttr": 60, "ttl": 3600, "delayed": True, "buried": True, "history": True},
 }
 BARE: Opens[Batches] = partial(Xq, roles=("owner",), statistics=False)
 WHOLE: Opens[Batches] = partial(Xq, **EVERYTHING)
@@ -46,7 +46,8 @@ FEATURES: Mapping[str, Opens[Batches]] = {
     "+ statistics": partial(Xq, roles=("owner",)),
     "+ statistics; the owner in a side table": Xq,
     "+ statistics, ttr": partial(Xq, roles=("owner", "runat"), features={"ttr": 60}),
-    "+ statistics, ttr, ttl, delayed, buried, attempts, tube": WHOLE,
+    "+ statistics, history": partial(Xq, roles=("owner",), features={"history": True}),
+    "+ statistics, ttr, ttl, delayed, buried, attempts, tube, history": WHOLE,
 }
 
 
@@ -227,7 +228,7 @@ SECTIONS = [
         "Single calls",
         f"{TEXT_OF_CALLS} The aim is 0.8 of the floor without statistics and 0.5 with everything on. There is no "
         "option to go without statistics: the triggers that count were dropped to see what they cost. Everything is "
-        "statistics, the owner in a column, ttr, ttl, delayed, buried, attempts and a tube.",
+        "statistics, history, the owner in a column, ttr, ttl, delayed, buried, attempts and a tube.",
         partial(singly, MAIN),
     ),
     Section(
