@@ -7,6 +7,7 @@ BIN     = $(VENV)/bin
 # Which extras are installed is remembered in a file's name, so each target asks for what it needs and no more.
 DEMO    = $(VENV)/.has-demo
 TEST    = $(VENV)/.has-test
+BENCH   = $(VENV)/.has-bench
 LINT    = $(VENV)/.has-lint,test
 WHEEL   = .venv-wheel
 SOURCES := $(shell find -L xq \( -type d ! -name __pycache__ \) -o -name '*.py' 2>/dev/null)
@@ -16,7 +17,7 @@ ifdef DB
 export XQ_TEST_DB = $(DB)
 endif
 
-.PHONY: help demo test lint check format docs wheel-test lock clean
+.PHONY: help demo test lint check format docs bench bench-peers profile wheel-test lock clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -24,7 +25,7 @@ help: ## this list
 	@echo 'make <target>, with'
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  %-11s %s\n", $$1, $$2 }'
 	@echo 'and as variables'
-	@echo "  ARGS=       more arguments for pytest: make test ARGS='-k put -x'"
+	@echo "  ARGS=       more arguments: for pytest, make test ARGS='-k put -x'; make bench ARGS='--quick threads'"
 	@echo '  DB=         the tests on one database only: make test DB=sqlite'
 	@echo '  PYTHON=     the Python to use (3.11 or newer): make test PYTHON=/path/to/python3.12'
 
@@ -52,6 +53,15 @@ format: $(LINT) ## put the code into the formatter's shape, mend what can be men
 docs: $(LINT) ## write the generated documents anew
 	$(BIN)/python docs/generate.py
 
+bench: $(DEMO) ## xq against hand-written SQL, 8 minutes; ARGS=--quick: 1 minute, and benchmarks/RESULTS.md stays
+	@$(BIN)/python -m benchmarks.bench $(ARGS)
+
+bench-peers: $(BENCH) ## xq against other queues on SQLite
+	@$(BIN)/python -m benchmarks.peers $(ARGS)
+
+profile: $(DEMO) ## where the microseconds of a cycle go
+	@$(BIN)/python -m benchmarks.profile $(ARGS)
+
 wheel-test: $(WHEEL)/.installed ## the conformance tests on the built wheel, away from the checkout
 	@rm -rf $(WHEEL)/run && mkdir $(WHEEL)/run && cp -R tests pyproject.toml $(WHEEL)/run
 	@cd $(WHEEL)/run && PYTHONPATH= ../bin/python -c 'import xq; print("testing", xq.__file__)' | tee ../tested
@@ -68,7 +78,7 @@ lock: $(BIN)/python ## constraints.txt anew, with the newest versions
 clean: ## remove everything that make made
 	@for venv in $(VENV) $(VENV)-lock $(VENV)-demo $(WHEEL); do [ ! -f $$venv/pyvenv.cfg ] || rm -rf $$venv; done
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	find xq features adapters tests examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find xq features adapters tests examples benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # ---- what the targets above stand on
 

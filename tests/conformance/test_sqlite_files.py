@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import sqlite3
+from contextlib import ExitStack
 from typing import Any
 
 import peewee as pw
@@ -14,6 +15,7 @@ import xq
 from tests.conformance.steps import PATIENCE, bring, in_threads, is_exact, processes, transitions
 from tests.conftest import Maker
 from tests.factories import task, tasks
+from xq.adapters.databases.sqlite_files import FileWrites
 from xq.testing import Clock
 
 FEATURES = {"buried": True, "delayed": True, "keep": True, "ttl": 10, "unique": True}
@@ -348,3 +350,16 @@ def test_a_database_of_another_kind_is_told_at_the_first_call(make_file):
     xq.upgrade(Task, {"status": "status"})
     with pytest.raises(xq.ConfigurationError, match="MySQLDatabase"):
         Task.put(task())
+
+
+# the thread that listens
+
+
+def test_whoever_calls_a_listener_that_has_ended_writes_into_no_other_file(path, tmp_path):
+    writes = FileWrites([str(path)])
+    writes.close()
+    with ExitStack() as stack:
+        for n in range(8):
+            stack.enter_context(open(tmp_path / str(n), "wb"))
+        writes.call()  # by a timer that was still set: the numbers of its descriptors must not be theirs
+        assert [(tmp_path / str(n)).read_bytes() for n in range(8)] == [b""] * 8

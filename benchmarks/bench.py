@@ -1,0 +1,277 @@
+"""make bench: xq against hand-written SQL. The sections stand at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import peewee as pw
+
+from benchmarks import waiting
+from benchmarks.contestants import PAYLOAD, Batches, Floor, Place, Xq, model
+from benchmarks.measure import (
+    Crew,
+    Numbers,
+    Opens,
+    Series,
+    checkpoint,
+    in_threads,
+    percentile,
+    race,
+    single_calls,
+    timed,
+)
+from benchmarks.report import Effort, Section, Table, micro, milli, rate, run
+
+CALLS = ("put", "take", "ack", "cycle")
+
+# "Everything": every feature that can be switched on beside the others and costs something when it is not used.
+EVERYTHING: Mapping[str, Any] = {
+    "roles": ("owner", "runat", "attempts", "tube"),
+    "features": {"ttr": 60, "ttl": 3600, "delayed": True, "buried": True, "history": True},
+}
+BARE: Opens[Batches] = partial(Xq, roles=("owner",), statistics=False)
+WHOLE: Opens[Batches] = partial(Xq, **EVERYTHING)
+
+FLOOR = "the floor"
+MAIN: Mapping[str, Opens[Batches]] = {FLOOR: Floor, "xq, no statistics": BARE, "xq, everything on": WHOLE}
+FEATURES: Mapping[str, Opens[Batches]] = {
+    FLOOR: Floor,
+    "status, priority, owner; no statistics": BARE,
+    "+ statistics": partial(Xq, roles=("owner",)),
+    "+ statistics; the owner in a side table": Xq,
+    "+ statistics, ttr": partial(Xq, roles=("owner", "runat"), features={"ttr": 60}),
+    "+ statistics, history": partial(Xq, roles=("owner",), features={"history": True}),
+    "+ statistics, ttr, ttl, delayed, buried, attempts, tube, history": WHOLE,
+}
+
+
+def places(names: Mapping[str, Opens[Batches]], folder: Path, synchronous: str = "normal") -> dict[str, Place]:
+    """A table for each, in one file."""
+    return {name: Place(folder / f"{synchronous}.db", f"task_{i}", synchronous) for i, name in enumerate(names)}
+
+
+def opened(
+    stack: ExitStack, names: Mapping[str, Opens[Batches]], folder: Path, synchronous: str = "normal"
+) -> dict[str, Batches]:
+    found = {name: names[name](place) for name, place in places(names, folder, synchronous).items()}
+    for contestant in found.values():
+        stack.callback(contestant.close)
+    return found
+
+
+def ratio(of: Series, to: Series, what: str) -> str:
+    """Best/median of the repetitions, and the rate."""
+    best, median = of.best(what) / to.best(what), of.median(what) / to.median(what)
+    return f"{best:.2f} / {median:.2f} · {rate(of.median(what))}"
+
+
+def against_the_floor(results: Mapping[str, Series], measured: Iterable[str]) -> list[list[str]]:
+    """A row for each contestant, a column for each thing measured: the floor's rates, and the ratios of the others."""
+    floor = results[FLOOR]
+
+    def cell(of: Series, what: str) -> str:
+        return f"{of.best(what):,.0f} / {rate(of.median(what))}" if of is floor else ratio(of, floor, what)
+
+    wanted = list(measured)
+    return [[name, *(cell(of, what) for what in wanted)] for name, of in results.items()]
+
+
+def singly(contestants: Mapping[str, Opens[Batches]], effort: Effort, folder: Path) -> Table:
+    with ExitStack() as stack:
+        queues = opened(stack, contestants, folder)
+        results = race(queues, lambda n: single_calls(queues[n], effort.calls, effort.waiting), effort.repetitions)
+    return Table(["", *CALLS], against_the_floor(results, CALLS))
+
+
+def batches(effort: Effort, folder: Path) -> Table:
+    """Rates are tasks a second; 1 is a single call."""
+
+    def of_size(queue: Batches, size: int) -> Numbers:
+        """About as many tasks as single calls would move, and at least a few batches."""
+        checkpoint(queue.place.path)
+        rounds = max(3, effort.calls // size)
+        put = sum(timed(lambda: queue.put_many(size)) for _ in range(rounds))
+        start = time.perf_counter()
+        taken = [queue.take_many(size) for _ in range(rounds)]
+        take = time.perf_counter()
+        for tasks in taken:
+            queue.ack_many(tasks)
+        ack = time.perf_counter()
+        n = rounds * size
+        return {f"put {size}": n / put, f"take {size}": n / (take - start), f"ack {size}": n / (ack - take)}
+
+    def measured(queue: Batches) -> Numbers:
+        found = dict(single_calls(queue, effort.calls, 0))
+        for size in effort.batches:
+            found |= of_size(queue, size)
+        return found
+
+    with ExitStack() as stack:
+        queues = opened(stack, MAIN, folder)
+        results = race(queues, lambda name: measured(queues[name]), effort.repetitions)
+    rows = []
+    for name, of in results.items():
+        for size in effort.batches:
+            row = [f"{name}, batches of {size:,}"]
+            for call in CALLS[:3]:
+                here = f"{call} {size}"
+                times = f"{of.median(here) / of.median(call):.1f} × · {rate(of.median(here))}"
+                row.append(times if name == FLOOR else f"{times} · {of.median(here) / results[FLOOR].median(here):.2f}")
+            rows.append(row)
+    return Table(["", *CALLS[:3]], rows)
+
+
+def columns(results: Mapping[tuple[str, int], Series]) -> dict[str, Series]:
+    """What was measured for each number of callers, as one series for each contestant."""
+    found: dict[str, Series] = {name: Series() for name in MAIN}
+    for (name, callers), series in results.items():
+        found[name].numbers[str(callers)] = series.numbers["cycle"]
+    return found
+
+
+def processes(effort: Effort, folder: Path) -> Table:
+    where = places(MAIN, folder)
+    with ExitStack() as stack:
+        crews = {
+            size: stack.enter_context(Crew(size, {name: (MAIN[name], where[name]) for name in MAIN}))
+            for size in (1, effort.processes)
+        }
+        results = race(
+            product(MAIN, crews), lambda who: {"cycle": crews[who[1]].run(who[0], effort.seconds)}, effort.rounds
+        )
+    heads = {str(size): f"{size} process{'es' * (size > 1)}" for size in crews}
+    return Table(["", *heads.values()], against_the_floor(columns(results), heads))
+
+
+def threads(synchronous: str, effort: Effort, folder: Path) -> Table:
+    with ExitStack() as stack:
+        queues = opened(stack, MAIN, folder, synchronous)
+        results = race(
+            product(MAIN, effort.callers),
+            lambda who: {"cycle": in_threads(queues[who[0]], who[1], effort.seconds)},
+            effort.rounds,
+        )
+    heads = {str(n): f"{n} thread{'s' * (n > 1)}" for n in effort.callers}
+    return Table(["", *heads.values()], against_the_floor(columns(results), heads))
+
+
+# what stands behind the ready tasks
+
+RESTING = {"ready": "R", "done": "D", "buried": "B", "other statuses": "draft"}
+
+
+def filled(place: Place, status: str, rows: int) -> Xq:
+    """A queue installed on a table that has so many rows already."""
+    with pw.SqliteDatabase(str(place.path)) as db:
+        db.create_tables([model(db, place.table)])
+        db.execute_sql(
+            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
+            f"INSERT INTO {place.table} (payload, status, priority, attempts) SELECT ?, ?, 0, 0 FROM n",
+            (rows, PAYLOAD, status),
+        )
+    db.close()
+    features = {"ttr": 60, "buried": True, "keep": True}
+    return Xq(place, roles=("owner", "runat"), features=features)
+
+
+def backlog(effort: Effort, folder: Path) -> Table:
+    chosen = {f"{n:,} rows, {kind}": (kind, n) for kind in RESTING for n in effort.backlogs}
+    times: dict[str, dict[str, list[float]]] = {name: {"take": [], "stats": []} for name in chosen}
+    with ExitStack() as stack:
+        queues = {}
+        for name, (kind, rows) in chosen.items():
+            queues[name] = filled(Place(folder / f"{kind}-{rows}.db"), RESTING[kind], rows)
+            stack.callback(queues[name].close)
+
+        def measured(name: str) -> Numbers:
+            queue = queues[name]
+            for _ in range(effort.samples):
+                queue.put()
+            checkpoint(queue.place.path)
+            tasks = []
+            for _ in range(effort.samples):
+                times[name]["take"].append(timed(lambda: tasks.append(queue.take())))
+                times[name]["stats"].append(timed(queue.queue.stats))
+            for task in tasks:
+                queue.ack(task)
+            return {}
+
+        race(queues, measured, effort.rounds)
+    found = []
+    for kind in RESTING:
+        least = percentile(times[f"{effort.backlogs[0]:,} rows, {kind}"]["take"], 0.5)
+        for n in effort.backlogs:
+            name = f"{n:,} rows, {kind}"
+            take, stats = times[name]["take"], times[name]["stats"]
+            p50 = percentile(take, 0.5)
+            found.append(
+                [name, micro(p50), micro(percentile(take, 0.99)), f"{p50 / least:.2f}"]
+                + [milli(percentile(stats, 0.5)), milli(percentile(stats, 0.99))]
+            )
+    small = f"to {effort.backlogs[0]:,} rows"
+    return Table(["behind", "take, p50 µs", "p99 µs", small, "stats(), p50 ms", "p99 ms"], found)
+
+
+TEXT_OF_CALLS = (
+    "One process, one thread, one call after the other: all puts, then all takes, then all acks, and cycles of the "
+    "three while other tasks wait."
+)
+SECTIONS = [
+    Section(
+        "single",
+        "Single calls",
+        f"{TEXT_OF_CALLS} The aim is 0.8 of the floor without statistics and 0.5 with everything on. There is no "
+        "option to go without statistics: the triggers that count were dropped to see what they cost. Everything is "
+        "statistics, history, the owner in a column, ttr, ttl, delayed, buried, attempts and a tube.",
+        partial(singly, MAIN),
+    ),
+    Section(
+        "features",
+        "What each feature adds",
+        f"{TEXT_OF_CALLS} Each row has what its name says, and no more.",
+        partial(singly, FEATURES),
+    ),
+    Section(
+        "batches",
+        "Batches",
+        "put_many, take_many and ack_many: how many times as many tasks a second as with single calls, how many that "
+        "are, and, for xq, the ratio to the floor's batches of the same size (several rows in one INSERT; `LIMIT n`; "
+        "a list of keys). The aim is 10 times the single calls with batches of 100.",
+        batches,
+    ),
+    Section(
+        "processes",
+        "Processes",
+        "Cycles of put, take and ack a second, of all processes together. SQLite lets one write at a time.",
+        processes,
+    ),
+    Section(
+        "threads",
+        "Threads",
+        "Cycles of put, take and ack a second, of all threads of one process together, a connection each.",
+        partial(threads, "normal"),
+    ),
+    Section(
+        "full",
+        "Threads, and every commit on the disk",
+        "The same under `synchronous=FULL`, where each commit waits for the disk.",
+        partial(threads, "full"),
+    ),
+    Section(
+        "backlog",
+        "A long backlog",
+        "take, and stats(), in tables with many rows: ready ones, which are taken from, or others, behind which a few "
+        "ready ones are. The aim is that take stays as fast as behind few, and stats() under 5 ms.",
+        backlog,
+    ),
+    *waiting.SECTIONS,
+]
+
+if __name__ == "__main__":
+    run(SECTIONS, "make bench")

@@ -1,0 +1,151 @@
+"""How soon a waiting take hears of a put, and what waiting costs: sections of make bench."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from benchmarks.contestants import PATIENCE, Place, Xq
+from benchmarks.measure import percentile, spawn
+from benchmarks.report import Effort, Section, Table, milli
+
+PAUSES = (0.02, 0.08)  # seconds between two puts: at random, so that no rhythm of a waiter is met
+OTHER_WORK = 1_000  # commits a second
+QUEUE = partial(Xq, roles=("owner", "runat"), features={"ttr": 60})
+
+
+def heard(queue: Xq, samples: int) -> list[float]:
+    """The seconds from before a put until its task is in the hands of a take that waited for it."""
+    delays = []
+    for _ in range(samples):
+        task: Any = queue.queue.take(timeout=PATIENCE)
+        # CLOCK_MONOTONIC: the same for all processes of a machine.
+        delays.append((time.monotonic_ns() - int(task.payload)) / 1e9)
+        queue.ack(task)
+    return delays
+
+
+def put_now_and_then(queue: Xq, samples: int) -> None:
+    for _ in range(samples):
+        time.sleep(random.uniform(*PAUSES))
+        queue.put(str(time.monotonic_ns()))
+
+
+def by_a_thread(place: Place, samples: int) -> Sequence[float]:
+    delays: list[float] = []
+    with closing(QUEUE(place)) as queue:
+
+        def consume() -> None:
+            delays.extend(heard(queue, samples))
+            queue.close()
+
+        consumer = threading.Thread(target=consume)
+        consumer.start()
+        put_now_and_then(queue, samples)
+        consumer.join()
+    return delays
+
+
+def by_a_process(place: Place, samples: int) -> Sequence[float]:
+    with closing(QUEUE(place)) as queue:
+        delays: list[float] = in_a_process(
+            place, partial(heard, samples=samples), lambda: put_now_and_then(queue, samples)
+        )
+    return delays
+
+
+def in_a_process(place: Place, there: Callable[[Xq], Any], meanwhile: Callable[[], object]) -> Any:
+    """What `there` returns when another process calls it with its own queue, while this one does something else."""
+    ours, theirs = spawn.Pipe()
+    process = spawn.Process(target=_there, args=(theirs, place, there))
+    process.start()
+    theirs.close()
+    ours.recv()
+    meanwhile()
+    found = ours.recv()
+    process.join()
+    return found
+
+
+def _there(pipe: Connection, place: Place, there: Callable[[Xq], Any]) -> None:
+    with closing(QUEUE(place)) as queue:
+        queue.take()  # connects
+        pipe.send("ready")
+        pipe.send(there(queue))
+
+
+def latency(effort: Effort, folder: Path) -> Table:
+    ways = {"a thread of the same process": by_a_thread, "another process": by_a_process}
+    rows = []
+    for i, (name, way) in enumerate(ways.items()):
+        delays = way(Place(folder / f"latency-{i}.db"), effort.samples)
+        rows.append([name, *(milli(percentile(delays, part)) for part in (0.5, 0.9, 0.99, 1)), str(len(delays))])
+    return Table(["who waits", "p50 ms", "p90", "p99", "max", "puts"], rows)
+
+
+# what waiting costs
+
+
+def processor_time(queue: Xq, seconds: float) -> float:
+    """The seconds of processor time that this process uses, all its threads together, while a take waits in vain."""
+    start = time.process_time()
+    queue.queue.take(timeout=seconds)
+    return time.process_time() - start
+
+
+def other_work(path: Path, seconds: float) -> int:
+    """Commits of another table of the file, evenly spread. Returns how many there were time for."""
+    start, commits = time.monotonic(), 0
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=PATIENCE)) as connection:
+        connection.execute("PRAGMA synchronous = normal")
+        connection.execute("CREATE TABLE IF NOT EXISTS other (n INTEGER)")
+        connection.execute("INSERT INTO other VALUES (0)")
+        while (now := time.monotonic() - start) < seconds:
+            if commits < now * OTHER_WORK:
+                connection.execute("UPDATE other SET n = n + 1")
+                commits += 1
+            else:
+                time.sleep(commits / OTHER_WORK - now + 1e-4)
+    return commits
+
+
+def idle(effort: Effort, folder: Path) -> Table:
+    place = Place(folder / "idle.db")
+    QUEUE(place).close()
+    commits = [0]
+
+    def work() -> None:
+        commits[0] = other_work(place.path, effort.idle)
+
+    rows = []
+    for name, meanwhile in {"nothing": lambda: None, "commits to another table": work}.items():
+        commits[0] = 0
+        spent = in_a_process(place, partial(processor_time, seconds=effort.idle), meanwhile)
+        each = f"{spent / effort.idle * 1e3:.2f}"
+        rows.append([name, f"{commits[0] / effort.idle:,.0f}", each, f"{spent / effort.idle:.2%}"])
+    return Table(["what others do in the file", "commits a second", "ms of processor time a second", "of a core"], rows)
+
+
+SECTIONS = [
+    Section(
+        "latency",
+        "How soon a waiting take hears of a put",
+        "The time from before a put until the task is in the hands of a take that waited for it; puts come at random, "
+        "every 20 to 80 ms. The aim is a median under 1 ms in one process and under 5 ms between processes.",
+        latency,
+    ),
+    Section(
+        "idle",
+        "What waiting costs",
+        "The processor time of a process in which one take waits in vain, all its threads together.",
+        idle,
+    ),
+]
