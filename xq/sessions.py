@@ -70,6 +70,9 @@ class Keeper(Protocol):
     def give_back(self, uuid: str, event: str) -> None:
         """Release what a session holds in this queue, and strike it off the list of those that do."""
 
+    def forget_waits(self, uuid: str) -> None:
+        """Forget that anybody of a process waits, whose session this was."""
+
     def strike(self, uuid: str) -> None:
         """Strike a session off the list of those that may be joined."""
 
@@ -274,6 +277,8 @@ class Sessions:
         if self.proof is None or self.proof.there():
             for session in self.known():
                 self.leave(session)
+                for keeper in self.keepers:
+                    keeper.forget_waits(session.uuid)
 
     def dropped(self) -> None:
         """The database object is gone, and nobody can finish what was taken through it: others give it back."""

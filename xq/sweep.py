@@ -105,6 +105,9 @@ class QueueKeeper:
     def over(self, uuid: str) -> bool:
         return bool(self._run(self.database.dialect.session_over, uuid=uuid))
 
+    def forget_waits(self, uuid: str) -> None:
+        self._run(self.database.dialect.forget_waits(), uuid=uuid)
+
     def strike(self, uuid: str) -> None:
         self._run(self.database.dialect.session_struck, uuid=uuid, queue="")
 
@@ -114,7 +117,7 @@ class QueueKeeper:
             self.database.begin_writing()
             self.moves.give_back(uuid, event)
             if event == "died":
-                self._run(dialect.forget_waits(), uuid=uuid)
+                self.forget_waits(uuid)
             self._run(dialect.session_struck, uuid=uuid, queue=dialect.source_name)
 
 

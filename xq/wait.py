@@ -205,7 +205,6 @@ class Waiting(Generic[T]):
         if timeout == 0:
             return self.puts.put([task], options)[0], False
         with self.database.store.atomic():
-            self.database.begin_writing()
             (found,) = self.puts.put([task], options)
             parts, _ = self.tasks.identify(found)
             waiter = self._begin(parts)
@@ -218,7 +217,6 @@ class Waiting(Generic[T]):
         if timeout == 0 or state not in self.machine.pending:
             return self.tasks.returned(row), self._processed("", state)
         with self.database.store.atomic():  # nothing ends between the look and the waiting
-            self.database.begin_writing()
             row, state = self.moves.look(parts)
             found = self.tasks.returned(row)
             if state not in self.machine.pending:
