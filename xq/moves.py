@@ -320,15 +320,20 @@ class Moves(Generic[T]):
         return moved
 
     def _sweep_singly(self, call: Call, rows: Rows, row: Transition) -> int:
-        """Move what is due one by one: a row that the database keeps, since another refers to it, stops no others."""
-        moved = 0
-        for parts in self.database.execute(self.database.dialect.due(rows), {"n": BATCH}):
-            try:
-                moved += len(self._run(call, Rows("key", row.source), row, named(tuple(parts))))
-            except Exception as error:
-                if not self.store.is_refusal(error):
-                    raise
-                self.log.warning("%s cannot move task %r: %s", row.event, self.tasks.as_told(tuple(parts)), error)
+        """Move what is due one by one: rows that the database keeps, since others refer to them, stop no others."""
+        moved, tried, n = 0, 0, BATCH
+        while True:
+            due = self.database.execute(self.database.dialect.due(rows), {"n": n})
+            for parts in due[tried:]:
+                try:
+                    moved += len(self._run(call, Rows("key", row.source), row, named(tuple(parts))))
+                except Exception as error:
+                    if not self.store.is_refusal(error):
+                        raise
+                    self.log.warning("%s cannot move task %r: %s", row.event, self.tasks.as_told(tuple(parts)), error)
+            if moved or len(due) < n:
+                break
+            tried, n = n, 2 * n  # behind those that cannot be moved
         return moved
 
 

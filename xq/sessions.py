@@ -64,6 +64,9 @@ class Keeper(Protocol):
     def postpone(self, uuid: str) -> bool:
         """Have a session end in so many seconds as the database is configured for. False when at once."""
 
+    def over(self, uuid: str) -> bool:
+        """Whether a session that was to end has ended for good: looked at as a write, that nobody may pass by."""
+
     def give_back(self, uuid: str, event: str) -> None:
         """Release what a session holds in this queue, and strike it off the list of those that do."""
 
@@ -260,7 +263,7 @@ class Sessions:
                 if alone and all_prove and seconds is None:
                     log.info("session %s is gone, and ends", name)
                     self.end(name, "died")
-                elif seconds is not None and seconds <= 0:
+                elif seconds is not None and seconds <= 0 and some.over(name):
                     self._give_back(name, "died")
         return bool(others)
 

@@ -102,6 +102,9 @@ class QueueKeeper:
     def postpone(self, uuid: str) -> bool:
         return bool(self._run(self.database.dialect.session_postponed, uuid=uuid))
 
+    def over(self, uuid: str) -> bool:
+        return bool(self._run(self.database.dialect.session_over, uuid=uuid))
+
     def forget_waits(self, uuid: str) -> None:
         self._run(self.database.dialect.forget_waits(), uuid=uuid)
 

@@ -610,6 +610,11 @@ class Dialect(ABC):
         )
 
     @property
+    def session_over(self) -> str:
+        """Whether a session that was to end can be rejoined no more. It writes, and so waits for whoever rejoins it."""
+        return f"UPDATE {SESSIONS} SET ends = ends WHERE uuid = :uuid AND ends <= {self.now} RETURNING 1"
+
+    @property
     def session_postponed(self) -> str:
         """Have a session end when session_ttr has passed, where it is set."""
         ttr = f"(SELECT value FROM {SETTINGS} WHERE name = 'session_ttr' AND value > 0)"

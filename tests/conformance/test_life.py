@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Any
@@ -560,6 +561,48 @@ def test_after_its_ttr_a_lost_session_is_unknown_and_its_tasks_are_ready(queue):
     with pytest.raises(xq.UnknownSession):
         queue.xq.session(lost)
     assert transitions(queue) == {"X-R": 1, "R-T": 1, "T-R": 1}
+
+
+def test_a_session_that_another_process_closed_keeps_its_tasks_for_its_ttr_and_not_for_ever(queue):
+    watch(queue)
+    queue.put({})
+    queue.xq.configure(session_ttr=0.2)
+
+    def child() -> Any:
+        task = queue.take()
+        session = sessions.of(queue._meta.database).current()
+        yield session.uuid
+        eventually(lambda: session.closed, within=20)
+        with pytest.raises((xq.WrongState, xq.NotOwner)):
+            task.ack()
+        yield sessions.of(queue._meta.database).current().uuid != session.uuid
+
+    with another_process(queue._meta.database, child) as other:
+        queue.xq.session(next(other)).close()
+        eventually(lambda: queue.xq.count("R") == 1, within=20)
+        assert next(other)
+
+
+def test_a_session_that_is_joined_again_in_its_last_moment_keeps_its_tasks(make_shared):
+    """Its time is over while the transaction that joins it is not yet committed."""
+    Task, db = make_shared(FEATURES), make_shared.db
+    watch(Task)
+    Task.put({})
+    Task.xq.configure(session_ttr=1)
+    with another_process(db, takes(Task)) as other:
+        lost = next(other)
+        other.kill()
+    eventually(lambda: db.execute_sql("SELECT 1 FROM xq_session WHERE ends IS NOT NULL").fetchone(), within=20)
+    with db.atomic("IMMEDIATE"):
+        session = Task.xq.session(lost)
+        over = time.time() + 1
+        looks = threading.Thread(target=in_threads, args=(db, lambda: look(db)))
+        eventually(lambda: time.time() > over, within=20)
+        looks.start()
+        eventually(lambda: time.time() > over + 0.2, within=20)  # it waits for this transaction
+    looks.join(20)
+    with session:
+        assert Task.ack(1).id == 1
 
 
 def test_the_ttr_of_sessions_is_stored_in_the_database(queue):

@@ -274,6 +274,21 @@ def test_a_row_that_cannot_be_moved_stops_no_other_and_is_not_tried_without_end(
     seen(Task, "R-X", 5)
 
 
+def test_more_than_a_batch_of_rows_that_cannot_be_moved_stops_no_other(make):
+    make.db.pragma("foreign_keys", 1, permanent=True)
+    Task = make({"ttl": True})
+    Child: Any = type(
+        "Child", (pw.Model,), {"task": pw.ForeignKeyField(Task), "Meta": type("M", (), {"database": make.db})}
+    )
+    make.db.create_tables([Child])
+    kept = Task.xq.put_many([{}] * 1_001, ttl=0)
+    Child.insert_many([{"task": task.id} for task in kept]).execute()
+    Task.put({}, ttl=1)
+    Task.xq.clock.tick(2)
+    assert Task.xq.sweep() == 1
+    assert Task.xq.count("R") == 1_001
+
+
 # threads
 
 

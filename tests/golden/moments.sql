@@ -652,6 +652,12 @@ UPDATE xq_session
     WHERE uuid = :uuid AND (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0) IS NOT NULL
     RETURNING 1;
 
+-- session: whether it is over
+UPDATE xq_session
+    SET ends = ends
+    WHERE uuid = :uuid AND ends <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)
+    RETURNING 1;
+
 -- session: end
 DELETE FROM xq_session
     WHERE uuid = :uuid AND queue = :queue;

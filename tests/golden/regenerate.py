@@ -268,6 +268,7 @@ def looks(queue: Any) -> Iterator[Entry]:
     yield Entry("session: that it is there, and may hold tasks of this queue", of.session_listed)
     yield Entry("session: join", of.session_rejoined)
     yield Entry("session: end later, with session_ttr", of.session_postponed)
+    yield Entry("session: whether it is over", of.session_over)
     yield Entry("session: end", of.session_struck)
     yield Entry("sessions: who lives, where, and for how long", of.sessions_listed)
     yield Entry("configure", of.set_setting)
