@@ -73,6 +73,7 @@ class PeeweeStore(Generic[M]):
         if meta.primary_key is False:
             raise ConfigurationError(f"{model.__name__} has no primary key: a queue needs one to name its tasks")
         self.model = model
+        self._meta = meta
         self.name = model.__name__
         self.table = meta.table_name
         self.schema = meta.schema or ""
@@ -87,7 +88,7 @@ class PeeweeStore(Generic[M]):
 
     @property
     def database(self) -> pw.Database:
-        database = self.model._meta.database
+        database = self._meta.database
         return database.obj if isinstance(database, pw.Proxy) else database
 
     @property
@@ -189,7 +190,9 @@ class PeeweeStore(Generic[M]):
     def is_failure(self, error: BaseException) -> bool:
         return isinstance(error, pw.PeeweeException)
 
-    def read(self, row: Row) -> list[Any]:
+    def read(self, row: Row) -> Sequence[Any]:
+        if not self._readers:
+            return row[: len(self.fields)]
         values = list(row[: len(self.fields)])
         for index, read in self._readers:
             try:
@@ -202,7 +205,7 @@ class PeeweeStore(Generic[M]):
                 ) from error
         return values
 
-    def instance(self, values: list[Any]) -> M:
+    def instance(self, values: Sequence[Any]) -> M:
         if not self._plain:
             made = self.model(__no_default__=1, **dict(zip(self._names, values, strict=True)))
             made._dirty.clear()  # type: ignore[attr-defined]

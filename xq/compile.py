@@ -134,7 +134,8 @@ class Statements:
         self, rows: Rows, row: Transition, given: frozenset[str] = frozenset(), update: tuple[str, ...] = ()
     ) -> Statement:
         """Take `row` of the table with these rows."""
-        name = (rows, row, given, update)
+        # What of a row is written, and not the row: its hash would be made of all that is in it, at each call.
+        name = (rows, row.event, row.target, row.given, row.enters, given, update)
         statement = self._kept.get(name)
         if statement is None:
             statement = self._kept[name] = self._dialect.move(rows, change(self._machine, row, given, update))
@@ -142,7 +143,7 @@ class Statements:
 
     def insert(self, row: Transition, given: frozenset[str], names: tuple[str, ...], count: int = 1) -> Statement:
         """Put `count` tasks that bring values for the fields `names`."""
-        name = (row, given, names, count)
+        name = (row.event, row.target, row.given, given, names, count)
         statement = self._kept.get(name)
         if statement is None:
             statement = self._kept[name] = self._dialect.insert(change(self._machine, row, given), names, count)

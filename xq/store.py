@@ -152,10 +152,10 @@ class Store(Protocol[T]):
         SQL may call it once for a whole statement.
         """
 
-    def read(self, row: Row) -> list[Any]:
+    def read(self, row: Row) -> Sequence[Any]:
         """The application's values from a row in the order of `fields`. Raises BadValue for what cannot be read."""
 
-    def instance(self, values: list[Any]) -> T:
+    def instance(self, values: Sequence[Any]) -> T:
         """A clean instance from the application's values in the order of `fields`."""
 
     def data(self, task: object) -> Mapping[str, Any] | None:

@@ -63,7 +63,12 @@ class Tasks(Generic[T]):
         self._key_at = [table.fields.index(field) for field in table.key]
         priority = [table.fields.index(table.roles["priority"])] if "priority" in table.roles else []
         self._order_at = [*priority, *self._key_at]
-        shapes: dict[str, Callable[[list[Any]], Any]] = {"model": store.instance, "dict": self._dict, "tuple": tuple}
+        self._chosen: dict[tuple[str | None, ...], Transition] = {}  # source, event, target, options -> row
+        shapes: dict[str, Callable[[Sequence[Any]], Any]] = {
+            "model": store.instance,
+            "dict": self._dict,
+            "tuple": tuple,
+        }
         self._wrap = shapes[machine.settings.get("retval", "model")]
 
     # out
@@ -75,7 +80,7 @@ class Tasks(Generic[T]):
             setattr(task, MARK, mark)
         return task
 
-    def _dict(self, values: list[Any]) -> Any:
+    def _dict(self, values: Sequence[Any]) -> Any:
         return dict(zip(self._names, values, strict=True))
 
     def key_of(self, row: Row) -> tuple[Any, ...]:
@@ -307,11 +312,22 @@ class Tasks(Generic[T]):
 
     def choose(self, source: str, event: str, seconds: Seconds, to: str | None = None) -> Transition:
         """The row of the table that a call means. Raises FeatureOff and BadValue for what the row does not take."""
-        row = self.machine.choose(source, event, seconds, to)
+        meant = (source, event, to, *seconds)
+        row = self._chosen.get(meant)
+        if row is None:
+            row = self._chosen[meant] = self._choose(source, event, seconds, to)
+        if not row.enters and seconds.get("increment") is None:
+            raise BadValue(f"{event} needs increment=seconds, a finite number")
+        if row.given and seconds.get(row.given) is None:
+            raise BadValue(f"{row.given} must end: math.inf would never let the task become ready")
+        return row
+
+    def _choose(self, source: str, event: str, options: Collection[str], to: str | None) -> Transition:
+        row = self.machine.choose(source, event, options, to)
         if row is None:
             needed = next(row.given for row in self.machine.rows if row.event == event and row.target == to)
             raise BadValue(f"{event} to {to} needs {needed}=seconds")
-        for option in seconds:
+        for option in options:
             if option not in self.machine.accepts(row):
                 if option in REMEMBERED and option not in self.machine.roles and row.target in ("R", "W"):
                     raise FeatureOff(
@@ -320,10 +336,6 @@ class Tasks(Generic[T]):
                         role=option,
                     )
                 raise BadValue(f"{event} into {row.target} takes no {option!r}")
-        if not row.enters and seconds.get("increment") is None:
-            raise BadValue(f"{event} needs increment=seconds, a finite number")
-        if row.given and seconds.get(row.given) is None:
-            raise BadValue(f"{row.given} must end: math.inf would never let the task become ready")
         return row
 
     def words(self, event: str, options: dict[str, Any]) -> dict[str, str]:

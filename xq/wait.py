@@ -63,48 +63,45 @@ class Line:
     """Waiters for things of which each serves one of them: first come, first called."""
 
     def __init__(self) -> None:
-        self._waiters: dict[Waiter, float] = {}  # -> since when
+        self.waiters: dict[Waiter, float] = {}  # -> since when
         self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._waiters)
 
     @property
     def since(self) -> list[float]:
         """Since when they wait, in seconds since 1970."""
-        return list(self._waiters.values())
+        return list(self.waiters.values())
 
     @contextmanager
     def place(self, tube: str | None = None) -> Iterator[Waiter]:
         waiter = Waiter(tube)
         with self._lock:
-            self._waiters[waiter] = time.time()
+            self.waiters[waiter] = time.time()
         try:
             yield waiter
         finally:
             with self._lock:
-                del self._waiters[waiter]
+                del self.waiters[waiter]
             if waiter.called:  # and leaves without having looked: the next one shall
                 self.call(waiter.tube)
 
     def call(self, tube: str | None) -> None:
         """Call one for what is in a tube, or in none."""
         with self._lock:
-            for waiter in self._waiters:
+            for waiter in self.waiters:
                 if not waiter.called and waiter.tube in (None, tube):
                     waiter.call()
                     return
 
     def call_all(self) -> None:
         with self._lock:
-            for waiter in self._waiters:
+            for waiter in self.waiters:
                 waiter.call()
 
     def call_for_any(self) -> None:
         """Call one for each tube that is waited for: there may be something in it."""
         with self._lock:
             first: dict[str | None, Waiter] = {}
-            for waiter in self._waiters:
+            for waiter in self.waiters:
                 first.setdefault(waiter.tube, waiter)
             for waiter in first.values():
                 waiter.call()
@@ -143,26 +140,22 @@ class Waiting(Generic[T]):
     @property
     def anybody(self) -> bool:
         """Whether anybody waits."""
-        return bool(self.takers or self.putters or self._endings)
+        return bool(self.takers.waiters or self.putters.waiters or self._endings)
 
     # for tasks, and for room
 
     def take(self, n: int, options: Mapping[str, Any], tube: str | None, timeout: float | None) -> list[T]:
         """As `Moves.oldest`, but patient: it comes back as soon as there is one. Raises InTransaction."""
-
-        def look() -> list[T]:
-            return self.moves.oldest("take", n, options, tube=tube)
-
         self._check_may_wait("take", timeout)
-        found = look()
+        found = self.moves.oldest("take", n, options, tube=tube)
         if found or timeout == 0:
             return found
         deadline = Deadline(timeout)
         with self.takers.place(tube) as waiter:
-            while not (found := look()):
+            while not (found := self.moves.oldest("take", n, options, tube=tube)):
                 if not self._sleep(waiter, deadline):
                     return []
-            if len(self.takers) > 1 and self.moves.any_ready():
+            if len(self.takers.waiters) > 1 and self.moves.any_ready():
                 self.takers.call_for_any()
         return found
 
@@ -226,7 +219,7 @@ class Waiting(Generic[T]):
 
     def _begin(self, parts: Parts) -> str:
         session = self.database.prove().own()
-        self.database.list_session(session)
+        self.database.list_session(self.database.open(), session)
         waiter = f"{session.prefix}{next(self._names)}"
         values = {**named(parts), "waiter": waiter, "uuid": session.uuid}
         self._endings[waiter] = Ending()  # before the row is seen: what is told of it finds somebody
@@ -273,10 +266,8 @@ class Waiting(Generic[T]):
 
     def heard(self) -> None:
         """Somebody wrote to the database, nobody knows what: let those look who may find something."""
-        if self.takers:
-            self.takers.call_for_any()
-        if self.putters:
-            self.putters.call(None)
+        self.takers.call_for_any()
+        self.putters.call(None)
         self.collect()
 
     def alarm(self) -> None:
@@ -288,12 +279,12 @@ class Waiting(Generic[T]):
 
     def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
         """This process moved tasks, and has committed since."""
-        if target == "R" and self.takers:
+        if target == "R" and self.takers.waiters:
             tube = self.tasks.table.roles.get("tube")
             place = None if tube is None else self.tasks.table.fields.index(tube)
-            for row in rows[: len(self.takers)]:
+            for row in rows[: len(self.takers.waiters)]:
                 self.takers.call(None if place is None else row[place])
-        if self.putters and self._limit and source in self._limit.states and target not in self._limit.states:
+        if self._limit and source in self._limit.states and target not in self._limit.states:
             self.putters.call(None)
         if source in self.machine.pending and target not in self.machine.pending:
             self.collect()

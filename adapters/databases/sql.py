@@ -56,6 +56,7 @@ class Dialect(ABC):
         self.letters = {words[state]: state for state in machine.states}
         self.tube_stats = tuple(tube_stats)
         self.roles = {role: self.quote(field.column) for role, field in table.roles.items()}
+        self.source_name = f"{table.schema}.{table.name}" if table.schema else table.name
         self.keys = tuple(self.quote(field.column) for field in table.key)
         self.table = self.quote(table.name)
         self.key = self._tuple(self.keys)
@@ -576,10 +577,6 @@ class Dialect(ABC):
 
     def installed(self) -> str:
         return f"SELECT version, fingerprint FROM {QUEUES} WHERE name = {self.literal(self.source_name)}"
-
-    @property
-    def source_name(self) -> str:
-        return f"{self.source.schema}.{self.source.name}" if self.source.schema else self.source.name
 
     def record(self, version: str, fingerprint: str) -> tuple[str, ...]:
         values = ", ".join(map(self.literal, (self.source_name, version, fingerprint)))

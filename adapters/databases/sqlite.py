@@ -26,20 +26,27 @@ UPSERT = "ON CONFLICT DO UPDATE SET n = n + 1"
 # is 'write' to everybody, and xq registers on its connections a `char` of five arguments that knows these words, and
 # answers them with what is under way in this thread; for other arguments it is what the built-in is. Where xq must not
 # do that (with PRAGMA trusted_schema off, no trigger may call what a program registered), every event is a write.
-class _Told(threading.local):
-    """What is told to the triggers of the statement that this thread runs."""
+class _UnderWay(threading.local):
+    """What is told to the triggers of the statement that this thread runs.
 
-    event: str = WRITE
-    owner: str | None = None  # of a take: the side table of owners does not have it yet when triggers fire
-    now: float | None = None  # of a test's clock, in seconds
+    The event; the owner, of a take: the side table of owners does not have it yet when triggers fire; and the time of
+    a test's clock, in seconds. In one piece, since attributes of a thread take their time.
+    """
+
+    told: tuple[str, str | None, float | None] = (WRITE, None, None)
 
 
-TOLD = _Told()
+UNDER_WAY = _UnderWay()
+NOTHING = UNDER_WAY.told
 ANSWERS: Mapping[tuple[int, ...], Callable[[], Any]] = {
-    tuple(map(ord, WRITE)): lambda: TOLD.event,
-    tuple(map(ord, OWNER)): lambda: TOLD.owner,
-    tuple(map(ord, CLOCK)): lambda: time.time_ns() // 1000 if TOLD.now is None else round(TOLD.now * 1e6),
+    tuple(map(ord, WRITE)): lambda: UNDER_WAY.told[0],
+    tuple(map(ord, OWNER)): lambda: UNDER_WAY.told[1],
+    tuple(map(ord, CLOCK)): lambda: _now_us(UNDER_WAY.told[2]),
 }
+
+
+def _now_us(now: float | None) -> int:
+    return time.time_ns() // 1000 if now is None else round(now * 1e6)
 
 
 def char(*codes: Any) -> Any:
@@ -121,18 +128,18 @@ class Sqlite(Dialect):
     def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
         if not event:
             return super().run(store, statement, values)
-        TOLD.event, TOLD.now, TOLD.owner = event, values["now"], values.get("owner")
+        UNDER_WAY.told = event, values.get("owner"), values["now"]
         try:
             return super().run(store, statement, values)
         finally:
-            TOLD.event, TOLD.now, TOLD.owner = WRITE, None, None
+            UNDER_WAY.told = NOTHING
 
     def change(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> int:
-        TOLD.event, TOLD.now = event or WRITE, values["now"]
+        UNDER_WAY.told = event or WRITE, None, values["now"]
         try:
             return super().change(store, statement, values)
         finally:
-            TOLD.event, TOLD.now = WRITE, None
+            UNDER_WAY.told = NOTHING
 
     def connected(self, store: Store[Any]) -> None:
         # Asked without reading a table, be it pragma_trusted_schema: a transaction that reads before its first write is
