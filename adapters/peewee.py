@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import peewee as pw
 
 from xq.errors import BadType, BadValue, ConfigurationError, shown
-from xq.store import Field, Kind, Row, Values
+from xq.store import Field, Kind, Row
 
 M = TypeVar("M", bound=pw.Model)
 
@@ -31,18 +31,19 @@ KINDS: dict[str, Kind] = {
     "DECIMAL": "decimal",
 }
 
-# What a driver returns for these is what the application sees; the fields' own conversion would copy it.
-NATIVE = (
-    pw.AutoField,
-    pw.BigAutoField,
-    pw.IntegerField,
-    pw.BigIntegerField,
-    pw.SmallIntegerField,
-    pw.CharField,
-    pw.TextField,
-    pw.DoubleField,
-    pw.FloatField,
-)
+# What a driver returns for these is what the application sees, and what is of this very type it takes as it is; the
+# fields' own conversion would copy it.
+NATIVE: Mapping[type[pw.Field[Any]], type] = {
+    pw.AutoField: int,
+    pw.BigAutoField: int,
+    pw.IntegerField: int,
+    pw.BigIntegerField: int,
+    pw.SmallIntegerField: int,
+    pw.CharField: str,
+    pw.TextField: str,
+    pw.DoubleField: float,
+    pw.FloatField: float,
+}
 
 # The drivers take these as they are.
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
@@ -107,7 +108,7 @@ class PeeweeStore(Generic[M]):
         known = ", ".join(kind.__name__ for kind, _ in ENGINES)
         raise ConfigurationError(f"{self.name} is on {type(database).__name__}; xq speaks {known}")
 
-    def execute(self, sql: str, values: Values | None = None) -> list[Row]:
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         # Fetched to the end: only then does SQLite end, and commit, a statement with RETURNING.
         cursor = self._cursor(sql, values)
         try:
@@ -117,10 +118,10 @@ class PeeweeStore(Generic[M]):
                 raise
         return rows
 
-    def change(self, sql: str, values: Values | None = None) -> int:
+    def change(self, sql: str, values: Sequence[Any] = ()) -> int:
         return int(self._cursor(sql, values).rowcount)
 
-    def _cursor(self, sql: str, values: Values | None) -> Any:
+    def _cursor(self, sql: str, values: Sequence[Any]) -> Any:
         database = self._known_database
         connection = database.connection()
         prepared = self._prepared
@@ -305,6 +306,7 @@ def _field(field: pw.Field[Any]) -> Field:
         max_length=getattr(field, "max_length", None),
         to_database=_to_database(field),
         from_database=field.python_value if reads and type(field) not in NATIVE else None,
+        native=NATIVE.get(type(field)),
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -68,7 +69,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """SQL with named values. `then` runs for each row that it returned, in the same transaction.
+    """SQL with named values. `then` runs for each row that it returned, in the same transaction; or `then_all`, where
+    there is one, for all of them, if `listed` makes a list of their keys.
 
     `names` are those of the values for the application's fields, in the order in which the call brings them,
     of one row after the other.
@@ -76,7 +78,19 @@ class Statement:
 
     sql: str
     then: str = ""
+    then_all: str = ""
     names: tuple[str, ...] = ()
+
+
+def listed(keys: Sequence[Sequence[Any]]) -> str | None:
+    """Keys of one part as the one value `:keys`, in JSON; None where there are others, or what JSON does not keep."""
+    return json.dumps([part for (part,) in keys]) if all(map(_fits_a_list, keys)) else None
+
+
+def _fits_a_list(key: Sequence[Any]) -> bool:
+    part = key[0]
+    fits = -(2**63) <= part < 2**63 if isinstance(part, int) else isinstance(part, str) and "\0" not in part
+    return fits and len(key) == 1
 
 
 def change(machine: Machine, row: Transition, given: frozenset[str], update: tuple[str, ...] = ()) -> Change:

@@ -149,7 +149,7 @@ class Installation:
 
     def add_counter(self, tube: str, source: str, target: str, n: int) -> None:
         values = {"tube": tube, "source": source, "target": target, "count": n}
-        self.store.execute(self.dialect.add_counter(), values)
+        self.dialect.execute(self.store, self.dialect.add_counter(), values)
 
     def uninstall(self) -> None:
         """Take away all that was installed, and leave the plain table."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import time
@@ -11,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from xq.compile import Fence, Rows, Statement, Way
+from xq.compile import Fence, Rows, Statement, Way, listed
 from xq.database import Database, Opened
 from xq.errors import BadType, BadValue, Duplicate, Error, NotFound, NotOwner, UnknownSession, WrongState, shown
 from xq.machine import TAKEN, Machine, Transition
@@ -214,7 +213,7 @@ class Moves(Generic[T]):
             while not moved and self.sweep_what_is_due():
                 moved = self._run(opened, call, rows, transition, values)
             if len(moved) > 1:
-                moved.sort(key=self.tasks.in_order)
+                self.tasks.sort(moved)
             tasks = [self.tasks.returned(row, mark) for row in moved]
         if session:
             self._check_open(session)
@@ -249,12 +248,13 @@ class Moves(Generic[T]):
         transition = self._row(state, call)
         opened = self.database.open()
         move = partial(self._move, opened, call)
-        if len(keys) > 1 and all(map(_fits_a_list, keys)):
-            rows = move("keys", transition, mark, {"keys": json.dumps([part for (part,) in keys])})
+        keys_listed = listed(keys) if len(keys) > 1 else None
+        if keys_listed:
+            rows = move("keys", transition, mark, {"keys": keys_listed})
         else:
             rows = [row for parts in keys for row in move("key", transition, mark, named(parts))]
         moved = {self.tasks.key_told(row): row for row in rows}
-        for parts in keys:
+        for parts in keys if len(moved) < len(keys) else ():
             if self.tasks.as_told(parts) not in moved:
                 raise WrongState(call.event, self.tasks.as_told(parts), self._find(call, parts, mark), [state])
         return moved
@@ -355,10 +355,3 @@ class Moves(Generic[T]):
                 break
             tried, n = n, 2 * n  # behind those that cannot be moved
         return moved
-
-
-def _fits_a_list(parts: Parts) -> bool:
-    """Whether a key can be one of many in the value of one parameter: of one part, and as JSON keeps it."""
-    part = parts[0]
-    fits = -(2**63) <= part < 2**63 if isinstance(part, int) else isinstance(part, str) and "\0" not in part
-    return fits and len(parts) == 1

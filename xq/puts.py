@@ -91,7 +91,7 @@ class Puts(Generic[T]):
         opened = self.database.open()
         seconds = {**tasks[0].own, **seconds}
         for _ in range(TRIES):
-            complete = [self.tasks.with_key(new) for new in tasks]
+            complete = self.tasks.with_keys(tasks)
             names = tuple(complete[0].values)
             statement = opened.statements.insert(row, frozenset(seconds), names, len(tasks))
             fields = [value for new in complete for value in new.values.values()]

@@ -7,9 +7,10 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from xq.compile import After, Change, Given, Own, Rows, Statement
+from xq.compile import After, Change, Given, Own, Rows, Statement, listed
 from xq.errors import ConfigurationError
 from xq.machine import ABSENT, LONGEST, PLUS_ONE, TAKEN, TOKEN, Guard, Machine, Marker
 from xq.sessions import ProofOfLife
@@ -23,6 +24,27 @@ STALE = {  # the ends of names that a configuration of a queue may have, and ano
     "index": re.compile("taken|runat|deadline|unique|oldest_.(_of_tube)?"),
     "trigger": re.compile("insert|update|delete"),
 }
+
+
+# A named value, or what is quoted, in which there is none.
+NAMED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|:(?P<name>[^\W\d]\w*)""")
+
+
+@lru_cache(maxsize=1000)
+def by_position(sql: str, mark: str) -> tuple[str, tuple[str, ...]]:
+    """SQL with a driver's mark in place of each named value, and the names in the order of the marks.
+
+    By position, because a driver looks each name up among all others.
+    """
+    names: list[str] = []
+
+    def marked(found: re.Match[str]) -> str:
+        if found["name"] is None:
+            return found[0]
+        names.append(found["name"])
+        return mark
+
+    return NAMED.sub(marked, sql), tuple(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +145,10 @@ class Dialect(ABC):
     def remember_owner(self) -> str:
         """Write down, beside the table, who took a row."""
 
+    @abstractmethod
+    def remember_owners(self) -> str:
+        """Write down, beside the table, who took the rows of a list of keys."""
+
     @property
     @abstractmethod
     def now_us(self) -> str:
@@ -145,6 +171,7 @@ class Dialect(ABC):
     keys_at_once: str  # the rows of a list of keys, `:keys`; as SQL
     no_limit: int  # the `:n` of all rows
     most_values: int  # that one statement may bring
+    mark: str  # what stands for a value in the SQL of the driver
 
     def not_by_index(self, column: str) -> str:
         """A column in a condition that the planner shall not look up in an index."""
@@ -322,8 +349,10 @@ class Dialect(ABC):
         sets = own | self._of_roles(change)
         assignments = ", ".join(f"{column} = {value}" for column, value in sets.items())
         sql = f"UPDATE {self.object(self.source.name)} SET {assignments} WHERE {where}{returning}"
-        takes = change.roles.get("status") == TAKEN
-        return Statement(sql, self.remember_owner() if takes and "owner" not in self.roles else "", names)
+        if change.roles.get("status") != TAKEN or "owner" in self.roles:
+            return Statement(sql, names=names)
+        several = rows.way != "key" and rows.way != "first" and len(self.keys) == 1
+        return Statement(sql, self.remember_owner(), self.remember_owners() if several else "", names)
 
     def _of_roles(self, change: Change) -> dict[str, str]:
         """What is written into the columns of roles; those that the queue knows and does not map are not there."""
@@ -374,17 +403,28 @@ class Dialect(ABC):
     def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
         """Run a statement, with what follows from it, as one transaction. The triggers are told the event."""
         if not statement.then:
-            return store.execute(statement.sql, values)
+            return self.execute(store, statement.sql, values)
         with store.atomic():
-            rows = store.execute(statement.sql, values)
-            for row in rows:
-                key = {f"k{i}": row[place] for i, place in enumerate(self._key_at)}
-                store.execute(statement.then, {**key, "owner": values["owner"]})
+            rows = self.execute(store, statement.sql, values)
+            keys = [[row[place] for place in self._key_at] for row in rows]
+            keys_listed = listed(keys) if statement.then_all else None
+            if keys_listed:
+                self.execute(store, statement.then_all, {"keys": keys_listed, "owner": values["owner"]})
+            else:
+                for key in keys:
+                    named = {f"k{i}": part for i, part in enumerate(key)}
+                    self.execute(store, statement.then, {**named, "owner": values["owner"]})
         return rows
+
+    def execute(self, store: Store[Any], sql: str, values: Values) -> list[Row]:
+        """Run SQL with named values."""
+        sql, names = by_position(sql, self.mark)
+        return store.execute(sql, [values[name] for name in names])
 
     def change(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> int:
         """Run a statement that returns no rows, and tell how many it changed. The triggers are told the event."""
-        return store.change(statement.sql, values)
+        sql, names = by_position(statement.sql, self.mark)
+        return store.change(sql, [values[name] for name in names])
 
     # looking
 

@@ -85,9 +85,10 @@ class Sqlite(Dialect):
     begin_writing = f"UPDATE {SESSIONS} SET since = since WHERE FALSE"
     numbers = "CREATE TEMP TABLE IF NOT EXISTS xq_change (number INTEGER PRIMARY KEY)"
     add_number = "INSERT INTO temp.xq_change (number) VALUES (:number)"
-    take_number = "DELETE FROM temp.xq_change WHERE number = :number"
+    take_number = "DELETE FROM temp.xq_change WHERE number = :number RETURNING number"
     no_limit = -1
-    most_values = 500  # it takes 32,766, but looks each named one up among the others
+    most_values = 32_766
+    mark = "?"
 
     def moment(self, kind: Kind, seconds: str) -> str:
         if kind == "datetime":
@@ -106,6 +107,10 @@ class Sqlite(Dialect):
         names = ", ".join(self.keys)
         values = ", ".join(f":k{i}" for i in range(len(self.keys)))
         return f"INSERT OR REPLACE INTO {self.object(self.name('owner'))} ({names}, owner) VALUES ({values}, :owner)"
+
+    def remember_owners(self) -> str:
+        owner = self.object(self.name("owner"))
+        return f"INSERT OR REPLACE INTO {owner} ({self.key}, owner) SELECT value, :owner FROM json_each(:keys)"
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         return refusal.endswith(f"UNIQUE constraint failed: {self.source.name}.{self.source.roles[guard.role].column}")
@@ -217,7 +222,7 @@ class Sqlite(Dialect):
     def table_columns(self, store: Store[Any]) -> set[str]:
         listed = "SELECT name FROM pragma_table_xinfo(:name, :schema)"
         values = {"name": self.source.name, "schema": self.source.schema or "main"}
-        present = {name.lower() for (name,) in store.execute(listed, values)}
+        present = {name.lower() for (name,) in self.execute(store, listed, values)}
         return {field.column for field in self.source.fields if field.column.lower() in present}
 
     def objects(self) -> list[Object]:

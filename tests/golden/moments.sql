@@ -617,7 +617,8 @@ INSERT INTO temp.xq_change (number)
 
 -- on_change: whether a change was committed
 DELETE FROM temp.xq_change
-    WHERE number = :number;
+    WHERE number = :number
+    RETURNING number;
 
 -- what is installed
 SELECT version, fingerprint FROM xq_queue
