@@ -511,7 +511,8 @@ class Dialect(ABC):
         if self.history_kept < math.inf:
             # Rows of the history pass one by one: a tenth later many go at once.
             late = self.history_kept + max(1.0, self.history_kept / 10)
-            oldest = f"SELECT at_us FROM {self.object(self.name('history'))} ORDER BY id LIMIT 1"
+            history = self.object(self.name("history"))
+            oldest = f"SELECT at_us FROM {history} WHERE {self._not_newest} ORDER BY id LIMIT 1"
             times.append(f"SELECT ({oldest}) / 1000000.0 + {late!r} AS at")
         return f"SELECT MIN(at) - {self.now} FROM ({' UNION ALL '.join(times)}) AS times"
 
@@ -597,6 +598,8 @@ class Dialect(ABC):
             "until": "at_us < :until",
         }
         asked = [conditions[name] for name in of if name != "key"]
+        if self.history_kept < math.inf:
+            asked.append(f"at_us >= {self._forgotten_before}")
         whose = f" WHERE {conditions['key']}" if "key" in of else ""
         # Within a time as well, the row before it may be older.
         before = "at_us - LAG(at_us) OVER (PARTITION BY key ORDER BY id)"
@@ -606,12 +609,22 @@ class Dialect(ABC):
             f"{' WHERE ' * bool(asked)}{' AND '.join(asked)} ORDER BY id"
         )
 
+    @property
+    def _forgotten_before(self) -> str:
+        """The microsecond from which on rows of the history are kept."""
+        return f"{self.now_us} - {min(self.history_kept, LONGEST)!r} * 1000000"
+
+    @property
+    def _not_newest(self) -> str:
+        """The newest row of the history stays: the next one has the id after it, and so no id is used twice."""
+        return f"id < (SELECT MAX(id) FROM {self.object(self.name('history'))})"
+
     def forget_history(self) -> str:
-        """Delete the oldest `n` rows of the history, but for those that are to be kept."""
+        """Delete the oldest `n` rows of the history, but for the newest and those that are to be kept."""
         table = self.object(self.name("history"))
-        oldest = f"SELECT id, at_us FROM {table} ORDER BY id LIMIT :n"
-        before = f"{self.now_us} - {min(self.history_kept, LONGEST)!r} * 1000000"
-        return f"DELETE FROM {table} WHERE id IN (SELECT id FROM ({oldest}) AS oldest WHERE at_us < {before})"
+        oldest = f"SELECT id, at_us FROM {table} WHERE {self._not_newest} ORDER BY id LIMIT :n"
+        forgotten = f"SELECT id FROM ({oldest}) AS oldest WHERE at_us < {self._forgotten_before}"
+        return f"DELETE FROM {table} WHERE id IN ({forgotten})"
 
     # the records of xq in a database
 
