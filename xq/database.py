@@ -119,30 +119,29 @@ class Database:
 
     def execute(self, sql: str, values: Mapping[str, Any] | None = None) -> list[Row]:
         """Run a text of the dialect."""
-        return self.run(self.open(), Statement(sql), self.values() | dict(values or {}))
+        return self.run(self.open(), Statement(sql), {**self.values(), **(values or {})})
 
-    def move(
-        self, opened: Opened, statement: Statement, values: Mapping[str, Any], event: str, source: str, target: str
+    def run(
+        self,
+        opened: Opened,
+        statement: Statement,
+        values: Mapping[str, Any],
+        event: str = "",
+        source: str = "",
+        target: str = "",
     ) -> list[Row]:
-        """Run a statement that moves tasks: triggers are told the event, and observers hear of the rows.
+        """Run a statement and return its rows; of one that moves tasks the triggers are told the event, and observers.
 
-        No event is no transition: a state is prolonged.
-        """
-        rows = self.run(opened, statement, values, event)
-        if event and rows and self.observers.anybody:
-            self.observers.hear(opened.dialect, event, source, target, rows)
-        return rows
-
-    def run(self, opened: Opened, statement: Statement, values: Mapping[str, Any], event: str = "") -> list[Row]:
-        """Run a statement, as part of an event, and return its rows.
-
-        Raises NotInstalled when it fails for want of something installed.
+        No event is no transition: a look, or a state that is prolonged. Raises NotInstalled when it fails for want of
+        something installed.
         """
         try:
             rows: list[Row] = opened.dialect.run(self.store, statement, values, event)
         except Exception as error:
             self._explain(opened, error)
             raise
+        if event and rows and self.observers.anybody:
+            self.observers.hear(opened.dialect, event, source, target, rows)
         return rows
 
     def change(self, opened: Opened, statement: Statement, values: Mapping[str, Any], event: str = "") -> int:

@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 BATCH = 1_000  # rows that one statement moves or looks up
 TRIES = 20  # how often a task that others keep moving is tried again
+ALONE = nullcontext()  # of a statement that is its own transaction
 SWEEP_AFTER = 0.05  # seconds: a process that takes without end looks this often for what fell due
 
 
@@ -50,7 +51,7 @@ class Moves(Generic[T]):
 
     def _transaction(self) -> AbstractContextManager[object]:
         """What is moved must also be read: where that may fail, both are one transaction."""
-        return self.store.atomic() if self.store.may_fail_to_read else nullcontext()
+        return self.store.atomic() if self.store.may_fail_to_read else ALONE
 
     # one task
 
@@ -142,14 +143,14 @@ class Moves(Generic[T]):
 
     def _run(self, opened: Opened, call: Call, rows: Rows, row: Transition, values: Mapping[str, Any]) -> list[Row]:
         statement = opened.statements.move(rows, row, frozenset(call.seconds), tuple(call.fields))
-        whole = self.database.values(call.seconds)
-        whole.update(values)
-        whole.update(zip(statement.names, call.fields.values(), strict=True))
+        whole = {**self.database.values(call.seconds), **values}
+        if call.fields:
+            whole.update(zip(statement.names, call.fields.values(), strict=True))
         event = call.event if row.enters else ""
         if self._unique is None:
-            return self.database.move(opened, statement, whole, event, row.source, row.target)
+            return self.database.run(opened, statement, whole, event, row.source, row.target)
         with self._telling_duplicates():
-            return self.database.move(opened, statement, whole, event, row.source, row.target)
+            return self.database.run(opened, statement, whole, event, row.source, row.target)
 
     @contextmanager
     def _telling_duplicates(self) -> Iterator[None]:

@@ -36,14 +36,15 @@ class Observers(Generic[T]):
     def __init__(self, store: Store[T]) -> None:
         self.store = store
         self.callbacks: tuple[Callback[T], ...] = ()  # replaced as a whole: another thread may be going through it
+        # Set by the queue:
         self.read: Callable[[Row], T]  # a row as a task
-        self.listener: Listener | None = None
+        self.listener: Listener
         self._log = logging.getLogger(f"xq.{store.name}")
 
     @property
     def anybody(self) -> bool:
         """Whether anybody wants to hear."""
-        return bool(self.callbacks) or (self.listener is not None and self.listener.anybody)
+        return bool(self.callbacks) or self.listener.anybody
 
     def add(self, callback: Callback[T]) -> None:
         if callback not in self.callbacks:
@@ -55,7 +56,7 @@ class Observers(Generic[T]):
     def hear(self, dialect: Dialect, event: str, source: str, target: str, rows: Sequence[Row]) -> None:
         """Tell of a change that a statement made, once it is committed."""
         listener = self.listener
-        if listener is not None and listener.anybody:
+        if listener.anybody:
             self.store.after_commit(lambda: self._signal(listener, source, target, rows))
         if self.callbacks:
             self._call_back(dialect, event, source, target, rows)

@@ -84,7 +84,7 @@ class Puts(Generic[T]):
         opened = self.database.open()
         statement = opened.statements.move(Rows("key", state), row, frozenset(seconds), tuple(update))
         values = self.database.values(seconds) | dict(zip(statement.names, update.values(), strict=True)) | named(parts)
-        return self.tasks.returned(self.database.move(opened, statement, values, row.event, state, row.target)[0])
+        return self.tasks.returned(self.database.run(opened, statement, values, row.event, state, row.target)[0])
 
     def _insert(self, row: Transition, tasks: Sequence[New], seconds: Seconds) -> list[T]:
         """Put tasks that bring the same fields with one statement. A key made here that is taken is made again."""
@@ -98,7 +98,7 @@ class Puts(Generic[T]):
             values = self.database.values(seconds)
             values.update(zip(statement.names, fields, strict=True), adding=len(tasks))
             try:
-                rows = self.database.move(opened, statement, values, row.event, row.source, row.target)
+                rows = self.database.run(opened, statement, values, row.event, row.source, row.target)
             except Exception as error:
                 if self.database.store.is_refusal(error) and any(
                     new.made_key and self._is_there(new) for new in complete
