@@ -77,10 +77,15 @@ class Database:
             sessions.of(database),
         )
 
-    def open(self) -> Opened:
-        """As `connect`, where the queue is installed: looked at on the first call. Raises NotInstalled."""
+    def open(self, to_write: bool = False) -> Opened:
+        """As `connect`, where the queue is installed: looked at on the first call. Raises NotInstalled.
+
+        `to_write` for a call whose first statement writes: it may look only with the lock that writes need.
+        """
         opened = self._opened
         if opened is None or opened.database() is not self.store.database:
+            if to_write:
+                self.begin_writing()
             opened = self.connect()
             missing = opened.installation.missing()
             if missing:

@@ -73,7 +73,7 @@ class Moves(Generic[T]):
             state = self._find(call, parts, mark)
         for _ in range(TRIES):
             row = self._row(state, call)
-            opened = self.database.open()
+            opened = self.database.open(to_write=True)
             session = opened.sessions.current() if row.target == TAKEN and row.enters else None
             held = self.database.mark(opened, session) if session else mark
             with self._transaction():
@@ -201,7 +201,7 @@ class Moves(Generic[T]):
         transition = self._row(source, call)
         if n == 0:
             return []
-        opened = self.database.open()
+        opened = self.database.open(to_write=True)
         session = opened.sessions.current() if transition.target == TAKEN else None
         mark = self.database.mark(opened, session) if session else None
         values = {"n": opened.dialect.no_limit if n is None else n, "owner": mark, "tube": tube}

@@ -88,7 +88,7 @@ class Puts(Generic[T]):
 
     def _insert(self, row: Transition, tasks: Sequence[New], seconds: Seconds) -> list[T]:
         """Put tasks that bring the same fields with one statement. A key made here that is taken is made again."""
-        opened = self.database.open()
+        opened = self.database.open(to_write=True)
         seconds = {**tasks[0].own, **seconds}
         for _ in range(TRIES):
             complete = self.tasks.with_keys(tasks)
