@@ -39,9 +39,9 @@ class Puts(Generic[T]):
             self._check_own(new, seconds)
         if self._unique:  # the holder of a value is looked for first
             self.database.begin_writing()
+        most = self.database.open(to_write=True).dialect.most_values
         if len(brought) == 1:
             return [self._put_one(row, brought[0], seconds, words)]
-        most = self.database.dialect.most_values
         with self.database.store.atomic():
             if self._unique:
                 return [self._put_one(row, new, seconds, words) for new in brought]
@@ -88,7 +88,7 @@ class Puts(Generic[T]):
 
     def _insert(self, row: Transition, tasks: Sequence[New], seconds: Seconds) -> list[T]:
         """Put tasks that bring the same fields with one statement. A key made here that is taken is made again."""
-        opened = self.database.open(to_write=True)
+        opened = self.database.open()
         seconds = {**tasks[0].own, **seconds}
         for _ in range(TRIES):
             complete = self.tasks.with_keys(tasks)

@@ -326,12 +326,13 @@ BEFORE = {"first look": lambda Task: Task.xq.check(), "later call": lambda Task:
 
 @pytest.mark.parametrize("before", BEFORE.values(), ids=BEFORE)
 @pytest.mark.parametrize("write", WRITES)
-def test_a_call_in_a_transaction_waits_for_another_writer(open_file, writer, write, before):
-    features, roles = {"unique": True, "ttl": 1000}, ("runat", "priority", "unique")
-    open_file()(features, roles=roles).put(task())
+@pytest.mark.parametrize("unique", [{"unique": "job"}, {}], ids=["unique", "plain"])
+def test_a_call_in_a_transaction_waits_for_another_writer(open_file, writer, unique, write, before):
+    features: dict[str, Any] = {"ttl": 1000, **dict.fromkeys(unique, True)}
+    open_file()(features, roles=("runat", "priority", *unique)).put(task())
     make = open_file(timeout=PATIENCE)
     Task = make.model()
-    xq.upgrade(Task, {"status": "status", "runat": "runat", "priority": "priority", "unique": "job"}, features)
+    xq.upgrade(Task, {"status": "status", "runat": "runat", "priority": "priority", **unique}, features)
     before(Task)
     writes = threading.Event()
     connection = make.db.connection()
