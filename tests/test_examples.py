@@ -46,6 +46,13 @@ TOLD: Mapping[str, tuple[str, ...]] = {
         "carol, attempt 4: delivered",
         "Delivered: {'ann': 2, 'bob': 1, 'carol': 1}",
     ),
+    "put_and_wait": (
+        "391 = 17 x 23\n65537 = 65537\n1001 = 7 x 11 x 13\n",
+        "many has no answer: invalid literal for int() with base 10: 'many'\n600851475143 = 71 x 839 x 1471 x 6857\n",
+        "Nobody waits any more: []",
+        "'X-Ready': 5",
+        "'Taken-Zombie': 4",
+    ),
     "demo": (
         "4 workers",
         "by GROUP BY",

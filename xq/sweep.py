@@ -55,10 +55,14 @@ class QueueKeeper:
         """Another definition of the queue has taken over."""
         self.attended = None
         sessions.keepers.discard(self)
+        self.database.close()
+        self.waiting.alarm()
 
     def attend(self) -> bool:
         """Have a thread that looks after the queue. False where there can be none."""
         opened = self.database.open()
+        if self not in sessions.keepers:
+            return False
         if self.attended is not opened:
             self._has_thread = _attend(self)
             self.attended = opened
@@ -119,6 +123,7 @@ class QueueKeeper:
             if event == "died":
                 self.forget_waits(uuid)
             self._run(dialect.session_struck, uuid=uuid, queue=dialect.source_name)
+        self.waiting.heard()  # whoever began to wait before the commit
 
 
 class Sweeper:
@@ -131,6 +136,7 @@ class Sweeper:
         self._version: object = None
         self._armed = float("inf")  # the monotonic time for which the timer is set
         self._rang = True
+        self._doubt = FALLBACK  # seconds after which to look without being told
         self._complaint = ""
         self._stuck_until = 0.0  # the monotonic time at which to try again what was due and could not be moved
         self._look_at = 0.0  # the monotonic time at which to look who lives
@@ -201,7 +207,7 @@ class Sweeper:
         if not keepers:
             return PAUSE, FALLBACK
         changed = self._has_changed(keepers[0].database, told and not self._rang)
-        if changed or not told:
+        if changed or not (told or self._doubt < FALLBACK):
             for keeper in keepers:
                 keeper.waiting.heard()
         timed = [keeper for keeper in keepers if keeper.database.clock is None]
@@ -212,8 +218,9 @@ class Sweeper:
             if changed or self._rang or not told:  # nobody tells of a clock that was set
                 self._keep_time(timed)
         waited_for = any(keeper.waiting.anybody for keeper in keepers)
-        uncertain = told and not changed
-        seconds = min(COMMITTING[-1] if uncertain else FALLBACK, self._look_at - time.monotonic())
+        # What was told of may have been two writes: one that was seen, and one on its way to the disk, which is slow.
+        self._doubt = COMMITTING[-1] if told else min(2 * self._doubt, FALLBACK)
+        seconds = min(self._doubt, self._look_at - time.monotonic())
         return WAITED_FOR if waited_for else PAUSE, max(0.0, seconds)
 
     def _has_changed(self, database: Database, told: bool) -> bool:
@@ -237,15 +244,16 @@ class Sweeper:
     def _keep_time(self, keepers: list[QueueKeeper]) -> None:
         """Move what is due, and set the timer for what is next."""
         begun = time.monotonic()
+        moved: list[int] = []
         if self._rang or begun >= self._armed:
             self._rang, self._armed = False, float("inf")
             moved = [n for keeper in keepers if (n := keeper.moves.sweep_what_is_due()) is not None]
-            if moved and not any(moved):  # another row refers to what is due
-                self._stuck_until = begun + RETRY
         due = [seconds for keeper in keepers if (seconds := keeper.moves.due_in()) is not None]
         if due:
             # Others may write for as long as a batch took.
             now = time.monotonic()
+            if min(due) <= 0 and moved and not any(moved):  # not moved by others either: another row refers to it
+                self._stuck_until = begun + RETRY
             self._arm(min(due) if min(due) > 0 else max(now - begun, self._stuck_until - now))
 
     def _arm(self, seconds: float) -> None:
@@ -327,6 +335,7 @@ def _after_fork_in_child() -> None:
     for keeper in list(sessions.keepers):
         if isinstance(keeper, QueueKeeper):
             keeper.attended = None
+            keeper.waiting.forget()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

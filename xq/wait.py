@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
@@ -81,11 +82,14 @@ class Line:
             self._waiters[waiter] = time.time()
         try:
             yield waiter
+        except BaseException:
+            waiter.called = True  # it may have been, and then did not look to the end
+            raise
         finally:
             with self._lock:
                 del self._waiters[waiter]
-            if waiter.called:  # and leaves without having looked: the next one shall
-                self.call(waiter.tube)
+            if waiter.called:  # and leaves without having looked: the others shall, it is not known for which tube
+                self.call_for_any()
 
     def call(self, tube: str | None) -> None:
         """Call one for what is in a tube, or in none."""
@@ -113,7 +117,8 @@ class Line:
 class Ending:
     """One that waits for the end of a task."""
 
-    def __init__(self) -> None:
+    def __init__(self, waiter: str) -> None:
+        self.waiter = waiter  # its name in the database
         self.awake = threading.Event()
         self.event: str | None = None  # with which the task ended
         self.target = ""
@@ -135,10 +140,14 @@ class Waiting(Generic[T]):
         self.moves = moves
         self.machine = moves.machine
         self._limit = self.machine.guard("limit")
+        self.listen: Callable[[], bool] = lambda: False  # have a thread call `heard`; False where there can be none
+        self.forget()
+
+    def forget(self) -> None:
+        """Nobody waits, in a child that was forked: threads are not copied with their process."""
         self.takers = Line()
         self.putters = Line()
         self._endings: dict[str, Ending] = {}
-        self.listen: Callable[[], bool] = lambda: False  # have a thread call `heard`; False where there can be none
 
     @property
     def anybody(self) -> bool:
@@ -158,6 +167,7 @@ class Waiting(Generic[T]):
         if found or timeout == 0:
             return found
         deadline = Deadline(timeout)
+        self.listen()  # from before the look: what comes after it is told of
         with self.takers.place(tube) as waiter:
             while not (found := look()):
                 if not self._sleep(waiter, deadline):
@@ -180,7 +190,7 @@ class Waiting(Generic[T]):
                     (found,) = self.puts.put([task], dict(options))
                     break
                 except Full:
-                    if timeout == 0 or not self._sleep(waiter, deadline):
+                    if not self.moves.sweep_what_is_due() and (timeout == 0 or not self._sleep(waiter, deadline)):
                         raise
         self.putters.call(None)
         return found
@@ -189,9 +199,12 @@ class Waiting(Generic[T]):
         """Sleep until called, or as long as one may without being called. False when the deadline has passed."""
         if deadline.left <= 0:
             return False
-        longest = SLICE if self.listen() and self.database.clock is None else ALONE
-        waiter.sleep(min(deadline.left, longest))
+        waiter.sleep(min(deadline.left, ALONE if self._alone() else SLICE))
         return True
+
+    def _alone(self) -> bool:
+        """Whether no thread tells of anything: who waits must look, and sweep, now and then."""
+        return not self.listen() or self.database.clock is not None
 
     def _check_may_wait(self, what: str, timeout: float | None) -> None:
         if timeout != 0 and self.database.store.in_transaction():
@@ -204,11 +217,12 @@ class Waiting(Generic[T]):
         self._check_may_wait("put", timeout)
         if timeout == 0:
             return self.puts.put([task], options)[0], False
-        with self.database.store.atomic():
+
+        def put() -> Parts:
             (found,) = self.puts.put([task], options)
-            parts, _ = self.tasks.identify(found)
-            waiter = self._begin(parts)
-        return self._until_the_end(waiter, parts, found, Deadline(timeout))
+            return self.tasks.identify(found)[0]
+
+        return self._until_the_end(put, Deadline(timeout))
 
     def wait(self, parts: Parts, timeout: float | None) -> tuple[T, bool]:
         """Wait until a task has ended: (the task, whether it was processed). Raises NotFound, InTransaction."""
@@ -216,29 +230,22 @@ class Waiting(Generic[T]):
         row, state = self.moves.look(parts)
         if timeout == 0 or state not in self.machine.pending:
             return self.tasks.returned(row), self._processed("", state)
-        with self.database.store.atomic():  # nothing ends between the look and the waiting
-            row, state = self.moves.look(parts)
-            found = self.tasks.returned(row)
-            if state not in self.machine.pending:
-                return found, self._processed("", state)
-            waiter = self._begin(parts)
-        return self._until_the_end(waiter, parts, found, Deadline(timeout))
+        return self._until_the_end(lambda: parts, Deadline(timeout))
 
-    def _begin(self, parts: Parts) -> str:
-        session = self.database.prove().own()
-        self.database.list_session(session)
-        waiter = f"{session.prefix}{next(self._names)}"
-        values = {**named(parts), "waiter": waiter, "uuid": session.uuid}
-        self._endings[waiter] = Ending()  # before the row is seen: what is told of it finds somebody
-        self.database.execute(self.database.dialect.begin_wait(), values)
-        return waiter
-
-    def _until_the_end(self, waiter: str, parts: Parts, last: T, deadline: Deadline) -> tuple[T, bool]:
-        ending = self._endings[waiter]
-        values = {**named(parts), "waiter": waiter}
+    def _until_the_end(self, named_task: Callable[[], Parts], deadline: Deadline) -> tuple[T, bool]:
+        self.listen()
+        ending = Ending(f"{self.database.prove().own().prefix}{next(self._names)}")
+        parts: Parts = ()
         try:
+            with self.database.store.atomic():  # nothing ends between the look and the waiting
+                row, state = self.moves.look(named_task())
+                last = self.tasks.returned(row)
+                if state not in self.machine.pending:
+                    return last, self._processed("", state)
+                parts = self.tasks.key_of(row)  # as the row has it: triggers compare more strictly than columns may
+                self._begin(ending, parts)
             while ending.event is None and deadline.left > 0:
-                alone = not self.listen() or self.database.clock is not None
+                alone = self._alone()
                 called = ending.awake.wait(min(deadline.left, ALONE if alone else SLICE))
                 ending.awake.clear()
                 if alone:
@@ -246,8 +253,8 @@ class Waiting(Generic[T]):
                 if ending.event is None and (alone or called):
                     self.collect()
         finally:
-            del self._endings[waiter]
-            self.database.execute(self.database.dialect.end_wait(), values)
+            if parts:
+                self._end(ending, parts)
         if ending.event is not None and ending.target == ABSENT:
             return last, self._processed(ending.event, ABSENT)
         try:
@@ -255,6 +262,20 @@ class Waiting(Generic[T]):
         except NotFound:  # it ended, and its row went away, since we looked last
             return last, ending.event is not None and self._processed(ending.event, ending.target)
         return self.tasks.returned(row), self._processed(ending.event or "", ending.target or state)
+
+    def _begin(self, ending: Ending, parts: Parts) -> None:
+        session = self.database.prove().own()
+        self.database.list_session(session)
+        self._endings[ending.waiter] = ending  # before the row is seen: what is told of it finds somebody
+        values = {**named(parts), "waiter": ending.waiter, "uuid": session.uuid}
+        self.database.execute(self.database.dialect.begin_wait(), values)
+
+    def _end(self, ending: Ending, parts: Parts) -> None:
+        self._endings.pop(ending.waiter, None)
+        values = {**named(parts), "waiter": ending.waiter}
+        for event, target in self.database.execute(self.database.dialect.end_wait(), values):
+            if event is not None:  # what nobody told of counts, too
+                ending.tell(event, target)
 
     def _processed(self, event: str, state: str) -> bool:
         """Whether the end of a task is that it was done."""
@@ -273,7 +294,7 @@ class Waiting(Generic[T]):
 
     def heard(self) -> None:
         """Somebody wrote to the database, nobody knows what: let those look who may find something."""
-        if self.takers:
+        if self.takers and self.moves.any_ready():  # a take that finds nothing would lock writers out for nothing
             self.takers.call_for_any()
         if self.putters:
             self.putters.call(None)
@@ -291,8 +312,9 @@ class Waiting(Generic[T]):
         if target == "R" and self.takers:
             tube = self.tasks.table.roles.get("tube")
             place = None if tube is None else self.tasks.table.fields.index(tube)
-            for row in rows[: len(self.takers)]:
-                self.takers.call(None if place is None else row[place])
+            for tube_of_rows, n in Counter(None if place is None else row[place] for row in rows).items():
+                for _ in range(min(n, len(self.takers))):
+                    self.takers.call(tube_of_rows)
         if self.putters and self._limit and source in self._limit.states and target not in self._limit.states:
             self.putters.call(None)
         if source in self.machine.pending and target not in self.machine.pending:

@@ -492,8 +492,9 @@ class Dialect(ABC):
         )
 
     def end_wait(self) -> str:
+        """Wait no longer: event and target, if the task has ended."""
         same_key = " AND ".join(f"{part} = :{part}" for part in self._parts())
-        return f"DELETE FROM {self.waits} WHERE {same_key} AND waiter = :waiter"
+        return f"DELETE FROM {self.waits} WHERE {same_key} AND waiter = :waiter RETURNING event, target"
 
     def ends(self) -> str:
         """How tasks ended for those who have not yet heard: waiter, event, target."""

@@ -304,7 +304,7 @@ class Sqlite(Dialect):
         deleted = [count("''", old, absent, was)]
         updated.append(
             leave_word(
-                f"{was_pending} AND (NOT ({is_pending}) OR {moved_key})",
+                f"{was_pending} AND (({is_pending}) IS NOT TRUE OR {moved_key})",
                 f"CASE WHEN {moved_key} THEN {absent} ELSE {new} END",
             )
         )

@@ -32,6 +32,7 @@ class Locks:
 
     # Closing any descriptor of a file drops all locks on it: so one for the process.
     _of_path: WeakValueDictionary[str, Locks] = WeakValueDictionary()
+    _finding = threading.Lock()
 
     def __init__(self, database: str) -> None:
         self._database = database
@@ -44,7 +45,12 @@ class Locks:
     @classmethod
     def of(cls, database: str) -> Locks:
         """The locks of this process beside a database file."""
-        return cls._of_path.setdefault(os.path.realpath(database), cls(os.path.realpath(database)))
+        path = os.path.realpath(database)
+        with cls._finding:
+            locks = cls._of_path.get(path)
+            if locks is None:
+                locks = cls._of_path[path] = cls(path)
+            return locks
 
     def hold(self, uuid: str) -> bool:
         """Prove that a process of this session lives. False where another process is about to end it.
@@ -140,6 +146,7 @@ class Locks:
         for locks in list(cls._of_path.values()):
             locks._close()
         cls._of_path = WeakValueDictionary()
+        cls._finding = threading.Lock()
 
 
 os.register_at_fork(after_in_child=Locks.forked)
@@ -196,7 +203,9 @@ class Inotify:
             os.read(self._descriptor, 65_536)
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:  # its number may be another file's by now
+            os.close(descriptor)
 
 
 class Kqueue:
@@ -228,8 +237,8 @@ class Kqueue:
         self._queue.control([], 64, 0)
 
     def close(self) -> None:
-        for descriptor in self._files.values():
-            os.close(descriptor)
+        while self._files:
+            os.close(self._files.popitem()[1])
         self._queue.close()
 
 
