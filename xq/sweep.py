@@ -138,6 +138,7 @@ class Sweeper:
         self._rang = True
         self._doubt = FALLBACK  # seconds after which to look without being told
         self._complaint = ""
+        self._pause = PAUSE
         self._stuck_until = 0.0  # the monotonic time at which to try again what was due and could not be moved
         self._look_at = 0.0  # the monotonic time at which to look who lives
         self._over = False
@@ -207,9 +208,9 @@ class Sweeper:
         if not keepers:
             return PAUSE, FALLBACK
         changed = self._has_changed(keepers[0].database, told and not self._rang)
+        called = False
         if changed or not (told or self._doubt < FALLBACK):
-            for keeper in keepers:
-                keeper.waiting.heard()
+            called = any([keeper.waiting.heard() for keeper in keepers])  # all of them
         timed = [keeper for keeper in keepers if keeper.database.clock is None]
         if changed:
             self._look_at = min(self._look_at, time.monotonic() + LOOK)
@@ -217,11 +218,16 @@ class Sweeper:
             self._bury_the_dead()
             if changed or self._rang or not told:  # nobody tells of a clock that was set
                 self._keep_time(timed)
-        waited_for = any(keeper.waiting.anybody for keeper in keepers)
+        if not any(keeper.waiting.anybody for keeper in keepers):
+            self._pause = PAUSE
+        elif called or not told:
+            self._pause = WAITED_FOR
+        else:  # what is written is of no interest to those who wait
+            self._pause = min(2 * self._pause, PAUSE)
         # What was told of may have been two writes: one that was seen, and one on its way to the disk, which is slow.
         self._doubt = COMMITTING[-1] if told else min(2 * self._doubt, FALLBACK)
         seconds = min(self._doubt, self._look_at - time.monotonic())
-        return WAITED_FOR if waited_for else PAUSE, max(0.0, seconds)
+        return self._pause, max(0.0, seconds)
 
     def _has_changed(self, database: Database, told: bool) -> bool:
         """Whether somebody has committed since the last look; where a write was told of, it is waited for a little."""

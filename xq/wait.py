@@ -292,13 +292,17 @@ class Waiting(Generic[T]):
 
     # what is heard
 
-    def heard(self) -> None:
-        """Somebody wrote to the database, nobody knows what: let those look who may find something."""
-        if self.takers and self.moves.any_ready():  # a take that finds nothing would lock writers out for nothing
+    def heard(self) -> bool:
+        """Somebody wrote to the database, nobody knows what: let those look who may find something.
+
+        Returns whether anybody was called.
+        """
+        ready = bool(self.takers) and self.moves.any_ready()  # a take that finds nothing locks writers out for nothing
+        if ready:
             self.takers.call_for_any()
         if self.putters:
             self.putters.call(None)
-        self.collect()
+        return self.collect() > 0 or ready
 
     def alarm(self) -> None:
         """The queue is not there any more: let everybody see for himself."""
@@ -320,10 +324,10 @@ class Waiting(Generic[T]):
         if source in self.machine.pending and target not in self.machine.pending:
             self.collect()
 
-    def collect(self) -> None:
-        """Tell those whose tasks have ended how they did."""
-        if self._endings:
-            for waiter, event, target in self.database.execute(self.database.dialect.ends()):
-                ending = self._endings.get(waiter)
-                if ending is not None:
-                    ending.tell(event, target)
+    def collect(self) -> int:
+        """Tell those whose tasks have ended how they did. Returns how many there were."""
+        ends = self.database.execute(self.database.dialect.ends()) if self._endings else []
+        mine = [(ending, *end) for name, *end in ends if (ending := self._endings.get(name)) is not None]
+        for ending, event, target in mine:
+            ending.tell(event, target)
+        return len(mine)
