@@ -29,7 +29,6 @@ SOON = 0.05  # seconds until something falls due
 def nothing_made_up_for(monkeypatch):
     """No signal that is lost is made up for: what these tests hear, they were told of."""
     monkeypatch.setattr(sweep, "FALLBACK", 3600.0)
-    monkeypatch.setattr(sweep, "RETRY", 3600.0)
 
 
 def waited_for(Task: Any) -> list[Any]:
@@ -380,13 +379,13 @@ def test_a_key_that_is_written_otherwise_names_the_same_task(make_shared):
     assert waits.result()[1]
 
 
-@pytest.mark.parametrize("field", [pw.IntegerField(default=10), pw.TextField(default="new")])
-def test_statuses_may_be_called_anything(make_shared, field):
+@pytest.mark.parametrize("kind", [pw.IntegerField, pw.TextField])
+def test_statuses_may_be_called_anything(make_shared, kind):
     letters = "RTBD"
-    words = [10, 20, 30, 40] if isinstance(field, pw.IntegerField) else ["new", "X", "R", "done"]
+    words = [10, 20, 30, 40] if kind is pw.IntegerField else ["new", "X", "R", "done"]
     Task = make_shared(
         {"buried": True, "keep": True},
-        attributes={"status": field},
+        attributes={"status": kind(default=words[0])},
         statuses=dict(zip(letters, words, strict=True)),
     )
     one, two, three = Task.xq.put_many(tasks(3))

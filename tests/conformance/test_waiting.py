@@ -42,7 +42,6 @@ SOON = 0.05  # seconds until something falls due
 def nothing_made_up_for(monkeypatch):
     """No signal that is lost is made up for: what these tests hear, they were told of."""
     monkeypatch.setattr(sweep, "FALLBACK", 3600.0)
-    monkeypatch.setattr(sweep, "RETRY", 3600.0)
 
 
 @pytest.fixture
