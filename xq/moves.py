@@ -46,6 +46,7 @@ class Moves(Generic[T]):
         self._unique = machine.guard("unique")
         self._forgets = machine.settings.get("history", math.inf) < math.inf
         self._swept = 0.0
+        self._stuck: set[Any] = set()  # keys of tasks that could not be moved, and were told of
 
     def _transaction(self) -> AbstractContextManager[object]:
         """What is moved must also be read: where that may fail, both are one transaction."""
@@ -330,7 +331,10 @@ class Moves(Generic[T]):
                 except Exception as error:
                     if not self.store.is_refusal(error):
                         raise
-                    self.log.warning("%s cannot move task %r: %s", row.event, self.tasks.as_told(tuple(parts)), error)
+                    key = self.tasks.as_told(tuple(parts))
+                level = logging.DEBUG if key in self._stuck else logging.WARNING  # it is tried again and again
+                self.log.log(level, "%s cannot move task %r: %s", row.event, key, error)
+                self._stuck.add(key)
             if moved or len(due) < n:
                 break
             tried, n = n, 2 * n  # behind those that cannot be moved

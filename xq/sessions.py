@@ -252,7 +252,10 @@ class Sessions:
             return False
         all_prove = self.proof is None or self.proof.renew()
         mine = [session for session in self.known() if session.listed]  # before: another thread may list one meanwhile
-        ends = {uuid: ends for uuid, queue, ends in some.listed() if queue in keepers}
+        ends: dict[str, float | None] = {}
+        for uuid, queue, seconds in some.listed():
+            if queue in keepers:
+                ends[uuid] = seconds if ends.get(uuid) is None else ends[uuid]
         for session in mine:
             if session.uuid not in ends:
                 session.close()  # another process has ended it

@@ -29,7 +29,7 @@ from xq.wait import Waiting
 log = logging.getLogger("xq")
 
 FALLBACK = 0.9  # seconds after which a signal that was lost is made up for
-LOOK = 0.5  # seconds between two looks at who lives, while other sessions may hold tasks
+LOOK = 0.4  # seconds between two looks at who lives, while other sessions may hold tasks
 LONGEST = 86_400.0  # seconds that the timer is set for at most
 RETRY = 1.0  # seconds after which what failed is tried again
 # Seconds from one look to the next, however much is written: half of what a due time may be late, and for waiters
@@ -210,7 +210,7 @@ class Sweeper:
         changed = self._has_changed(keepers[0].database, told and not self._rang)
         called = False
         if changed or not (told or self._doubt < FALLBACK):
-            called = any([keeper.waiting.heard() for keeper in keepers])  # all of them
+            called = sum(keeper.waiting.heard() for keeper in keepers) > 0
         timed = [keeper for keeper in keepers if keeper.database.clock is None]
         if changed:
             self._look_at = min(self._look_at, time.monotonic() + LOOK)

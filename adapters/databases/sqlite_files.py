@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 
 from xq.errors import ConfigurationError
 
-YOUNG = 0.9  # seconds that a new lock file proves no death: whoever lost the old one locks this one meanwhile
+YOUNG = 0.5  # seconds that a new lock file proves no death: whoever lost the old one locks this one meanwhile
 ENDING = 0.5  # seconds to wait for whoever is ending a session, which may be kept for a while (session_ttr)
 POLL = 0.02  # seconds between two looks, where no file can be watched
 
