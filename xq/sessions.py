@@ -253,9 +253,9 @@ class Sessions:
         all_prove = self.proof is None or self.proof.renew()
         mine = [session for session in self.known() if session.listed]  # before: another thread may list one meanwhile
         ends: dict[str, float | None] = {}
-        for uuid, queue, seconds in some.listed():
+        for name, queue, seconds in some.listed():
             if queue in keepers:
-                ends[uuid] = seconds if ends.get(uuid) is None else ends[uuid]
+                ends[name] = seconds if ends.get(name) is None else ends[name]
         for session in mine:
             if session.uuid not in ends:
                 session.close()  # another process has ended it
