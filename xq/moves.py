@@ -331,7 +331,7 @@ class Moves(Generic[T]):
                 except Exception as error:
                     if not self.store.is_refusal(error):
                         raise
-                        key = self.tasks.as_told(tuple(parts))
+                    key = self.tasks.as_told(tuple(parts))
                     level = logging.DEBUG if key in self._stuck else logging.WARNING  # it is tried again and again
                     self.log.log(level, "%s cannot move task %r: %s", row.event, key, error)
                     self._stuck.add(key)
