@@ -129,10 +129,6 @@ class PeeweeStore(Generic[M]):
                 prepared.begun = connection
                 prepared.connection = prepared.connection if within else connection
                 self.connected()
-        if prepared.waiting and not connection.in_transaction:
-            calls, prepared.waiting = prepared.waiting, ()
-            for call in calls:
-                call()
         try:
             return database.execute_sql(sql, values)
         except (OverflowError, UnicodeError) as error:
@@ -169,6 +165,13 @@ class PeeweeStore(Generic[M]):
             self._prepared.waiting = [*self._prepared.waiting, call]
         else:
             database.after_commit(call)
+
+    def settle(self) -> None:
+        prepared = self._prepared
+        if prepared.waiting and not self.in_transaction():
+            calls, prepared.waiting = prepared.waiting, ()
+            for call in calls:
+                call()
 
     def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
         self._known_database.connection().create_function(name, arguments, function, deterministic=True)

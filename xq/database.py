@@ -141,6 +141,7 @@ class Database:
         Raises NotInstalled when it fails for want of something installed.
         """
         opened = self.open()
+        self.store.settle()
         try:
             rows: list[Row] = opened.dialect.run(self.store, statement, values, event)
         except Exception as error:
@@ -151,6 +152,7 @@ class Database:
     def change(self, statement: Statement, values: Mapping[str, Any], event: str = "") -> int:
         """Run a statement that returns no rows, and tell how many it changed. Raises as `run`."""
         opened = self.open()
+        self.store.settle()
         try:
             return opened.dialect.change(self.store, statement, values, event)
         except Exception as error:
@@ -184,27 +186,17 @@ class Database:
         """The current session."""
         return self.open().sessions.current()
 
-    def prove(self) -> Sessions:
-        """The sessions of this process with the database, able to prove that they live."""
-        opened = self.open()
-        found = sessions.of(self.store.database)
-        if found.proof is None:
-            found.proof = opened.dialect.proof_of_life(self.store)
-        return found
-
     def list_session(self, session: Session) -> None:
         """Have the database know that there is a session, and that it may hold tasks of this queue."""
         name = self.dialect.source_name
         if name not in session.listed:
-            self.prove()
             session.hold()
             self.execute(self.dialect.session_listed, {"uuid": session.uuid})
             if not self.store.in_transaction():
                 session.listed.add(name)
 
-    def mark(self) -> str:
-        """The mark of a take by the current session, which is made known to the database at its first one."""
-        session = self.session
+    def mark(self, session: Session) -> str:
+        """The mark of a take by a session, which is made known to the database at its first one."""
         mark = session.mark(time.time() if self.clock is None else self.clock.now)
         self.list_session(session)
         return mark

@@ -174,9 +174,11 @@ class Queue(Generic[T]):
 
     def _take(self, n: int, timeout: float | None, tube: str | None, options: Mapping[str, Any]) -> list[T]:
         seconds, tube = self._timeout(timeout), self._tube(tube)
-        found = self._waiting.take(n, options, tube, seconds if n else 0)
         if self._clock is None:
-            self._keeper.attend()
+            self._keeper.attend()  # before the take, whose task would be nobody's if this failed
+        found = self._waiting.take(n, options, tube, seconds if n else 0)
+        if not found and n and self._keeper.ended_the_dead():
+            found = self._waiting.take(n, options, tube, 0)
         return found
 
     def wait(self, key: object, timeout: float | None = None) -> tuple[T, bool]:

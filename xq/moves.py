@@ -14,6 +14,7 @@ from xq.compile import Fence, Rows, Statement, Way
 from xq.database import Database
 from xq.errors import BadType, BadValue, Duplicate, Error, NotFound, NotOwner, UnknownSession, WrongState, shown
 from xq.machine import TAKEN, Machine, Transition
+from xq.sessions import Session
 from xq.store import Row
 from xq.tasks import Parts, Seconds, Tasks, chunks, named
 
@@ -68,10 +69,11 @@ class Moves(Generic[T]):
         parts, mark = self.tasks.identify(key)
         self.database.begin_writing()
         state = self._only_source(call) or self._find(call, parts, mark)
+        session = self.database.session
         for _ in range(TRIES):
             row = self._row(state, call)
             taken = row.target == TAKEN
-            held = self.database.mark() if taken and row.enters else mark
+            held = self.database.mark(session) if taken and row.enters else mark
             with self._transaction():
                 rows = self._move(call, "key", row, mark, {**named(parts), "owner": held})
                 if rows:
@@ -81,12 +83,12 @@ class Moves(Generic[T]):
         else:
             raise WrongState(event, self.tasks.as_told(parts), state, self.machine.sources(event))
         if taken and row.enters:
-            self._check_open()
+            self._check_open(session)
         return task
 
-    def _check_open(self) -> None:
+    @staticmethod
+    def _check_open(session: Session) -> None:
         """A take and the end of its session, in another thread, may have passed each other."""
-        session = self.database.session
         if session.closed:
             session.close()
             raise UnknownSession(session.uuid)
@@ -190,7 +192,8 @@ class Moves(Generic[T]):
         if n == 0:
             return []
         self.database.begin_writing()
-        mark = self.database.mark() if transition.target == TAKEN else None
+        session = self.database.session
+        mark = self.database.mark(session) if transition.target == TAKEN else None
         values = {"n": self.database.dialect.no_limit if n is None else n, "owner": mark, "tube": tube}
         rows = Rows("first" if n == 1 else "oldest", source, tube=tube is not None)
         swept = self._just_swept()
@@ -204,7 +207,7 @@ class Moves(Generic[T]):
                 moved.sort(key=self.tasks.in_order)
             tasks = [self.tasks.returned(row, mark) for row in moved]
         if mark:
-            self._check_open()
+            self._check_open(session)
         return tasks
 
     def many(

@@ -9,10 +9,11 @@ import os
 import secrets
 import sys
 import threading
+import time
 import uuid
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
 from xq.errors import BadType, BadValue, UnknownSession
@@ -75,6 +76,9 @@ class Keeper(Protocol):
 
     def strike(self, uuid: str) -> None:
         """Strike a session off the list of those that may be joined."""
+
+    def proof_of_life(self) -> ProofOfLife | None:
+        """What proves to others that a session lives; None where no other process sees the database."""
 
     def rejoin(self, uuid: str) -> bool:
         """Have a session go on that was about to end. False when there is none of this uuid."""
@@ -145,19 +149,33 @@ class Session:
             _entered.set(tuple(entered))
         with self._lock:
             self._entered -= 1
-            last = self._entered <= 0
-        if last and not self.closed:
+            last = self._entered <= 0 and not self.closed
+            if last:
+                self.let_go()  # whoever enters it from here on must join it anew
+        if last:
             self.sessions.leave(self)
+
+    def forked(self) -> None:
+        self.held, self._entered, self._lock = False, 0, threading.RLock()
+        self.listed.clear()
 
     def __repr__(self) -> str:
         return f"<xq session {self.uuid}{' (closed)' if self.closed else ''}>"
+
+
+class Dead(NamedTuple):
+    """What a look at who lives has found."""
+
+    others: bool  # whether there are sessions of other processes, which may die
+    ended: int  # how many did
 
 
 class Sessions:
     """The sessions that this process has with one database."""
 
     def __init__(self) -> None:
-        self.proof: ProofOfLife | None = None  # None where no other process sees the database
+        self.looked_at = 0.0  # the monotonic time of the last look at who lives
+        self._proof: tuple[ProofOfLife | None] | None = None  # once it was looked for
         self._open: dict[str, Session] = {}
         self._own: Session | None = None
         self._lock = threading.Lock()
@@ -166,6 +184,14 @@ class Sessions:
     def keepers(self) -> list[Keeper]:
         """The queues of this process that are installed in this database."""
         return [keeper for keeper in list(keepers) if keeper.sessions is self and keeper.installed]
+
+    @property
+    def proof(self) -> ProofOfLife | None:
+        """None where no other process sees the database."""
+        if self._proof is None:
+            keepers = self.keepers
+            self._proof = (keepers[0].proof_of_life(),) if keepers else None
+        return self._proof[0] if self._proof else None
 
     def current(self) -> Session:
         """The session entered last in this thread or asyncio task, else the one of the process."""
@@ -201,17 +227,17 @@ class Sessions:
         """Join a session that may have been left, or lost, or ended meanwhile. False when it has ended."""
         session.hold()
         if any(keeper.rejoin(session.uuid) for keeper in self.keepers):
+            self._open[session.uuid] = session
             return True
         session.let_go()
         self._open.pop(session.uuid, None)
         return False
 
     def leave(self, session: Session) -> None:
-        """Leave a session to the other processes that have joined it; end it where there is none."""
-        session.let_go()
-        self._open.pop(session.uuid, None)
+        """Leave a session that was let go of to the other processes that have joined it; end it where there is none."""
         with self.alone(session.uuid) as alone:
-            if alone:
+            if alone and not session.held:  # else another thread has joined it anew
+                self._open.pop(session.uuid, None)
                 self._end(session)
 
     def close(self, session: Session) -> None:
@@ -244,12 +270,13 @@ class Sessions:
             keeper.give_back(name, event)
         keepers[0].strike(name)
 
-    def look(self) -> bool:
-        """End the sessions of which no process is left, and those whose time is over. Tells whether to look again."""
+    def end_the_dead(self) -> Dead:
+        """End the sessions of which no process is left, and those whose time is over."""
+        self.looked_at = time.monotonic()
         keepers = {"": None} | {keeper.name: keeper for keeper in self.keepers}
         some = next(filter(None, keepers.values()), None)
         if some is None:
-            return False
+            return Dead(False, 0)
         all_prove = self.proof is None or self.proof.renew()
         mine = [session for session in self.known() if session.listed]  # before: another thread may list one meanwhile
         ends: dict[str, float | None] = {}
@@ -261,14 +288,17 @@ class Sessions:
                 session.close()  # another process has ended it
         held = {session.uuid for session in self.known()}
         others = {uuid: seconds for uuid, seconds in ends.items() if uuid not in held or seconds is not None}
+        ended = 0
         for name, seconds in others.items():
             with self.alone(name) as alone:
                 if alone and all_prove and seconds is None:
                     log.info("session %s is gone, and ends", name)
                     self.end(name, "died")
+                    ended += 1
                 elif seconds is not None and seconds <= 0 and some.over(name):
                     self._give_back(name, "died")
-        return bool(others)
+                    ended += 1
+        return Dead(bool(others), ended)
 
     def unknown(self) -> None:
         """The database may have forgotten them all: make them known again at their next take."""
@@ -277,8 +307,10 @@ class Sessions:
 
     def exit(self) -> None:
         """The process ends: leave all sessions."""
-        if self.proof is None or self.proof.there():
-            for session in self.known():
+        known = self.known()
+        if known and (self.proof is None or self.proof.there()):
+            for session in known:
+                session.let_go()
                 self.leave(session)
                 for keeper in self.keepers:
                     keeper.forget_waits(session.uuid)
@@ -289,7 +321,10 @@ class Sessions:
             session.let_go()
 
     def forked(self) -> None:
-        self.proof = None
+        """In a child, which has none of them: a session that it enters again, it must join."""
+        for session in self._open.values():
+            session.forked()
+        self._proof = None
         self._own = None
         self._open = {}
         self._lock = threading.Lock()

@@ -172,9 +172,18 @@ class Waiting(Generic[T]):
             while not (found := look()):
                 if not self._sleep(waiter, deadline):
                     return []
-            if len(self.takers) > 1 and self.moves.any_ready():
-                self.takers.call_for_any()
+            if len(self.takers) > 1:
+                self._pass_on()
         return found
+
+    def _pass_on(self) -> None:
+        """Call the next, if there is more. Never raises: what was taken must be returned."""
+        try:
+            more = self.moves.any_ready()
+        except Exception:
+            more = True
+        if more:
+            self.takers.call_for_any()
 
     def put(self, task: object, options: dict[str, Any], timeout: float | None) -> T:
         """As `Puts.put`, but waits while the queue is full. Raises Full when that takes too long, InTransaction."""
@@ -234,7 +243,7 @@ class Waiting(Generic[T]):
 
     def _until_the_end(self, named_task: Callable[[], Parts], deadline: Deadline) -> tuple[T, bool]:
         self.listen()
-        ending = Ending(f"{self.database.prove().own().prefix}{next(self._names)}")
+        ending = Ending(f"{self.database.open().sessions.own().prefix}{next(self._names)}")
         parts: Parts = ()
         try:
             with self.database.store.atomic():  # nothing ends between the look and the waiting
@@ -264,7 +273,7 @@ class Waiting(Generic[T]):
         return self.tasks.returned(row), self._processed(ending.event or "", ending.target or state)
 
     def _begin(self, ending: Ending, parts: Parts) -> None:
-        session = self.database.prove().own()
+        session = self.database.open().sessions.own()
         self.database.list_session(session)
         self._endings[ending.waiter] = ending  # before the row is seen: what is told of it finds somebody
         values = {**named(parts), "waiter": ending.waiter, "uuid": session.uuid}
@@ -284,7 +293,7 @@ class Waiting(Generic[T]):
     def waited_for(self) -> list[tuple[Any, str, float]]:
         """Which tasks are waited for, by which sessions, and since when; None for this process's waiting takers."""
         rows = self.database.execute(self.database.dialect.waiting())
-        own = self.database.prove().own().uuid
+        own = self.database.open().sessions.own().uuid
         return [
             *((self.tasks.as_told(tuple(key)), session, since) for *key, session, since in rows),
             *((None, own, since) for since in self.takers.since),

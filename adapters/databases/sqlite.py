@@ -121,18 +121,20 @@ class Sqlite(Dialect):
     def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
         if not event:
             return super().run(store, statement, values)
+        before = TOLD.event, TOLD.now, TOLD.owner
         TOLD.event, TOLD.now, TOLD.owner = event, values["now"], values.get("owner")
         try:
             return super().run(store, statement, values)
         finally:
-            TOLD.event, TOLD.now, TOLD.owner = WRITE, None, None
+            TOLD.event, TOLD.now, TOLD.owner = before
 
     def change(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> int:
+        before = TOLD.event, TOLD.now
         TOLD.event, TOLD.now = event or WRITE, values["now"]
         try:
             return super().change(store, statement, values)
         finally:
-            TOLD.event, TOLD.now = WRITE, None
+            TOLD.event, TOLD.now = before
 
     def connected(self, store: Store[Any]) -> None:
         # Asked without reading a table, be it pragma_trusted_schema: a transaction that reads before its first write is

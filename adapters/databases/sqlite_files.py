@@ -71,8 +71,10 @@ class Locks:
     def let_go(self, uuid: str) -> None:
         """Prove it no longer, when it was let go of as often as it was held."""
         with self._lock:
+            if uuid not in self._held:
+                return
             self._held[uuid] -= 1
-            if self._held[uuid] <= 0:
+            if self._held[uuid] == 0:
                 del self._held[uuid]
                 fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _byte(uuid))
                 self._rest()
@@ -172,8 +174,8 @@ class Watch(Protocol):
 
     def fileno(self) -> int: ...
 
-    def add(self, path: str) -> None:
-        """Watch a file; nothing happens when it is watched already, or is not there."""
+    def add(self, path: str) -> bool:
+        """Watch a file, if it is not watched already. False when it cannot be: it is not there, or too many are."""
 
     def clear(self) -> None:
         """Forget what was told so far."""
@@ -195,8 +197,9 @@ class Inotify:
     def fileno(self) -> int:
         return int(self._descriptor)
 
-    def add(self, path: str) -> None:
-        self._library.inotify_add_watch(self._descriptor, os.fsencode(path), self._WRITTEN | self._REMOVED)
+    def add(self, path: str) -> bool:
+        events = self._WRITTEN | self._REMOVED
+        return int(self._library.inotify_add_watch(self._descriptor, os.fsencode(path), events)) >= 0
 
     def clear(self) -> None:
         with suppress(BlockingIOError):
@@ -218,10 +221,10 @@ class Kqueue:
     def fileno(self) -> int:
         return int(self._queue.fileno())
 
-    def add(self, path: str) -> None:
+    def add(self, path: str) -> bool:
         if path in self._files:
             if _same_file(self._files[path], path):
-                return
+                return True
             os.close(self._files.pop(path))  # and with it what was watched
         with suppress(OSError):
             self._files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -232,6 +235,7 @@ class Kqueue:
                 select.KQ_NOTE_WRITE | select.KQ_NOTE_EXTEND | select.KQ_NOTE_DELETE,  # type: ignore[attr-defined, unused-ignore]
             )
             self._queue.control([written], 0)
+        return path in self._files
 
     def clear(self) -> None:
         self._queue.control([], 64, 0)
@@ -256,30 +260,31 @@ class FileWrites:
     def __init__(self, files: Sequence[str]) -> None:
         # Not the files themselves: to watch one, a kqueue opens it, and closing it would drop SQLite's own locks.
         self._logs = [f"{file}-wal" for file in files]
-        self._watch = watch()
         # Sockets know that they are closed. The number of a closed pipe may be that of another file by now, and a late
         # call would be written into it.
         self._heard, self._call = socket.socketpair()
         self._heard.setblocking(False)
         self._call.setblocking(False)
+        self._watch = watch()
 
     def wait(self, seconds: float) -> bool:
         """Whether a write was told of, or this process called, within so many seconds."""
         listened = select.poll()  # select() knows no descriptor beyond 1023
         listened.register(self._heard, select.POLLIN)
-        if self._watch is None:
-            seconds = min(seconds, POLL)
-        else:
-            for path in self._logs:
-                self._watch.add(path)
+        watched = 0
+        if self._watch is not None:
+            watched = sum(map(self._watch.add, self._logs))
             listened.register(self._watch, select.POLLIN)
+        polls = watched < len(self._logs)
+        if polls:
+            seconds = min(seconds, POLL)
         told = {descriptor for descriptor, _ in listened.poll(1000 * seconds)}
         if self._watch is not None and self._watch.fileno() in told:
             self._watch.clear()
         if self._heard.fileno() in told:
             with suppress(BlockingIOError):
                 self._heard.recv(4096)
-        return bool(told) or self._watch is None
+        return bool(told) or polls
 
     def call(self) -> None:
         """End the wait of another thread."""

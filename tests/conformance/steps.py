@@ -38,7 +38,7 @@ def look(db: pw.Database) -> None:
     mine = sessions.of(db)
     assert mine.proof is not None, "this process has taken nothing"
     eventually(mine.proof.renew)  # a new lock file proves no death yet
-    mine.look()
+    mine.end_the_dead()
 
 
 def bring(Task: Any, state: str, brought: Any = None, **options: Any) -> Any:
