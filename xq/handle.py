@@ -176,8 +176,9 @@ class Queue(Generic[T]):
         seconds, tube = self._timeout(timeout), self._tube(tube)
         if self._clock is None:
             self._keeper.attend()  # before the take, whose task would be nobody's if this failed
+        deaths = self._keeper.deaths
         found = self._waiting.take(n, options, tube, seconds if n else 0)
-        if not found and n and self._keeper.ended_the_dead():
+        if not found and n and self._keeper.more_have_died(than=deaths):
             found = self._waiting.take(n, options, tube, 0)
         return found
 
@@ -406,7 +407,7 @@ class Queue(Generic[T]):
         """
         seconds = 0.0 if session_ttr is None else self._tasks.seconds("session_ttr", session_ttr)
         if seconds is None:
-            raise BadValue("session_ttr is a number of seconds, and must be finite")
+            raise BadValue("session_ttr is a number of seconds that ends, not math.inf")
         self._database.execute(self._database.dialect.set_setting, {"name": "session_ttr", "value": seconds})
 
     # installing

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import logging
+import math
 import os
 import secrets
 import sys
@@ -13,7 +14,7 @@ import time
 import uuid
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
 from xq.errors import BadType, BadValue, UnknownSession
@@ -163,18 +164,13 @@ class Session:
         return f"<xq session {self.uuid}{' (closed)' if self.closed else ''}>"
 
 
-class Dead(NamedTuple):
-    """What a look at who lives has found."""
-
-    others: bool  # whether there are sessions of other processes, which may die
-    ended: int  # how many did
-
-
 class Sessions:
     """The sessions that this process has with one database."""
 
     def __init__(self) -> None:
+        self.looking = threading.RLock()
         self.looked_at = 0.0  # the monotonic time of the last look at who lives
+        self.deaths = 0  # how many sessions of others this process has ended
         self._proof: tuple[ProofOfLife | None] | None = None  # once it was looked for
         self._open: dict[str, Session] = {}
         self._own: Session | None = None
@@ -270,13 +266,22 @@ class Sessions:
             keeper.give_back(name, event)
         keepers[0].strike(name)
 
-    def end_the_dead(self) -> Dead:
-        """End the sessions of which no process is left, and those whose time is over."""
-        self.looked_at = time.monotonic()
+    def end_the_dead(self, unless_since: float = math.inf) -> bool:
+        """End the sessions of which no process is left, and those whose time is over.
+
+        Tells whether there are others that may die. Looks at nothing when that was done since this monotonic time.
+        """
+        with self.looking:
+            if self.looked_at >= unless_since:
+                return True
+            self.looked_at = time.monotonic()
+            return self._end_the_dead()
+
+    def _end_the_dead(self) -> bool:
         keepers = {"": None} | {keeper.name: keeper for keeper in self.keepers}
         some = next(filter(None, keepers.values()), None)
         if some is None:
-            return Dead(False, 0)
+            return False
         all_prove = self.proof is None or self.proof.renew()
         mine = [session for session in self.known() if session.listed]  # before: another thread may list one meanwhile
         ends: dict[str, float | None] = {}
@@ -288,17 +293,16 @@ class Sessions:
                 session.close()  # another process has ended it
         held = {session.uuid for session in self.known()}
         others = {uuid: seconds for uuid, seconds in ends.items() if uuid not in held or seconds is not None}
-        ended = 0
         for name, seconds in others.items():
             with self.alone(name) as alone:
                 if alone and all_prove and seconds is None:
                     log.info("session %s is gone, and ends", name)
                     self.end(name, "died")
-                    ended += 1
+                    self.deaths += 1
                 elif seconds is not None and seconds <= 0 and some.over(name):
                     self._give_back(name, "died")
-                    ended += 1
-        return Dead(bool(others), ended)
+                    self.deaths += 1
+        return bool(others)
 
     def unknown(self) -> None:
         """The database may have forgotten them all: make them known again at their next take."""
@@ -324,6 +328,7 @@ class Sessions:
         """In a child, which has none of them: a session that it enters again, it must join."""
         for session in self._open.values():
             session.forked()
+        self.looking = threading.RLock()
         self._proof = None
         self._own = None
         self._open = {}

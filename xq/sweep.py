@@ -75,13 +75,17 @@ class QueueKeeper:
             self._sweeper.hurry()
         return there
 
-    def ended_the_dead(self) -> bool:
-        """Whether tasks may have come back just now from processes that are gone. Looks at most every LOOK seconds."""
-        mine = self.sessions
-        clock, store = self.database.clock, self.database.store
-        if mine is None or clock is not None or store.in_transaction():
-            return False
-        return time.monotonic() - mine.looked_at > LOOK and mine.end_the_dead().ended > 0
+    def more_have_died(self, than: int) -> bool:
+        """Whether tasks may have come back from more processes than so many. Looks at most every LOOK seconds."""
+        mine = self.database.open().sessions
+        if self.database.clock is None and not self.database.store.in_transaction():
+            mine.end_the_dead(unless_since=time.monotonic() - LOOK)
+        return mine.deaths > than
+
+    @property
+    def deaths(self) -> int:
+        """How many sessions of others this process has ended."""
+        return self.database.open().sessions.deaths
 
     @property
     def installed(self) -> bool:
@@ -268,7 +272,7 @@ class Sweeper:
     def _bury_the_dead(self) -> None:
         """End the sessions of which no process is left, when it is time to look for them."""
         if time.monotonic() >= self._look_at:
-            others = self._sessions.end_the_dead().others
+            others = self._sessions.end_the_dead()
             self._look_at = time.monotonic() + LOOK if others else float("inf")  # until somebody writes
 
     def _keep_time(self, keepers: list[QueueKeeper]) -> None:

@@ -215,15 +215,15 @@ class Waiting(Generic[T]):
         """Whether no thread tells of anything: who waits must look, and sweep, now and then."""
         return not self.listen() or self.database.clock is not None
 
-    def _check_may_wait(self, what: str, timeout: float | None) -> None:
+    def _check_may_wait(self, what: str, timeout: float | None, option: str = "timeout") -> None:
         if timeout != 0 and self.database.store.in_transaction():
-            raise InTransaction(what)
+            raise InTransaction(what, option)
 
     # for the end of a task
 
     def put_and_wait(self, task: object, options: dict[str, Any], timeout: float | None) -> tuple[T, bool]:
         """Put a task and wait for its end, with no gap between the two."""
-        self._check_may_wait("put", timeout)
+        self._check_may_wait("put", timeout, "wait")
         if timeout == 0:
             return self.puts.put([task], options)[0], False
 
