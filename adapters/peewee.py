@@ -50,6 +50,19 @@ PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 ENGINES: tuple[tuple[type[pw.Database], str], ...] = ((pw.SqliteDatabase, "sqlite"),)
 
 
+class _Transaction(pw._transaction):
+    """As Peewee's own, but the error that ended it is what is raised.
+
+    When a file cannot be written, SQLite rolls back by itself, and refuses to do so again.
+    """
+
+    def rollback(self, begin: bool = True) -> None:
+        if self.db.connection().in_transaction:
+            super().rollback(begin)
+        else:
+            self.db._clear_commit_callbacks()
+
+
 class _Prepared(threading.local):
     """The connection that each thread has prepared, and the one whose preparation an open transaction has put off."""
 
@@ -147,8 +160,7 @@ class PeeweeStore(Generic[M]):
         database = self._known_database
         if not database.in_transaction() and not self.in_transaction():
             # IMMEDIATE: a transaction that reads first and then finds another writer would have to be refused.
-            lock = ["IMMEDIATE"] if isinstance(database, pw.SqliteDatabase) else []
-            return database.atomic(*lock)
+            return _Transaction(database, *["IMMEDIATE"] * isinstance(database, pw.SqliteDatabase))
         return database.savepoint()
 
     def in_transaction(self) -> bool:

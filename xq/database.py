@@ -84,6 +84,7 @@ class Database:
             opened = self.connect()
             missing = opened.installation.missing()
             if missing:
+                self.close()
                 raise NotInstalled(self.store.name, missing)
             self._opened = opened
         return opened
@@ -102,8 +103,10 @@ class Database:
                 raise
 
     def close(self) -> None:
-        """Look again, at the next call, whether the queue is installed."""
+        """Look again, at the next call, whether the queue is installed, and tell the database anew who has sessions."""
         self._opened = None
+        if self.sessions is not None:
+            self.sessions.unknown()
 
     @property
     def dialect(self) -> Dialect:

@@ -415,6 +415,7 @@ class Queue(Generic[T]):
     def install(self) -> None:
         """Bring what the queue needs into the database; does nothing where it is there. Sets SQLite files to WAL."""
         self._database.connect().installation.install()
+        self._database.close()
 
     def ddl(self) -> str:
         """The SQL that `install` runs, as text for migrations of your own. It may be run twice."""
@@ -432,7 +433,6 @@ class Queue(Generic[T]):
         """Take away all that was installed, and leave the plain table."""
         self._database.connect().installation.uninstall()
         self._database.close()
-        sessions.of(self.store.database).unknown()
 
     def reconfigure(self, features: Mapping[str, Any], move: Mapping[str, str] | None = None) -> None:
         """Give the queue other features, in the database and in this process.

@@ -53,6 +53,9 @@ class Writes(Protocol):
     def call(self) -> None:
         """End the wait of another thread."""
 
+    def replaced(self) -> bool:
+        """Whether something else is in the place of the database since this was last asked."""
+
     def close(self) -> None: ...
 
 

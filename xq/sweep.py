@@ -212,7 +212,9 @@ class Sweeper:
         self._complaint = str(error)
 
     def _keepers(self) -> list[QueueKeeper]:
-        return [keeper for keeper in self._sessions.keepers if isinstance(keeper, QueueKeeper) and keeper.attended]
+        # None is asked whether it is installed: where the database cannot be opened, that could not be told.
+        known = [keeper for keeper in list(sessions.keepers) if isinstance(keeper, QueueKeeper)]
+        return [keeper for keeper in known if keeper.attended and keeper.sessions is self._sessions]
 
     def _installed(self) -> list[QueueKeeper]:
         """The queues to look after. One that is gone is let alone until it is used again."""
@@ -234,6 +236,8 @@ class Sweeper:
 
     def _look(self, told: bool) -> tuple[float, float]:
         """Do what is to be done. Returns for how many seconds to listen to nobody, and then to wait for a signal."""
+        if self._writes.replaced():
+            self._give_up_connection()  # else it would see the old file for ever
         keepers = self._installed()
         if not keepers:
             return PAUSE, FALLBACK

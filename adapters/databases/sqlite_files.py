@@ -158,12 +158,17 @@ def _byte(uuid: str) -> int:
     return UUID(uuid).int % 2**62  # a lock may lie beyond the end of its file
 
 
-def _same_file(descriptor: int, path: str) -> bool:
+def _identity(file: str | int) -> tuple[int, int] | None:
+    """What tells a file, of this path or descriptor, from all others; None when there is none."""
     try:
-        there, here = os.stat(path), os.fstat(descriptor)
+        found = os.stat(file)
     except OSError:
-        return False
-    return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _same_file(descriptor: int, path: str) -> bool:
+    return _identity(path) == _identity(descriptor) is not None
 
 
 # writes
@@ -260,6 +265,8 @@ class FileWrites:
     def __init__(self, files: Sequence[str]) -> None:
         # Not the files themselves: to watch one, a kqueue opens it, and closing it would drop SQLite's own locks.
         self._logs = [f"{file}-wal" for file in files]
+        self._files = files
+        self._seen = self._there()
         # Sockets know that they are closed. The number of a closed pipe may be that of another file by now, and a late
         # call would be written into it.
         self._heard, self._call = socket.socketpair()
@@ -290,6 +297,14 @@ class FileWrites:
         """End the wait of another thread."""
         with suppress(OSError):  # it is called already, or over
             self._call.send(b"x")
+
+    def replaced(self) -> bool:
+        """Whether other files are where those were that were seen last; a connection stays with those it opened."""
+        before, self._seen = self._seen, self._there()
+        return self._seen != before
+
+    def _there(self) -> list[tuple[int, int] | None]:
+        return [_identity(file) for file in self._files]
 
     def close(self) -> None:
         if self._watch is not None:

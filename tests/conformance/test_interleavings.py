@@ -108,7 +108,7 @@ def test_the_first_take_of_a_process_finds_what_a_dead_one_held(make_shared):
 
 def test_a_worker_asks_again_when_the_database_is_locked(make_shared):
     db = make_shared.db
-    db.connect_params["timeout"] = 0.05
+    db.timeout = 0.05
     db.close()
     Task = make_shared({"buried": True, "keep": True}, roles=("runat", "attempts"))
     put = Task.put(task())
