@@ -89,6 +89,12 @@ class Database:
             self._opened = opened
         return opened
 
+    @property
+    def opened(self) -> Opened | None:
+        """What `open` returned last, unless the model has another database since."""
+        opened = self._opened
+        return opened if opened is not None and opened.database() is self.store.database else None
+
     def begin_writing(self) -> None:
         """Within the application's transaction, take the lock that writes need before anything is read.
 

@@ -174,7 +174,9 @@ class Queue(Generic[T]):
 
     def _take(self, n: int, timeout: float | None, tube: str | None, options: Mapping[str, Any]) -> list[T]:
         seconds, tube = self._timeout(timeout), self._tube(tube)
-        if self._clock is None:
+        if self._clock is None and not self._keeper.is_attended:
+            self._tasks.options("take", options)  # what is wrong with the call comes first
+            self._database.begin_writing()
             self._keeper.attend()  # before the take, whose task would be nobody's if this failed
         deaths = self._keeper.deaths
         found = self._waiting.take(n, options, tube, seconds if n else 0)

@@ -68,6 +68,11 @@ class QueueKeeper:
             self.attended = opened
         return self._sweeper is not None
 
+    @property
+    def is_attended(self) -> bool:
+        """Whether the queue, in the database that it has now, is looked after, as far as can be."""
+        return self.attended is not None and self.attended is self.database.opened
+
     def listen(self) -> bool:
         """Have the thread listen now, since somebody waits. False where there can be none."""
         there = self.attend()
@@ -77,15 +82,16 @@ class QueueKeeper:
 
     def more_have_died(self, than: int) -> bool:
         """Whether tasks may have come back from more processes than so many. Looks at most every LOOK seconds."""
-        mine = self.database.open().sessions
-        if self.database.clock is None and not self.database.store.in_transaction():
+        mine = self.sessions
+        if mine and self.database.clock is None and not self.database.store.in_transaction():
             mine.end_the_dead(unless_since=time.monotonic() - LOOK)
-        return mine.deaths > than
+        return self.deaths > than
 
     @property
     def deaths(self) -> int:
         """How many sessions of others this process has ended."""
-        return self.database.open().sessions.deaths
+        mine = self.sessions
+        return mine.deaths if mine else 0
 
     @property
     def installed(self) -> bool:
