@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -193,6 +194,13 @@ class PeeweeStore(Generic[M]):
 
     def disconnect(self) -> None:
         self._known_database.close()
+
+    def forked(self) -> None:
+        database = self.database
+        if database is not None and not database.is_closed():
+            # Not even closed, nor freed: SQLite would believe that it is the parent, and may delete its log.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(database.connection()))
+            database._state.reset()  # type: ignore[attr-defined]
 
     @property
     def has_threads(self) -> bool:

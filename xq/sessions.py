@@ -19,6 +19,8 @@ from weakref import WeakKeyDictionary, WeakSet, finalize
 
 from xq.errors import BadType, BadValue, UnknownSession
 
+ORPHANS = 5.0  # seconds between two looks for tasks whose session nobody lists
+
 log = logging.getLogger("xq")
 _entered: ContextVar[tuple[Session, ...]] = ContextVar("xq_sessions", default=())
 _of_database: WeakKeyDictionary[object, Sessions] = WeakKeyDictionary()
@@ -59,6 +61,9 @@ class Keeper(Protocol):
     @property
     def sessions(self) -> Sessions | None:
         """The sessions of the database that the queue is in now."""
+
+    def orphans(self) -> list[str]:
+        """The sessions that hold tasks of this queue and are not listed, since another process ended them."""
 
     def listed(self) -> list[tuple[str, str, float | None]]:
         """Every session of the database, a queue in which it may hold tasks, and when it ends (None: it lives)."""
@@ -170,6 +175,7 @@ class Sessions:
     def __init__(self) -> None:
         self.looking = threading.RLock()
         self.looked_at = 0.0  # the monotonic time of the last look at who lives
+        self._orphans_at = 0.0  # the monotonic time at which to look for tasks whose session nobody lists
         self.deaths = 0  # how many sessions of others this process has ended
         self._proof: tuple[ProofOfLife | None] | None = None  # once it was looked for
         self._open: dict[str, Session] = {}
@@ -291,6 +297,9 @@ class Sessions:
         for session in mine:
             if session.uuid not in ends:
                 session.close()  # another process has ended it
+        if self.looked_at > self._orphans_at:
+            self._orphans_at = self.looked_at + ORPHANS
+            ends |= dict.fromkeys(filter(_is_uuid, (name for k in keepers.values() if k for name in k.orphans())))
         held = {session.uuid for session in self.known()}
         others = {uuid: seconds for uuid, seconds in ends.items() if uuid not in held or seconds is not None}
         for name, seconds in others.items():
@@ -354,6 +363,13 @@ def checked(name: object) -> str:
         return str(uuid.UUID(name))
     except ValueError:
         raise BadValue(f"a session is named by its uuid, and {name!r} is none") from None
+
+
+def _is_uuid(name: str | None) -> bool:
+    try:
+        return str(uuid.UUID(name)) == name
+    except (TypeError, ValueError, AttributeError):
+        return False  # another program wrote it
 
 
 def owner_of(mark: str) -> tuple[str, float | None]:

@@ -136,6 +136,9 @@ class Store(Protocol[T]):
     def disconnect(self) -> None:
         """Close the connection of this thread."""
 
+    def forked(self) -> None:
+        """In a child: forget the connection that it has inherited, which is its parent's, and never touch it."""
+
     @property
     def has_threads(self) -> bool:
         """Whether other threads may have connections of their own."""

@@ -121,6 +121,9 @@ class QueueKeeper:
     def _run(self, sql: str, **values: Any) -> list[Any]:
         return self.database.execute(sql, values)
 
+    def orphans(self) -> list[str]:
+        return [uuid for (uuid,) in self._run(self.database.dialect.orphans())]
+
     def listed(self) -> list[tuple[str, str, float | None]]:
         """Every session of the database, a queue in which it may hold tasks, and when it ends (None: it lives)."""
         return [(uuid, queue, ends) for uuid, queue, ends in self._run(self.database.dialect.sessions_listed)]
@@ -392,6 +395,7 @@ def _after_fork_in_child() -> None:
         if isinstance(keeper, QueueKeeper):
             keeper.attended = None
             keeper.waiting.forget()
+            keeper.database.store.forked()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

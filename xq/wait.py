@@ -148,6 +148,7 @@ class Waiting(Generic[T]):
         self.takers = Line()
         self.putters = Line()
         self._endings: dict[str, Ending] = {}
+        self._left: list[dict[str, Any]] = []  # rows of those who wait no more, which are yet to be deleted
 
     @property
     def anybody(self) -> bool:
@@ -282,7 +283,14 @@ class Waiting(Generic[T]):
     def _end(self, ending: Ending, parts: Parts) -> None:
         self._endings.pop(ending.waiter, None)
         values = {**named(parts), "waiter": ending.waiter}
-        for event, target in self.database.execute(self.database.dialect.end_wait(), values):
+        try:
+            found = self.database.execute(self.database.dialect.end_wait(), values)
+        except Exception as error:
+            if not self.database.store.is_failure(error):
+                raise
+            self._left.append(values)  # what is known of the end is more than that its row could not be deleted
+            return
+        for event, target in found:
             if event is not None:  # what nobody told of counts, too
                 ending.tell(event, target)
 
@@ -339,4 +347,7 @@ class Waiting(Generic[T]):
         mine = [(ending, *end) for name, *end in ends if (ending := self._endings.get(name)) is not None]
         for ending, event, target in mine:
             ending.tell(event, target)
+        while self._left:
+            self.database.execute(self.database.dialect.end_wait(), self._left[-1])
+            self._left.pop()
         return len(mine)

@@ -624,6 +624,13 @@ class Dialect(ABC):
             f"WHERE uuid = :uuid AND {ttr} IS NOT NULL RETURNING 1"
         )
 
+    def orphans(self) -> str:
+        """The sessions that hold tasks of this queue, or wait in it, and are not listed: reads all taken tasks."""
+        owner = f"substr({self.owner}, 1, 36)"
+        held = f"SELECT DISTINCT {owner} AS uuid FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}"
+        waits = f"SELECT DISTINCT session FROM {self.waits}"
+        return f"SELECT uuid FROM ({held} UNION {waits}) AS found WHERE uuid NOT IN (SELECT uuid FROM {SESSIONS})"
+
     @property
     def sessions_listed(self) -> str:
         """Every session, the queue in which it may hold tasks, and in how many seconds it ends (NULL: it lives)."""

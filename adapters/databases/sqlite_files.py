@@ -1,7 +1,7 @@
 """What processes on one SQLite file tell each other beside SQL: who is alive, and that somebody wrote.
 
 Both by means of the operating system. A record lock (fcntl) is dropped with the process that has it, however that
-ends, and a child does not inherit it; a file that is watched tells of a write at once and costs its writer nothing.
+ends; a file that is watched tells of a write at once and costs its writer nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import fcntl
 import os
 import select
 import socket
+import struct
 import threading
 import time
 from collections import Counter
@@ -30,7 +31,7 @@ POLL = 0.02  # seconds between two looks, where no file can be watched
 class Locks:
     """Proof of life: each session is one byte of a file beside the database, which its processes lock together."""
 
-    # Closing any descriptor of a file drops all locks on it: so one for the process.
+    # One for the process: where locks are the process's, closing any descriptor of the file drops them all.
     _of_path: WeakValueDictionary[str, Locks] = WeakValueDictionary()
     _finding = threading.Lock()
 
@@ -61,7 +62,7 @@ class Locks:
         while True:
             with self._lock:
                 self.renew()
-                if uuid not in self._ending and self._locked(uuid, fcntl.LOCK_SH):
+                if uuid not in self._ending and self._locked(uuid, fcntl.F_RDLCK):
                     self._held[uuid] += 1
                     return True
             if time.monotonic() > deadline:
@@ -76,7 +77,7 @@ class Locks:
             self._held[uuid] -= 1
             if self._held[uuid] == 0:
                 del self._held[uuid]
-                fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _byte(uuid))
+                self._locked(uuid, fcntl.F_UNLCK)
                 self._rest()
 
     @contextmanager
@@ -84,7 +85,7 @@ class Locks:
         """Whether no process holds this session; and none begins to within the `with`."""
         with self._lock:
             self.renew()
-            free = uuid not in self._held and uuid not in self._ending and self._locked(uuid, fcntl.LOCK_EX)
+            free = uuid not in self._held and uuid not in self._ending and self._locked(uuid, fcntl.F_WRLCK)
             if free:
                 self._ending.add(uuid)
         try:
@@ -93,12 +94,13 @@ class Locks:
             with self._lock:
                 if free:
                     self._ending.discard(uuid)
-                    fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _byte(uuid))
+                    self._locked(uuid, fcntl.F_UNLCK)
                 self._rest()
 
     def _locked(self, uuid: str, kind: int) -> bool:
+        """Whether the byte of a session could be locked, which is tried once."""
         try:
-            fcntl.lockf(self._descriptor, kind | fcntl.LOCK_NB, 1, _byte(uuid))
+            _set_lock(self._descriptor, kind, UUID(uuid).int % 2**62)  # a lock may lie beyond the end of its file
         except OSError:
             return False
         return True
@@ -131,7 +133,7 @@ class Locks:
         with suppress(OSError):  # it belongs to another user
             os.fchmod(self._descriptor, mode)
         for uuid in list(self._held):
-            self._locked(uuid, fcntl.LOCK_SH)
+            self._locked(uuid, fcntl.F_RDLCK)
 
     def _close(self) -> None:
         if self._descriptor >= 0:
@@ -154,8 +156,14 @@ class Locks:
 os.register_at_fork(after_in_child=Locks.forked)
 
 
-def _byte(uuid: str) -> int:
-    return UUID(uuid).int % 2**62  # a lock may lie beyond the end of its file
+def _set_lock(descriptor: int, kind: int, byte: int) -> None:
+    """Lock a byte of a file, or unlock it. Raises OSError when another process has it."""
+    if hasattr(fcntl, "F_OFD_SETLK"):
+        # Of the descriptor, not of the process: whoever else opens and closes the file, as to copy it, drops none.
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi", kind, os.SEEK_SET, byte, 1, 0))
+    else:
+        operations = {fcntl.F_RDLCK: fcntl.LOCK_SH, fcntl.F_WRLCK: fcntl.LOCK_EX, fcntl.F_UNLCK: fcntl.LOCK_UN}
+        fcntl.lockf(descriptor, operations[kind] | fcntl.LOCK_NB, 1, byte)
 
 
 def _identity(file: str | int) -> tuple[int, int] | None:
