@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import peewee as pw
 
 from xq.errors import BadType, BadValue, ConfigurationError, shown
-from xq.store import Field, Kind, Row, Values
+from xq.store import Field, Kind, Row
 
 M = TypeVar("M", bound=pw.Model)
 
@@ -32,18 +32,19 @@ KINDS: dict[str, Kind] = {
     "DECIMAL": "decimal",
 }
 
-# What a driver returns for these is what the application sees; the fields' own conversion would copy it.
-NATIVE = (
-    pw.AutoField,
-    pw.BigAutoField,
-    pw.IntegerField,
-    pw.BigIntegerField,
-    pw.SmallIntegerField,
-    pw.CharField,
-    pw.TextField,
-    pw.DoubleField,
-    pw.FloatField,
-)
+# What a driver returns for these is what the application sees, and what is of this very type it takes as it is; the
+# fields' own conversion would copy it.
+NATIVE: Mapping[type[pw.Field[Any]], type] = {
+    pw.AutoField: int,
+    pw.BigAutoField: int,
+    pw.IntegerField: int,
+    pw.BigIntegerField: int,
+    pw.SmallIntegerField: int,
+    pw.CharField: str,
+    pw.TextField: str,
+    pw.DoubleField: float,
+    pw.FloatField: float,
+}
 
 # The drivers take these as they are.
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
@@ -87,6 +88,7 @@ class PeeweeStore(Generic[M]):
         if meta.primary_key is False:
             raise ConfigurationError(f"{model.__name__} has no primary key: a queue needs one to name its tasks")
         self.model = model
+        self._meta = meta
         self.name = model.__name__
         self.table = meta.table_name
         self.schema = meta.schema or ""
@@ -101,7 +103,7 @@ class PeeweeStore(Generic[M]):
 
     @property
     def database(self) -> pw.Database:
-        database = self.model._meta.database
+        database = self._meta.database
         return database.obj if isinstance(database, pw.Proxy) else database
 
     @property
@@ -120,7 +122,7 @@ class PeeweeStore(Generic[M]):
         known = ", ".join(kind.__name__ for kind, _ in ENGINES)
         raise ConfigurationError(f"{self.name} is on {type(database).__name__}; xq speaks {known}")
 
-    def execute(self, sql: str, values: Values | None = None) -> list[Row]:
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         # Fetched to the end: only then does SQLite end, and commit, a statement with RETURNING.
         cursor = self._cursor(sql, values)
         try:
@@ -130,10 +132,10 @@ class PeeweeStore(Generic[M]):
                 raise
         return rows
 
-    def change(self, sql: str, values: Values | None = None) -> int:
+    def change(self, sql: str, values: Sequence[Any] = ()) -> int:
         return int(self._cursor(sql, values).rowcount)
 
-    def _cursor(self, sql: str, values: Values | None) -> Any:
+    def _cursor(self, sql: str, values: Sequence[Any]) -> Any:
         database = self._known_database
         connection = database.connection()
         prepared = self._prepared
@@ -212,7 +214,9 @@ class PeeweeStore(Generic[M]):
     def is_failure(self, error: BaseException) -> bool:
         return isinstance(error, pw.PeeweeException)
 
-    def read(self, row: Row) -> list[Any]:
+    def read(self, row: Row) -> Sequence[Any]:
+        if not self._readers:
+            return row[: len(self.fields)]
         values = list(row[: len(self.fields)])
         for index, read in self._readers:
             try:
@@ -225,7 +229,7 @@ class PeeweeStore(Generic[M]):
                 ) from error
         return values
 
-    def instance(self, values: list[Any]) -> M:
+    def instance(self, values: Sequence[Any]) -> M:
         if not self._plain:
             made = self.model(__no_default__=1, **dict(zip(self._names, values, strict=True)))
             made._dirty.clear()  # type: ignore[attr-defined]
@@ -325,6 +329,7 @@ def _field(field: pw.Field[Any]) -> Field:
         max_length=getattr(field, "max_length", None),
         to_database=_to_database(field),
         from_database=field.python_value if reads and type(field) not in NATIVE else None,
+        native=NATIVE.get(type(field)),
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -68,7 +69,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """SQL with named values. `then` runs for each row that it returned, in the same transaction.
+    """SQL with named values. `then` runs for each row that it returned, in the same transaction; or `then_all`, where
+    there is one, for all of them, if `listed` makes a list of their keys.
 
     `names` are those of the values for the application's fields, in the order in which the call brings them,
     of one row after the other.
@@ -76,7 +78,19 @@ class Statement:
 
     sql: str
     then: str = ""
+    then_all: str = ""
     names: tuple[str, ...] = ()
+
+
+def listed(keys: Sequence[Sequence[Any]]) -> str | None:
+    """Keys of one part as the one value `:keys`, in JSON; None where there are others, or what JSON does not keep."""
+    return json.dumps([part for (part,) in keys]) if all(map(_fits_a_list, keys)) else None
+
+
+def _fits_a_list(key: Sequence[Any]) -> bool:
+    part = key[0]
+    fits = -(2**63) <= part < 2**63 if isinstance(part, int) else isinstance(part, str) and "\0" not in part
+    return fits and len(key) == 1
 
 
 def change(machine: Machine, row: Transition, given: frozenset[str], update: tuple[str, ...] = ()) -> Change:
@@ -134,7 +148,8 @@ class Statements:
         self, rows: Rows, row: Transition, given: frozenset[str] = frozenset(), update: tuple[str, ...] = ()
     ) -> Statement:
         """Take `row` of the table with these rows."""
-        name = (rows, row, given, update)
+        # What of a row is written, and not the row: its hash would be made of all that is in it, at each call.
+        name = (rows, row.event, row.target, row.given, row.enters, given, update)
         statement = self._kept.get(name)
         if statement is None:
             statement = self._kept[name] = self._dialect.move(rows, change(self._machine, row, given, update))
@@ -142,7 +157,7 @@ class Statements:
 
     def insert(self, row: Transition, given: frozenset[str], names: tuple[str, ...], count: int = 1) -> Statement:
         """Put `count` tasks that bring values for the fields `names`."""
-        name = (row, given, names, count)
+        name = (row.event, row.target, row.given, given, names, count)
         statement = self._kept.get(name)
         if statement is None:
             statement = self._kept[name] = self._dialect.insert(change(self._machine, row, given), names, count)

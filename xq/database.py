@@ -118,10 +118,6 @@ class Database:
     def dialect(self) -> Dialect:
         return self.open().dialect
 
-    @property
-    def statements(self) -> Statements:
-        return self.open().statements
-
     def values(self, seconds: Seconds | None = None) -> dict[str, Any]:
         """The named values that every statement may use: the time, and the options of a call."""
         values: dict[str, Any] = {"now": None if self.clock is None else self.clock.now}
@@ -132,24 +128,25 @@ class Database:
 
     def execute(self, sql: str, values: Mapping[str, Any] | None = None) -> list[Row]:
         """Run a text of the dialect."""
-        return self.run(Statement(sql), self.values() | dict(values or {}))
+        return self.run(self.open(), Statement(sql), self.values() | dict(values or {}))
 
-    def move(self, statement: Statement, values: Mapping[str, Any], event: str, source: str, target: str) -> list[Row]:
+    def move(
+        self, opened: Opened, statement: Statement, values: Mapping[str, Any], event: str, source: str, target: str
+    ) -> list[Row]:
         """Run a statement that moves tasks: triggers are told the event, and observers hear of the rows.
 
         No event is no transition: a state is prolonged.
         """
-        rows = self.run(statement, values, event)
+        rows = self.run(opened, statement, values, event)
         if event and rows and self.observers.anybody:
-            self.observers.hear(self.dialect, event, source, target, rows)
+            self.observers.hear(opened.dialect, event, source, target, rows)
         return rows
 
-    def run(self, statement: Statement, values: Mapping[str, Any], event: str = "") -> list[Row]:
+    def run(self, opened: Opened, statement: Statement, values: Mapping[str, Any], event: str = "") -> list[Row]:
         """Run a statement, as part of an event, and return its rows.
 
         Raises NotInstalled when it fails for want of something installed.
         """
-        opened = self.open()
         self.store.settle()
         try:
             rows: list[Row] = opened.dialect.run(self.store, statement, values, event)
@@ -158,9 +155,8 @@ class Database:
             raise
         return rows
 
-    def change(self, statement: Statement, values: Mapping[str, Any], event: str = "") -> int:
+    def change(self, opened: Opened, statement: Statement, values: Mapping[str, Any], event: str = "") -> int:
         """Run a statement that returns no rows, and tell how many it changed. Raises as `run`."""
-        opened = self.open()
         self.store.settle()
         try:
             return opened.dialect.change(self.store, statement, values, event)
@@ -195,19 +191,19 @@ class Database:
         """The current session."""
         return self.open().sessions.current()
 
-    def list_session(self, session: Session) -> None:
+    def list_session(self, opened: Opened, session: Session) -> None:
         """Have the database know that there is a session, and that it may hold tasks of this queue."""
-        name = self.dialect.source_name
+        name = opened.dialect.source_name
         if name not in session.listed:
             session.hold()
-            self.execute(self.dialect.session_listed, {"uuid": session.uuid})
+            self.execute(opened.dialect.session_listed, {"uuid": session.uuid})
             if not self.store.in_transaction():
                 session.listed.add(name)
 
-    def mark(self, session: Session) -> str:
+    def mark(self, opened: Opened, session: Session) -> str:
         """The mark of a take by a session, which is made known to the database at its first one."""
         mark = session.mark(time.time() if self.clock is None else self.clock.now)
-        self.list_session(session)
+        self.list_session(opened, session)
         return mark
 
     def writes(self) -> Writes | None:

@@ -13,7 +13,7 @@ from xq.store import Store
 if TYPE_CHECKING:
     from xq.adapters.databases.sql import Dialect
 
-VERSION = "2"  # of what is installed; a change of triggers, indexes or side tables raises it
+VERSION = "3"  # of what is installed; a change of triggers, indexes or side tables raises it
 
 
 class Installation:
@@ -149,7 +149,7 @@ class Installation:
 
     def add_counter(self, tube: str, source: str, target: str, n: int) -> None:
         values = {"tube": tube, "source": source, "target": target, "count": n}
-        self.store.execute(self.dialect.add_counter(), values)
+        self.dialect.execute(self.store, self.dialect.add_counter(), values)
 
     def uninstall(self) -> None:
         """Take away all that was installed, and leave the plain table."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from xq.compile import Fence, Rows, Statement, Way
-from xq.database import Database
+from xq.compile import Fence, Rows, Statement, Way, listed
+from xq.database import Database, Opened
 from xq.errors import BadType, BadValue, Duplicate, Error, NotFound, NotOwner, UnknownSession, WrongState, shown
 from xq.machine import TAKEN, Machine, Transition
 from xq.sessions import Session
@@ -67,22 +67,24 @@ class Moves(Generic[T]):
         """Move one task out of whatever state it is in, as the table says. With `error`, `update` may set that role."""
         call = self._call(event, options, update, to, error)
         parts, mark = self.tasks.identify(key)
-        self.database.begin_writing()
-        state = self._only_source(call) or self._find(call, parts, mark)
-        session = self.database.session
+        state = self._only_source(call)
+        if state is None:
+            self.database.begin_writing()
+            state = self._find(call, parts, mark)
         for _ in range(TRIES):
             row = self._row(state, call)
-            taken = row.target == TAKEN
-            held = self.database.mark(session) if taken and row.enters else mark
+            opened = self.database.open()
+            session = opened.sessions.current() if row.target == TAKEN and row.enters else None
+            held = self.database.mark(opened, session) if session else mark
             with self._transaction():
-                rows = self._move(call, "key", row, mark, {**named(parts), "owner": held})
+                rows = self._move(opened, call, "key", row, mark, {**named(parts), "owner": held})
                 if rows:
-                    task = self.tasks.returned(rows[0], held if taken else None)
+                    task = self.tasks.returned(rows[0], held if row.target == TAKEN else None)
                     break
             state = self._find(call, parts, mark)
         else:
             raise WrongState(event, self.tasks.as_told(parts), state, self.machine.sources(event))
-        if taken and row.enters:
+        if session:
             self._check_open(session)
         return task
 
@@ -120,27 +122,35 @@ class Moves(Generic[T]):
     def _row(self, state: str, call: Call) -> Transition:
         return self.tasks.choose(state, call.event, call.seconds, call.to)
 
-    def _move(self, call: Call, way: Way, row: Transition, mark: str | None, values: Mapping[str, Any]) -> list[Row]:
+    def _move(
+        self,
+        opened: Opened,
+        call: Call,
+        way: Way,
+        row: Transition,
+        mark: str | None,
+        values: Mapping[str, Any],
+    ) -> list[Row]:
         """Move the rows that a key, or a list of them, names, if they are in this state and in the right hand."""
         fence: Fence = ""
         if row.fenced and not self._unfenced:
-            prefix = self.database.session.prefix
+            prefix = opened.sessions.current().prefix
             # The mark of another session opens nothing here, whoever carries the object.
             opens = mark if mark and mark.startswith(prefix) else ""
             values = {**values, "session": prefix, "mark": opens}
             fence = "session" if mark is None else "take"
-        return self._run(call, Rows(way, row.source, fence), row, values)
+        return self._run(opened, call, Rows(way, row.source, fence), row, values)
 
-    def _run(self, call: Call, rows: Rows, row: Transition, values: Mapping[str, Any]) -> list[Row]:
-        statement = self.database.statements.move(rows, row, frozenset(call.seconds), tuple(call.fields))
+    def _run(self, opened: Opened, call: Call, rows: Rows, row: Transition, values: Mapping[str, Any]) -> list[Row]:
+        statement = opened.statements.move(rows, row, frozenset(call.seconds), tuple(call.fields))
         whole = self.database.values(call.seconds)
         whole.update(values)
         whole.update(zip(statement.names, call.fields.values(), strict=True))
         event = call.event if row.enters else ""
         if self._unique is None:
-            return self.database.move(statement, whole, event, row.source, row.target)
+            return self.database.move(opened, statement, whole, event, row.source, row.target)
         with self._telling_duplicates():
-            return self.database.move(statement, whole, event, row.source, row.target)
+            return self.database.move(opened, statement, whole, event, row.source, row.target)
 
     @contextmanager
     def _telling_duplicates(self) -> Iterator[None]:
@@ -191,22 +201,22 @@ class Moves(Generic[T]):
         transition = self._row(source, call)
         if n == 0:
             return []
-        self.database.begin_writing()
-        session = self.database.session
-        mark = self.database.mark(session) if transition.target == TAKEN else None
-        values = {"n": self.database.dialect.no_limit if n is None else n, "owner": mark, "tube": tube}
+        opened = self.database.open()
+        session = opened.sessions.current() if transition.target == TAKEN else None
+        mark = self.database.mark(opened, session) if session else None
+        values = {"n": opened.dialect.no_limit if n is None else n, "owner": mark, "tube": tube}
         rows = Rows("first" if n == 1 else "oldest", source, tube=tube is not None)
-        swept = self._just_swept()
-        if not swept:
+        if not self._just_swept():
+            self.database.begin_writing()
             self.sweep_what_is_due()
         with self._transaction():
-            moved = self._run(call, rows, transition, values)
+            moved = self._run(opened, call, rows, transition, values)
             while not moved and self.sweep_what_is_due():
-                moved = self._run(call, rows, transition, values)
+                moved = self._run(opened, call, rows, transition, values)
             if len(moved) > 1:
-                moved.sort(key=self.tasks.in_order)
+                self.tasks.sort(moved)
             tasks = [self.tasks.returned(row, mark) for row in moved]
-        if mark:
+        if session:
             self._check_open(session)
         return tasks
 
@@ -237,12 +247,15 @@ class Moves(Generic[T]):
     def _batch(self, call: Call, state: str, mark: str | None, keys: list[Parts]) -> dict[Any, Row]:
         """Move all of these tasks, and return their rows by key. Raises what is wrong with the first that stays."""
         transition = self._row(state, call)
-        if len(keys) > 1 and all(map(_fits_a_list, keys)):
-            rows = self._move(call, "keys", transition, mark, {"keys": json.dumps([part for (part,) in keys])})
+        opened = self.database.open()
+        move = partial(self._move, opened, call)
+        keys_listed = listed(keys) if len(keys) > 1 else None
+        if keys_listed:
+            rows = move("keys", transition, mark, {"keys": keys_listed})
         else:
-            rows = [row for parts in keys for row in self._move(call, "key", transition, mark, named(parts))]
+            rows = [row for parts in keys for row in move("key", transition, mark, named(parts))]
         moved = {self.tasks.key_told(row): row for row in rows}
-        for parts in keys:
+        for parts in keys if len(moved) < len(keys) else ():
             if self.tasks.as_told(parts) not in moved:
                 raise WrongState(call.event, self.tasks.as_told(parts), self._find(call, parts, mark), [state])
         return moved
@@ -251,17 +264,18 @@ class Moves(Generic[T]):
         """Move every task in a state, whoever holds it, with one statement. Returns how many."""
         self.database.begin_writing()
         row = self._row(state, Call(event, {}, {}))
+        opened = self.database.open()
         if self.database.observers.anybody:
-            return len(self._run(Call(event, {}, {}), Rows("each", state), row, {}))
-        statement = self.database.statements.move(Rows("all", state), row)
-        return self.database.change(statement, self.database.values(), event)
+            return len(self._run(opened, Call(event, {}, {}), Rows("each", state), row, {}))
+        statement = opened.statements.move(Rows("all", state), row)
+        return self.database.change(opened, statement, self.database.values(), event)
 
     def give_back(self, session: str, event: str) -> None:
         """Release what a session that has ended still holds, as the event `event`."""
         call = Call(event, {}, {})
         held = {"session": f"{session}/", "session_end": f"{session}0"}
         row = self._row(TAKEN, Call("release", {}, {}))
-        while self._run(call, Rows("held", TAKEN), row, {"n": BATCH, **held}):
+        while self._run(self.database.open(), call, Rows("held", TAKEN), row, {"n": BATCH, **held}):
             pass
 
     # time
@@ -307,14 +321,15 @@ class Moves(Generic[T]):
         """Delete a batch of the history that is older than the feature keeps it. Returns how many rows."""
         if not self._forgets:
             return 0
-        statement = Statement(self.database.dialect.forget_history())
-        return self.database.change(statement, self.database.values() | {"n": BATCH})
+        opened = self.database.open()
+        statement = Statement(opened.dialect.forget_history())
+        return self.database.change(opened, statement, self.database.values() | {"n": BATCH})
 
     def _sweep_batch(self, row: Transition) -> int:
         """Move a batch of what one timer makes due. Returns how many."""
         rows, call = Rows("due", row.source, column=row.due), Call(row.event, {}, {})
         try:
-            moved = len(self._run(call, rows, row, {"n": BATCH}))
+            moved = len(self._run(self.database.open(), call, rows, row, {"n": BATCH}))
         except Exception as error:
             if not self.store.is_refusal(error):
                 raise
@@ -330,7 +345,9 @@ class Moves(Generic[T]):
             due = self.database.execute(self.database.dialect.due(rows), {"n": n})
             for parts in due[tried:]:
                 try:
-                    moved += len(self._run(call, Rows("key", row.source), row, named(tuple(parts))))
+                    moved += len(
+                        self._run(self.database.open(), call, Rows("key", row.source), row, named(tuple(parts)))
+                    )
                 except Exception as error:
                     if not self.store.is_refusal(error):
                         raise
@@ -342,10 +359,3 @@ class Moves(Generic[T]):
                 break
             tried, n = n, 2 * n  # behind those that cannot be moved
         return moved
-
-
-def _fits_a_list(parts: Parts) -> bool:
-    """Whether a key can be one of many in the value of one parameter: of one part, and as JSON keeps it."""
-    part = parts[0]
-    fits = -(2**63) <= part < 2**63 if isinstance(part, int) else isinstance(part, str) and "\0" not in part
-    return fits and len(parts) == 1

@@ -77,12 +77,12 @@ class Observers(Generic[T]):
             return
         number = {"number": next(_numbers)}
         self.store.execute(dialect.numbers)
-        self.store.execute(dialect.add_number, number)
+        dialect.execute(self.store, dialect.add_number, number)
 
         def committed() -> None:
             try:
                 self.store.execute(dialect.numbers)  # the table itself goes with its savepoint, too
-                there = self.store.change(dialect.take_number, number)
+                there = dialect.execute(self.store, dialect.take_number, number)
             except Exception:
                 self._log.exception("on_change: it is not known whether %s %s-%s was undone", event, source, target)
                 return

@@ -37,7 +37,8 @@ class Puts(Generic[T]):
         brought = [self.tasks.new(task) for task in tasks]
         for new in brought:
             self._check_own(new, seconds)
-        self.database.begin_writing()
+        if self._unique:  # the holder of a value is looked for first
+            self.database.begin_writing()
         if len(brought) == 1:
             return [self._put_one(row, brought[0], seconds, words)]
         most = self.database.dialect.most_values
@@ -80,22 +81,24 @@ class Puts(Generic[T]):
         update = forgotten | {
             name: value for name, value in new.values.items() if name in new.brought and name not in keys
         }
-        statement = self.database.statements.move(Rows("key", state), row, frozenset(seconds), tuple(update))
+        opened = self.database.open()
+        statement = opened.statements.move(Rows("key", state), row, frozenset(seconds), tuple(update))
         values = self.database.values(seconds) | dict(zip(statement.names, update.values(), strict=True)) | named(parts)
-        return self.tasks.returned(self.database.move(statement, values, row.event, state, row.target)[0])
+        return self.tasks.returned(self.database.move(opened, statement, values, row.event, state, row.target)[0])
 
     def _insert(self, row: Transition, tasks: Sequence[New], seconds: Seconds) -> list[T]:
         """Put tasks that bring the same fields with one statement. A key made here that is taken is made again."""
+        opened = self.database.open()
         seconds = {**tasks[0].own, **seconds}
         for _ in range(TRIES):
-            complete = [self.tasks.with_key(new) for new in tasks]
+            complete = self.tasks.with_keys(tasks)
             names = tuple(complete[0].values)
-            statement = self.database.statements.insert(row, frozenset(seconds), names, len(tasks))
+            statement = opened.statements.insert(row, frozenset(seconds), names, len(tasks))
             fields = [value for new in complete for value in new.values.values()]
             values = self.database.values(seconds)
             values.update(zip(statement.names, fields, strict=True), adding=len(tasks))
             try:
-                rows = self.database.move(statement, values, row.event, row.source, row.target)
+                rows = self.database.move(opened, statement, values, row.event, row.source, row.target)
             except Exception as error:
                 if self.database.store.is_refusal(error) and any(
                     new.made_key and self._is_there(new) for new in complete

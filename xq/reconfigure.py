@@ -41,7 +41,7 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
                 written = replace(written, roles={k: v for k, v in written.roles.items() if k != "deadline"})  # runs on
             if before.dialect.has_history and after.dialect.has_history:
                 database.execute(after.dialect.note_move(state, target), {"event": "reconfigure"})
-            store.change(after.dialect.move(Rows("all", state), written).sql, database.values())
+            after.dialect.change(store, after.dialect.move(Rows("all", state), written), database.values())
         for tube, state, n in counts:
             before.installation.add_counter(tube, state, move[state], n)
         after.installation.create()

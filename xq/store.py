@@ -16,7 +16,7 @@ Kind = Literal[
     "auto", "bigauto", "integer", "bigint", "float", "double", "text", "uuid", "datetime", "decimal", "other"
 ]
 Row = Sequence[Any]
-Values = Mapping[str, Any]
+Values = Mapping[str, Any]  # by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class Field:
     max_length: int | None
     to_database: Callable[[Any], Any]
     from_database: Callable[[Any], Any] | None  # None: the driver's value is the application's
+    native: object  # the type of values that are the same to the application and to the driver, if there is one
 
 
 @dataclass(frozen=True)
@@ -105,13 +106,13 @@ class Store(Protocol[T]):
     def engine(self) -> str:
         """The name of the dialect: "sqlite". Raises ConfigurationError for a database that xq does not speak."""
 
-    def execute(self, sql: str, values: Values | None = None) -> list[Row]:
-        """Run one statement to its end and return its rows.
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        """Run one statement to its end, with values for its marks in their order, and return its rows.
 
         Raises BadValue for a value that the driver cannot send, and the ORM's own errors.
         """
 
-    def change(self, sql: str, values: Values | None = None) -> int:
+    def change(self, sql: str, values: Sequence[Any] = ()) -> int:
         """Run one statement that returns no rows, and tell how many it changed. Raises as `execute`."""
 
     def atomic(self) -> AbstractContextManager[object]:
@@ -161,10 +162,10 @@ class Store(Protocol[T]):
         SQL may call it once for a whole statement.
         """
 
-    def read(self, row: Row) -> list[Any]:
+    def read(self, row: Row) -> Sequence[Any]:
         """The application's values from a row in the order of `fields`. Raises BadValue for what cannot be read."""
 
-    def instance(self, values: list[Any]) -> T:
+    def instance(self, values: Sequence[Any]) -> T:
         """A clean instance from the application's values in the order of `fields`."""
 
     def data(self, task: object) -> Mapping[str, Any] | None:

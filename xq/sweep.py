@@ -113,7 +113,7 @@ class QueueKeeper:
         mine = self.database.open().sessions
         session = mine.new() if name is None else mine.named(name)
         if name is None:
-            self.database.list_session(session)
+            self.database.list_session(self.database.open(), session)
         elif not mine.rejoin(session):
             raise UnknownSession(name)
         return session

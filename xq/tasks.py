@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from xq.errors import BadType, BadValue, FeatureOff, shown
@@ -63,7 +64,16 @@ class Tasks(Generic[T]):
         self._key_at = [table.fields.index(field) for field in table.key]
         priority = [table.fields.index(table.roles["priority"])] if "priority" in table.roles else []
         self._order_at = [*priority, *self._key_at]
-        shapes: dict[str, Callable[[list[Any]], Any]] = {"model": store.instance, "dict": self._dict, "tuple": tuple}
+        self._order = itemgetter(*self._order_at)
+        # The key of a row, as the application writes it.
+        self.key_told: Callable[[Row], Any] = self._key_told if self._key_is_read else itemgetter(*self._key_at)
+        self._brought_as: dict[tuple[object, ...], tuple[str, ...]] = {}  # the names in a mapping -> of the fields
+        self._chosen: dict[tuple[str | None, ...], Transition] = {}  # source, event, target, options -> row
+        shapes: dict[str, Callable[[Sequence[Any]], Any]] = {
+            "model": store.instance,
+            "dict": self._dict,
+            "tuple": tuple,
+        }
         self._wrap = shapes[machine.settings.get("retval", "model")]
 
     # out
@@ -75,7 +85,7 @@ class Tasks(Generic[T]):
             setattr(task, MARK, mark)
         return task
 
-    def _dict(self, values: list[Any]) -> Any:
+    def _dict(self, values: Sequence[Any]) -> Any:
         return dict(zip(self._names, values, strict=True))
 
     def key_of(self, row: Row) -> tuple[Any, ...]:
@@ -89,13 +99,15 @@ class Tasks(Generic[T]):
             parts = tuple([field.from_database(part) if field.from_database else part for field, part in key])
         return parts[0] if len(parts) == 1 else parts
 
-    def key_told(self, row: Row) -> Any:
-        """The key of a row, as the application writes it."""
+    def _key_told(self, row: Row) -> Any:
         return self.as_told(self.key_of(row))
 
-    def in_order(self, row: Row) -> tuple[Any, ...]:
-        """What sorts rows as take does: lower priority first, none before any, then the key."""
-        return tuple([_ranked(row[place]) for place in self._order_at])
+    def sort(self, rows: list[Row]) -> None:
+        """Sort rows as take does: lower priority first, none before any, then the key."""
+        try:
+            rows.sort(key=self._order)
+        except TypeError:  # there is nothing in a column, or values of several types
+            rows.sort(key=lambda row: [_ranked(row[place]) for place in self._order_at])
 
     # keys
 
@@ -127,10 +139,12 @@ class Tasks(Generic[T]):
         return tuple([self._key_part(field, part) for field, part in zip(self.table.key, parts, strict=True)])
 
     def _key_part(self, field: Field, value: Any) -> Any:
+        if type(value) is field.native:
+            return value
         if value is None:
             raise self._bad_key(field, "is missing: give a key, or a task that has one")
         if field.kind in INTEGERS:
-            if type(value) is not int and not _may_be_an_integer(value):
+            if not _may_be_an_integer(value):
                 raise self._bad_key(field, f"is an integer, not {shown(value)}")
         elif field.kind == "text" and not isinstance(value, str):
             if not isinstance(value, uuid.UUID):
@@ -154,7 +168,9 @@ class Tasks(Generic[T]):
         A mapping, an instance, or a sequence of values in the order of the fields. Raises BadValue and BadType.
         """
         brought = self._brought(task)
-        whole = {name: value for name, value in self.store.defaults().items() if name not in self._unasked}
+        whole = self.store.defaults()
+        for name in self._unasked:
+            whole.pop(name, None)
         whole.update(brought)
         own: dict[str, float | None] = {}
         values = {}
@@ -179,7 +195,11 @@ class Tasks(Generic[T]):
         if data is not None:
             return {name: value for name, value in data.items() if name not in self._managed}
         if isinstance(task, (dict, Mapping)):  # of a dict no question to Mapping, which answers slowly
-            return {self._field(name).name: value for name, value in task.items()}
+            names = tuple(task)
+            fields = self._brought_as.get(names)
+            if fields is None:
+                fields = self._brought_as[names] = tuple([self._field(name).name for name in names])
+            return dict(zip(fields, task.values(), strict=True))
         if isinstance(task, Sequence) and not isinstance(task, (str, bytes, bytearray)):
             if len(task) != len(self._names):
                 raise BadValue(
@@ -209,6 +229,8 @@ class Tasks(Generic[T]):
 
     def _check_role(self, role: str, value: Any) -> None:
         if role == "priority":
+            if type(value) is int:
+                return
             if isinstance(value, bool) or not isinstance(value, (int, float, decimal.Decimal)):
                 raise BadType(f"the priority is a number, not {shown(value)}")
             if value.is_nan() if isinstance(value, decimal.Decimal) else value != value:
@@ -216,18 +238,24 @@ class Tasks(Generic[T]):
         elif role == "tube" and not isinstance(value, str):
             raise BadType(f"a tube is named by text, not by {shown(value)}")
 
-    def with_key(self, new: New) -> New:
-        """The task with a key, made anew where it brings none. Raises BadValue when it must bring one."""
-        missing = [field for field in self.table.key if field.name not in new.values]
+    def with_keys(self, tasks: Sequence[New]) -> Sequence[New]:
+        """Tasks that bring the same fields, with keys, made anew where they bring none.
+
+        Raises BadValue when they must bring them.
+        """
+        missing = [field for field in self.table.key if field.name not in tasks[0].values]
         maker = self.machine.fill.get("key")
         if missing and maker:
             (field,) = missing
-            key = self._key_part(field, maker(dict(new.task)))
-            return new._replace(values={**new.values, field.name: key}, made_key=True)
+            keys = [self._key_part(field, maker(dict(new.task))) for new in tasks]
+            return [
+                new._replace(values={**new.values, field.name: key}, made_key=True)
+                for new, key in zip(tasks, keys, strict=True)
+            ]
         if missing and self.machine.settings.get("id", "required") == "required":
             names = ", ".join(field.name for field in missing)
             raise BadValue(f"a task of {self.store.name} must bring its key (id='required'): {names} is missing")
-        return new
+        return tasks
 
     def updates(self, update: object, error: bool = False) -> dict[str, Any]:
         """The values of `update=`, converted, by field name; the role error only where xq itself sets it.
@@ -250,8 +278,8 @@ class Tasks(Generic[T]):
         return values
 
     def _converted(self, field: Field, value: Any) -> Any:
-        if value is None:
-            return None
+        if value is None or type(value) is field.native:
+            return value
         try:
             converted = field.to_database(value)
             if field.from_database:
@@ -307,11 +335,22 @@ class Tasks(Generic[T]):
 
     def choose(self, source: str, event: str, seconds: Seconds, to: str | None = None) -> Transition:
         """The row of the table that a call means. Raises FeatureOff and BadValue for what the row does not take."""
-        row = self.machine.choose(source, event, seconds, to)
+        meant = (source, event, to, *seconds)
+        row = self._chosen.get(meant)
+        if row is None:
+            row = self._chosen[meant] = self._choose(source, event, seconds, to)
+        if not row.enters and seconds.get("increment") is None:
+            raise BadValue(f"{event} needs increment=seconds, a finite number")
+        if row.given and seconds.get(row.given) is None:
+            raise BadValue(f"{row.given} must end: math.inf would never let the task become ready")
+        return row
+
+    def _choose(self, source: str, event: str, options: Collection[str], to: str | None) -> Transition:
+        row = self.machine.choose(source, event, options, to)
         if row is None:
             needed = next(row.given for row in self.machine.rows if row.event == event and row.target == to)
             raise BadValue(f"{event} to {to} needs {needed}=seconds")
-        for option in seconds:
+        for option in options:
             if option not in self.machine.accepts(row):
                 if option in REMEMBERED and option not in self.machine.roles and row.target in ("R", "W"):
                     raise FeatureOff(
@@ -320,10 +359,6 @@ class Tasks(Generic[T]):
                         role=option,
                     )
                 raise BadValue(f"{event} into {row.target} takes no {option!r}")
-        if not row.enters and seconds.get("increment") is None:
-            raise BadValue(f"{event} needs increment=seconds, a finite number")
-        if row.given and seconds.get(row.given) is None:
-            raise BadValue(f"{row.given} must end: math.inf would never let the task become ready")
         return row
 
     def words(self, event: str, options: dict[str, Any]) -> dict[str, str]:

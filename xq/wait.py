@@ -64,22 +64,19 @@ class Line:
     """Waiters for things of which each serves one of them: first come, first called."""
 
     def __init__(self) -> None:
-        self._waiters: dict[Waiter, float] = {}  # -> since when
+        self.waiters: dict[Waiter, float] = {}  # -> since when
         self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._waiters)
 
     @property
     def since(self) -> list[float]:
         """Since when they wait, in seconds since 1970."""
-        return list(self._waiters.values())
+        return list(self.waiters.values())
 
     @contextmanager
     def place(self, tube: str | None = None) -> Iterator[Waiter]:
         waiter = Waiter(tube)
         with self._lock:
-            self._waiters[waiter] = time.time()
+            self.waiters[waiter] = time.time()
         try:
             yield waiter
         except BaseException:
@@ -87,28 +84,28 @@ class Line:
             raise
         finally:
             with self._lock:
-                del self._waiters[waiter]
+                del self.waiters[waiter]
             if waiter.called:  # and leaves without having looked: the others shall, it is not known for which tube
                 self.call_for_any()
 
     def call(self, tube: str | None) -> None:
         """Call one for what is in a tube, or in none."""
         with self._lock:
-            for waiter in self._waiters:
+            for waiter in self.waiters:
                 if not waiter.called and waiter.tube in (None, tube):
                     waiter.call()
                     return
 
     def call_all(self) -> None:
         with self._lock:
-            for waiter in self._waiters:
+            for waiter in self.waiters:
                 waiter.call()
 
     def call_for_any(self) -> None:
         """Call one for each tube that is waited for: there may be something in it."""
         with self._lock:
             first: dict[str | None, Waiter] = {}
-            for waiter in self._waiters:
+            for waiter in self.waiters:
                 first.setdefault(waiter.tube, waiter)
             for waiter in first.values():
                 waiter.call()
@@ -153,27 +150,23 @@ class Waiting(Generic[T]):
     @property
     def anybody(self) -> bool:
         """Whether anybody waits."""
-        return bool(self.takers or self.putters or self._endings)
+        return bool(self.takers.waiters or self.putters.waiters or self._endings)
 
     # for tasks, and for room
 
     def take(self, n: int, options: Mapping[str, Any], tube: str | None, timeout: float | None) -> list[T]:
         """As `Moves.oldest`, but patient: it comes back as soon as there is one. Raises InTransaction."""
-
-        def look() -> list[T]:
-            return self.moves.oldest("take", n, options, tube=tube)
-
         self._check_may_wait("take", timeout)
-        found = look()
+        found = self.moves.oldest("take", n, options, tube=tube)
         if found or timeout == 0:
             return found
         deadline = Deadline(timeout)
         self.listen()  # from before the look: what comes after it is told of
         with self.takers.place(tube) as waiter:
-            while not (found := look()):
+            while not (found := self.moves.oldest("take", n, options, tube=tube)):
                 if not self._sleep(waiter, deadline):
                     return []
-            if len(self.takers) > 1:
+            if len(self.takers.waiters) > 1:
                 self._pass_on()
         return found
 
@@ -274,8 +267,9 @@ class Waiting(Generic[T]):
         return self.tasks.returned(row), self._processed(ending.event or "", ending.target or state)
 
     def _begin(self, ending: Ending, parts: Parts) -> None:
-        session = self.database.open().sessions.own()
-        self.database.list_session(session)
+        opened = self.database.open()
+        session = opened.sessions.own()
+        self.database.list_session(opened, session)
         self._endings[ending.waiter] = ending  # before the row is seen: what is told of it finds somebody
         values = {**named(parts), "waiter": ending.waiter, "uuid": session.uuid}
         self.database.execute(self.database.dialect.begin_wait(), values)
@@ -314,11 +308,11 @@ class Waiting(Generic[T]):
 
         Returns whether anybody was called.
         """
-        ready = bool(self.takers) and self.moves.any_ready()  # a take that finds nothing locks writers out for nothing
+        # A take that finds nothing locks writers out for nothing.
+        ready = bool(self.takers.waiters) and self.moves.any_ready()
         if ready:
             self.takers.call_for_any()
-        if self.putters:
-            self.putters.call(None)
+        self.putters.call(None)
         return self.collect() > 0 or ready
 
     def alarm(self) -> None:
@@ -330,13 +324,13 @@ class Waiting(Generic[T]):
 
     def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
         """This process moved tasks, and has committed since."""
-        if target == "R" and self.takers:
+        if target == "R" and self.takers.waiters:
             tube = self.tasks.table.roles.get("tube")
             place = None if tube is None else self.tasks.table.fields.index(tube)
             for tube_of_rows, n in Counter(None if place is None else row[place] for row in rows).items():
-                for _ in range(min(n, len(self.takers))):
+                for _ in range(min(n, len(self.takers.waiters))):
                     self.takers.call(tube_of_rows)
-        if self.putters and self._limit and source in self._limit.states and target not in self._limit.states:
+        if self._limit and source in self._limit.states and target not in self._limit.states:
             self.putters.call(None)
         if source in self.machine.pending and target not in self.machine.pending:
             self.collect()

@@ -7,9 +7,10 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from xq.compile import After, Change, Given, Own, Rows, Statement
+from xq.compile import After, Change, Given, Own, Rows, Statement, listed
 from xq.errors import ConfigurationError
 from xq.machine import ABSENT, LONGEST, PLUS_ONE, TAKEN, TOKEN, Guard, Machine, Marker
 from xq.sessions import ProofOfLife
@@ -23,6 +24,27 @@ STALE = {  # the ends of names that a configuration of a queue may have, and ano
     "index": re.compile("taken|runat|deadline|unique|oldest_.(_of_tube)?"),
     "trigger": re.compile("insert|update|delete"),
 }
+
+
+# A named value, or what is quoted, in which there is none.
+NAMED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|:(?P<name>[^\W\d]\w*)""")
+
+
+@lru_cache(maxsize=1000)
+def by_position(sql: str, mark: str) -> tuple[str, tuple[str, ...]]:
+    """SQL with a driver's mark in place of each named value, and the names in the order of the marks.
+
+    By position, because a driver looks each name up among all others.
+    """
+    names: list[str] = []
+
+    def marked(found: re.Match[str]) -> str:
+        if found["name"] is None:
+            return found[0]
+        names.append(found["name"])
+        return mark
+
+    return NAMED.sub(marked, sql), tuple(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +78,7 @@ class Dialect(ABC):
         self.letters = {words[state]: state for state in machine.states}
         self.tube_stats = tuple(tube_stats)
         self.roles = {role: self.quote(field.column) for role, field in table.roles.items()}
+        self.source_name = f"{table.schema}.{table.name}" if table.schema else table.name
         self.keys = tuple(self.quote(field.column) for field in table.key)
         self.table = self.quote(table.name)
         self.key = self._tuple(self.keys)
@@ -122,6 +145,10 @@ class Dialect(ABC):
     def remember_owner(self) -> str:
         """Write down, beside the table, who took a row."""
 
+    @abstractmethod
+    def remember_owners(self) -> str:
+        """Write down, beside the table, who took the rows of a list of keys."""
+
     @property
     @abstractmethod
     def now_us(self) -> str:
@@ -144,6 +171,7 @@ class Dialect(ABC):
     keys_at_once: str  # the rows of a list of keys, `:keys`; as SQL
     no_limit: int  # the `:n` of all rows
     most_values: int  # that one statement may bring
+    mark: str  # what stands for a value in the SQL of the driver
 
     def not_by_index(self, column: str) -> str:
         """A column in a condition that the planner shall not look up in an index."""
@@ -321,8 +349,10 @@ class Dialect(ABC):
         sets = own | self._of_roles(change)
         assignments = ", ".join(f"{column} = {value}" for column, value in sets.items())
         sql = f"UPDATE {self.object(self.source.name)} SET {assignments} WHERE {where}{returning}"
-        takes = change.roles.get("status") == TAKEN
-        return Statement(sql, self.remember_owner() if takes and "owner" not in self.roles else "", names)
+        if change.roles.get("status") != TAKEN or "owner" in self.roles:
+            return Statement(sql, names=names)
+        several = rows.way != "key" and rows.way != "first" and len(self.keys) == 1
+        return Statement(sql, self.remember_owner(), self.remember_owners() if several else "", names)
 
     def _of_roles(self, change: Change) -> dict[str, str]:
         """What is written into the columns of roles; those that the queue knows and does not map are not there."""
@@ -373,17 +403,28 @@ class Dialect(ABC):
     def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
         """Run a statement, with what follows from it, as one transaction. The triggers are told the event."""
         if not statement.then:
-            return store.execute(statement.sql, values)
+            return self.execute(store, statement.sql, values)
         with store.atomic():
-            rows = store.execute(statement.sql, values)
-            for row in rows:
-                key = {f"k{i}": row[place] for i, place in enumerate(self._key_at)}
-                store.execute(statement.then, {**key, "owner": values["owner"]})
+            rows = self.execute(store, statement.sql, values)
+            keys = [[row[place] for place in self._key_at] for row in rows]
+            keys_listed = listed(keys) if statement.then_all else None
+            if keys_listed:
+                self.execute(store, statement.then_all, {"keys": keys_listed, "owner": values["owner"]})
+            else:
+                for key in keys:
+                    named = {f"k{i}": part for i, part in enumerate(key)}
+                    self.execute(store, statement.then, {**named, "owner": values["owner"]})
         return rows
+
+    def execute(self, store: Store[Any], sql: str, values: Values) -> list[Row]:
+        """Run SQL with named values."""
+        sql, names = by_position(sql, self.mark)
+        return store.execute(sql, [values[name] for name in names])
 
     def change(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> int:
         """Run a statement that returns no rows, and tell how many it changed. The triggers are told the event."""
-        return store.change(statement.sql, values)
+        sql, names = by_position(statement.sql, self.mark)
+        return store.change(sql, [values[name] for name in names])
 
     # looking
 
@@ -470,7 +511,8 @@ class Dialect(ABC):
         if self.history_kept < math.inf:
             # Rows of the history pass one by one: a tenth later many go at once.
             late = self.history_kept + max(1.0, self.history_kept / 10)
-            oldest = f"SELECT at_us FROM {self.object(self.name('history'))} ORDER BY id LIMIT 1"
+            history = self.object(self.name("history"))
+            oldest = f"SELECT at_us FROM {history} WHERE {self._not_newest} ORDER BY id LIMIT 1"
             times.append(f"SELECT ({oldest}) / 1000000.0 + {late!r} AS at")
         return f"SELECT MIN(at) - {self.now} FROM ({' UNION ALL '.join(times)}) AS times"
 
@@ -557,6 +599,8 @@ class Dialect(ABC):
             "until": "at_us < :until",
         }
         asked = [conditions[name] for name in of if name != "key"]
+        if self.history_kept < math.inf:
+            asked.append(f"at_us >= {self._forgotten_before}")
         whose = f" WHERE {conditions['key']}" if "key" in of else ""
         # Within a time as well, the row before it may be older.
         before = "at_us - LAG(at_us) OVER (PARTITION BY key ORDER BY id)"
@@ -566,21 +610,27 @@ class Dialect(ABC):
             f"{' WHERE ' * bool(asked)}{' AND '.join(asked)} ORDER BY id"
         )
 
+    @property
+    def _forgotten_before(self) -> str:
+        """The microsecond from which on rows of the history are kept."""
+        return f"{self.now_us} - {min(self.history_kept, LONGEST)!r} * 1000000"
+
+    @property
+    def _not_newest(self) -> str:
+        """The newest row of the history stays: the next one has the id after it, and so no id is used twice."""
+        return f"id < (SELECT MAX(id) FROM {self.object(self.name('history'))})"
+
     def forget_history(self) -> str:
-        """Delete the oldest `n` rows of the history, but for those that are to be kept."""
+        """Delete the oldest `n` rows of the history, but for the newest and those that are to be kept."""
         table = self.object(self.name("history"))
-        oldest = f"SELECT id, at_us FROM {table} ORDER BY id LIMIT :n"
-        before = f"{self.now_us} - {min(self.history_kept, LONGEST)!r} * 1000000"
-        return f"DELETE FROM {table} WHERE id IN (SELECT id FROM ({oldest}) AS oldest WHERE at_us < {before})"
+        oldest = f"SELECT id, at_us FROM {table} WHERE {self._not_newest} ORDER BY id LIMIT :n"
+        forgotten = f"SELECT id FROM ({oldest}) AS oldest WHERE at_us < {self._forgotten_before}"
+        return f"DELETE FROM {table} WHERE id IN ({forgotten})"
 
     # the records of xq in a database
 
     def installed(self) -> str:
         return f"SELECT version, fingerprint FROM {QUEUES} WHERE name = {self.literal(self.source_name)}"
-
-    @property
-    def source_name(self) -> str:
-        return f"{self.source.schema}.{self.source.name}" if self.source.schema else self.source.name
 
     def record(self, version: str, fingerprint: str) -> tuple[str, ...]:
         values = ", ".join(map(self.literal, (self.source_name, version, fingerprint)))

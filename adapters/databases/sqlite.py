@@ -26,20 +26,27 @@ UPSERT = "ON CONFLICT DO UPDATE SET n = n + 1"
 # is 'write' to everybody, and xq registers on its connections a `char` of five arguments that knows these words, and
 # answers them with what is under way in this thread; for other arguments it is what the built-in is. Where xq must not
 # do that (with PRAGMA trusted_schema off, no trigger may call what a program registered), every event is a write.
-class _Told(threading.local):
-    """What is told to the triggers of the statement that this thread runs."""
+class _UnderWay(threading.local):
+    """What is told to the triggers of the statement that this thread runs.
 
-    event: str = WRITE
-    owner: str | None = None  # of a take: the side table of owners does not have it yet when triggers fire
-    now: float | None = None  # of a test's clock, in seconds
+    The event; the owner, of a take: the side table of owners does not have it yet when triggers fire; and the time of
+    a test's clock, in seconds. In one piece, since attributes of a thread take their time.
+    """
+
+    told: tuple[str, str | None, float | None] = (WRITE, None, None)
 
 
-TOLD = _Told()
+UNDER_WAY = _UnderWay()
+NOTHING = UNDER_WAY.told
 ANSWERS: Mapping[tuple[int, ...], Callable[[], Any]] = {
-    tuple(map(ord, WRITE)): lambda: TOLD.event,
-    tuple(map(ord, OWNER)): lambda: TOLD.owner,
-    tuple(map(ord, CLOCK)): lambda: time.time_ns() // 1000 if TOLD.now is None else round(TOLD.now * 1e6),
+    tuple(map(ord, WRITE)): lambda: UNDER_WAY.told[0],
+    tuple(map(ord, OWNER)): lambda: UNDER_WAY.told[1],
+    tuple(map(ord, CLOCK)): lambda: _now_us(UNDER_WAY.told[2]),
 }
+
+
+def _now_us(now: float | None) -> int:
+    return time.time_ns() // 1000 if now is None else round(now * 1e6)
 
 
 def char(*codes: Any) -> Any:
@@ -78,9 +85,10 @@ class Sqlite(Dialect):
     begin_writing = f"UPDATE {SESSIONS} SET since = since WHERE FALSE"
     numbers = "CREATE TEMP TABLE IF NOT EXISTS xq_change (number INTEGER PRIMARY KEY)"
     add_number = "INSERT INTO temp.xq_change (number) VALUES (:number)"
-    take_number = "DELETE FROM temp.xq_change WHERE number = :number"
+    take_number = "DELETE FROM temp.xq_change WHERE number = :number RETURNING number"
     no_limit = -1
-    most_values = 500  # it takes 32,766, but looks each named one up among the others
+    most_values = 32_766
+    mark = "?"
 
     def moment(self, kind: Kind, seconds: str) -> str:
         if kind == "datetime":
@@ -99,6 +107,10 @@ class Sqlite(Dialect):
         names = ", ".join(self.keys)
         values = ", ".join(f":k{i}" for i in range(len(self.keys)))
         return f"INSERT OR REPLACE INTO {self.object(self.name('owner'))} ({names}, owner) VALUES ({values}, :owner)"
+
+    def remember_owners(self) -> str:
+        owner = self.object(self.name("owner"))
+        return f"INSERT OR REPLACE INTO {owner} ({self.key}, owner) SELECT value, :owner FROM json_each(:keys)"
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         return refusal.endswith(f"UNIQUE constraint failed: {self.source.name}.{self.source.roles[guard.role].column}")
@@ -121,20 +133,18 @@ class Sqlite(Dialect):
     def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
         if not event:
             return super().run(store, statement, values)
-        before = TOLD.event, TOLD.now, TOLD.owner
-        TOLD.event, TOLD.now, TOLD.owner = event, values["now"], values.get("owner")
+        before, UNDER_WAY.told = UNDER_WAY.told, (event, values.get("owner"), values["now"])
         try:
             return super().run(store, statement, values)
         finally:
-            TOLD.event, TOLD.now, TOLD.owner = before
+            UNDER_WAY.told = before
 
     def change(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> int:
-        before = TOLD.event, TOLD.now
-        TOLD.event, TOLD.now = event or WRITE, values["now"]
+        before, UNDER_WAY.told = UNDER_WAY.told, (event or WRITE, None, values["now"])
         try:
             return super().change(store, statement, values)
         finally:
-            TOLD.event, TOLD.now = before
+            UNDER_WAY.told = before
 
     def connected(self, store: Store[Any]) -> None:
         # Asked without reading a table, be it pragma_trusted_schema: a transaction that reads before its first write is
@@ -212,7 +222,7 @@ class Sqlite(Dialect):
     def table_columns(self, store: Store[Any]) -> set[str]:
         listed = "SELECT name FROM pragma_table_xinfo(:name, :schema)"
         values = {"name": self.source.name, "schema": self.source.schema or "main"}
-        present = {name.lower() for (name,) in store.execute(listed, values)}
+        present = {name.lower() for (name,) in self.execute(store, listed, values)}
         return {field.column for field in self.source.fields if field.column.lower() in present}
 
     def objects(self) -> list[Object]:
@@ -230,8 +240,9 @@ class Sqlite(Dialect):
             keys = ", ".join(f"{key} {kind}" for key, kind in zip(self.keys, kinds, strict=True))
             tables["owner"] = f"({keys}, owner TEXT NOT NULL, PRIMARY KEY ({', '.join(self.keys)})) WITHOUT ROWID"
         if self.has_history:
-            # No index but the ids: another costs more than the rows do. The ids are not used again, once pruned.
-            types = {"bigauto": "INTEGER PRIMARY KEY AUTOINCREMENT", "bigint": "INTEGER", "text": "TEXT"}
+            # No index but the ids: another costs more than the rows do. AUTOINCREMENT, too, would write a page more in
+            # each transaction, a tenth of all; that ids are not used twice follows from the newest row, which stays.
+            types = {"bigauto": "INTEGER PRIMARY KEY", "bigint": "INTEGER", "text": "TEXT"}
             tables["history"] = f"({', '.join(f'{column} {types[kind]}' for column, kind in HISTORY.items())})"
         return [
             Object(

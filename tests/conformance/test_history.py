@@ -506,6 +506,17 @@ def test_the_sweep_forgets_what_is_older_than_the_seconds(make):
     assert [(row.id, row.event) for row in Task.xq.history()] == [(3, "put")]
 
 
+def test_the_newest_row_stays_in_the_table_and_is_told_no_more(make):
+    Task = make({"history": 10})
+    Task.put(task())
+    Task.take()
+    Task.xq.clock.tick(100)
+    Task.xq.sweep()
+    assert told(Task) == []
+    assert [row.id for row in Task.xq.History.select()] == [2]
+    assert Task.xq._moves.due_in() is None
+
+
 def test_many_rows_are_forgotten_at_once(make):
     Task = make({"history": 10})
     Task.xq.put_many(tasks(2500))

@@ -485,7 +485,7 @@ def test_a_put_of_another_process_finds_room(full):
 
 def test_as_many_puts_as_there_is_room_for_wake(full):
     puts = [Work(full._meta.database, lambda: full.put(task(), timeout=PATIENCE)) for _ in range(4)]
-    eventually(lambda: len(full.xq._waiting.putters) == 4)
+    eventually(lambda: len(full.xq._waiting.putters.waiters) == 4)
     full.xq.truncate()
     eventually(lambda: sum(not put.goes_on for put in puts) == 2)
     full.xq.truncate()

@@ -116,6 +116,9 @@ UPDATE "job"
 -- and for each row of these
 INSERT OR REPLACE INTO "job_xq_owner" ("id", owner)
     VALUES (:k0, :owner);
+-- or for all of them, by a list of their keys
+INSERT OR REPLACE INTO "job_xq_owner" ("id", owner)
+    SELECT value, :owner FROM json_each(:keys);
 
 -- T ack X: one, of this session
 DELETE FROM "job"
@@ -253,7 +256,8 @@ INSERT INTO temp.xq_change (number)
 
 -- on_change: whether a change was committed
 DELETE FROM temp.xq_change
-    WHERE number = :number;
+    WHERE number = :number
+    RETURNING number;
 
 -- what is installed
 SELECT version, fingerprint FROM xq_queue

@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS "visit_xq_wait" (k0 TEXT, k1 INTEGER, waiter TEXT, se
 CREATE TABLE IF NOT EXISTS "visit_xq_owner" ("host" TEXT, "number" INTEGER, owner TEXT NOT NULL, PRIMARY KEY ("host", "number")) WITHOUT ROWID;
 
 -- install: the table visit_xq_history
-CREATE TABLE IF NOT EXISTS "visit_xq_history" (id INTEGER PRIMARY KEY AUTOINCREMENT, at_us INTEGER, key TEXT, tube TEXT, source TEXT, target TEXT, event TEXT, owner TEXT, attempt INTEGER);
+CREATE TABLE IF NOT EXISTS "visit_xq_history" (id INTEGER PRIMARY KEY, at_us INTEGER, key TEXT, tube TEXT, source TEXT, target TEXT, event TEXT, owner TEXT, attempt INTEGER);
 
 -- install: the index visit_xq_oldest_R
 CREATE INDEX IF NOT EXISTS "visit_xq_oldest_R"
@@ -601,7 +601,7 @@ SELECT id, at_us, key, tube, source, target, event, owner, attempt, dur_us FROM 
 
 -- sweep: forget what is history
 DELETE FROM "visit_xq_history"
-    WHERE id IN (SELECT id FROM (SELECT id, at_us FROM "visit_xq_history" ORDER BY id LIMIT :n) AS oldest WHERE at_us < CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 10000000000.0 * 1000000);
+    WHERE id IN (SELECT id FROM (SELECT id, at_us FROM "visit_xq_history" WHERE id < (SELECT MAX(id) FROM "visit_xq_history") ORDER BY id LIMIT :n) AS oldest WHERE at_us < CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 10000000000.0 * 1000000);
 
 -- reconfigure: tell the history of tasks in R that move to B
 INSERT INTO "visit_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
@@ -617,7 +617,8 @@ INSERT INTO temp.xq_change (number)
 
 -- on_change: whether a change was committed
 DELETE FROM temp.xq_change
-    WHERE number = :number;
+    WHERE number = :number
+    RETURNING number;
 
 -- what is installed
 SELECT version, fingerprint FROM xq_queue

@@ -138,6 +138,9 @@ UPDATE "page"
 -- and for each row of these
 INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
     VALUES (:k0, :owner);
+-- or for all of them, by a list of their keys
+INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
+    SELECT value, :owner FROM json_each(:keys);
 
 -- R take T with ttr: the oldest
 UPDATE "page"
@@ -158,6 +161,9 @@ UPDATE "page"
 -- and for each row of these
 INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
     VALUES (:k0, :owner);
+-- or for all of them, by a list of their keys
+INSERT OR REPLACE INTO "page_xq_owner" ("id", owner)
+    SELECT value, :owner FROM json_each(:keys);
 
 -- T ack D: one, of this session
 UPDATE "page"
@@ -467,7 +473,8 @@ INSERT INTO temp.xq_change (number)
 
 -- on_change: whether a change was committed
 DELETE FROM temp.xq_change
-    WHERE number = :number;
+    WHERE number = :number
+    RETURNING number;
 
 -- what is installed
 SELECT version, fingerprint FROM xq_queue

@@ -32,15 +32,17 @@ class Entry:
     source: str = ""
     status: str = ""
     then: str = ""
+    then_all: str = ""
 
     @property
-    def shape(self) -> tuple[str, str, str]:
+    def shape(self) -> tuple[str, str, str, str]:
         """What it has in common with the statements for other source states."""
         before, where, after = self.sql.partition(" WHERE ")
         return (
             self.title,
             before + where + (after.replace(self.status, "<status>") if self.status else after),
             self.then,
+            self.then_all,
         )
 
 
@@ -285,7 +287,7 @@ def looks(queue: Any) -> Iterator[Entry]:
 
 
 def _entry(of: Any, title: str, source: str, statement: Statement) -> Entry:
-    return Entry(title, statement.sql, source, of.is_state(source), statement.then)
+    return Entry(title, statement.sql, source, of.is_state(source), statement.then, statement.then_all)
 
 
 def _fences(queue: Any, row: Transition) -> list[Any]:
@@ -331,6 +333,8 @@ def render(name: str) -> str:
         parts += ["", f"-- {sources + ' ' if sources else ''}{first.title}", laid_out(first.sql) + ";"]
         if first.then:
             parts += ["-- and for each row of these", laid_out(first.then) + ";"]
+        if first.then_all:
+            parts += ["-- or for all of them, by a list of their keys", laid_out(first.then_all) + ";"]
     return "\n".join(parts) + "\n"
 
 

@@ -18,7 +18,7 @@ CREATE TABLE IF NOT EXISTS "mail_xq_count" (tube, source, target, n INTEGER NOT 
 CREATE TABLE IF NOT EXISTS "mail_xq_wait" (k0 INTEGER, waiter TEXT, session TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, event TEXT, target TEXT, PRIMARY KEY (k0, waiter)) WITHOUT ROWID;
 
 -- install: the table mail_xq_history
-CREATE TABLE IF NOT EXISTS "mail_xq_history" (id INTEGER PRIMARY KEY AUTOINCREMENT, at_us INTEGER, key TEXT, tube TEXT, source TEXT, target TEXT, event TEXT, owner TEXT, attempt INTEGER);
+CREATE TABLE IF NOT EXISTS "mail_xq_history" (id INTEGER PRIMARY KEY, at_us INTEGER, key TEXT, tube TEXT, source TEXT, target TEXT, event TEXT, owner TEXT, attempt INTEGER);
 
 -- install: the index mail_xq_oldest_R
 CREATE INDEX IF NOT EXISTS "mail_xq_oldest_R"
@@ -791,16 +791,17 @@ DELETE FROM "mail_xq_count";
 
 -- history
 SELECT id, at_us, key, tube, source, target, event, owner, attempt, dur_us FROM (SELECT *, at_us - LAG(at_us) OVER (PARTITION BY key ORDER BY id) AS dur_us FROM "mail_xq_history") AS told
+    WHERE at_us >= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000
     ORDER BY id;
 
 -- history of a task, from one moment to another
 SELECT id, at_us, key, tube, source, target, event, owner, attempt, dur_us FROM (SELECT *, at_us - LAG(at_us) OVER (PARTITION BY key ORDER BY id) AS dur_us FROM "mail_xq_history" WHERE key = CASE typeof(:k0) WHEN 'blob' THEN hex(:k0) ELSE :k0 END) AS told
-    WHERE at_us >= :since AND at_us < :until
+    WHERE at_us >= :since AND at_us < :until AND at_us >= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000
     ORDER BY id;
 
 -- sweep: forget what is history
 DELETE FROM "mail_xq_history"
-    WHERE id IN (SELECT id FROM (SELECT id, at_us FROM "mail_xq_history" ORDER BY id LIMIT :n) AS oldest WHERE at_us < CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000);
+    WHERE id IN (SELECT id FROM (SELECT id, at_us FROM "mail_xq_history" WHERE id < (SELECT MAX(id) FROM "mail_xq_history") ORDER BY id LIMIT :n) AS oldest WHERE at_us < CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000);
 
 -- reconfigure: tell the history of tasks in R that move to B
 INSERT INTO "mail_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
@@ -816,7 +817,8 @@ INSERT INTO temp.xq_change (number)
 
 -- on_change: whether a change was committed
 DELETE FROM temp.xq_change
-    WHERE number = :number;
+    WHERE number = :number
+    RETURNING number;
 
 -- what is installed
 SELECT version, fingerprint FROM xq_queue
@@ -897,7 +899,7 @@ SELECT 1 FROM "mail" INDEXED BY "mail_xq_oldest_R"
     WHERE "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) LIMIT 1;
 
 -- when something falls due
-SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'W' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'Z' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'R' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'T' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT at_us FROM "mail_xq_history" ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at) AS times;
+SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'W' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'Z' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'R' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat" WHERE "status" = 'T' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT at_us FROM "mail_xq_history" WHERE id < (SELECT MAX(id) FROM "mail_xq_history") ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at) AS times;
 
 -- before anything is read within the application's transaction
 UPDATE xq_session
