@@ -20,7 +20,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from xq import sessions
 from xq.database import Database
 from xq.errors import NotInstalled, UnknownSession
-from xq.moves import Moves
+from xq.moves import Moves, Swept
 from xq.sessions import ProofOfLife, Session, Sessions
 from xq.store import Writes
 from xq.wait import Waiting
@@ -291,15 +291,16 @@ class Sweeper:
     def _keep_time(self, keepers: list[QueueKeeper]) -> None:
         """Move what is due, and set the timer for what is next."""
         begun = time.monotonic()
-        moved: list[int] = []
+        swept: list[Swept] = []
         if self._rang or begun >= self._armed:
             self._rang, self._armed = False, float("inf")
-            moved = [n for keeper in keepers if (n := keeper.moves.sweep_what_is_due()) is not None]
+            swept = [found for keeper in keepers if (found := keeper.moves.sweep_what_is_due()).due]
         due = [seconds for keeper in keepers if (seconds := keeper.moves.due_in()) is not None]
         if due:
             # Others may write for as long as a batch took.
             now = time.monotonic()
-            if min(due) <= 0 and moved and not any(moved):  # not moved by others either: another row refers to it
+            in_vain = swept and not any(found.moved or found.forgotten for found in swept)
+            if min(due) <= 0 and in_vain:  # not moved by others either: another row refers to it
                 self._stuck_until = begun + RETRY
             self._arm(min(due) if min(due) > 0 else max(now - begun, self._stuck_until - now))
 

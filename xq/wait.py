@@ -145,6 +145,7 @@ class Waiting(Generic[T]):
         self.takers = Line()
         self.putters = Line()
         self._endings: dict[str, Ending] = {}
+        self._writing = threading.Lock()
         self._left: list[dict[str, Any]] = []  # rows of those who wait no more, which are yet to be deleted
 
     @property
@@ -193,7 +194,7 @@ class Waiting(Generic[T]):
                     (found,) = self.puts.put([task], dict(options))
                     break
                 except Full:
-                    if not self.moves.sweep_what_is_due() and (timeout == 0 or not self._sleep(waiter, deadline)):
+                    if not self.moves.sweep_what_is_due().moved and (timeout == 0 or not self._sleep(waiter, deadline)):
                         raise
         self.putters.call(None)
         return found
@@ -240,7 +241,8 @@ class Waiting(Generic[T]):
         ending = Ending(f"{self.database.open().sessions.own().prefix}{next(self._names)}")
         parts: Parts = ()
         try:
-            with self.database.store.atomic():  # nothing ends between the look and the waiting
+            # One thread at a time: SQLite is not fair to those who want its lock. And nothing ends in between.
+            with self._writing, self.database.store.atomic():
                 row, state = self.moves.look(named_task())
                 last = self.tasks.returned(row)
                 if state not in self.machine.pending:
@@ -278,7 +280,8 @@ class Waiting(Generic[T]):
         self._endings.pop(ending.waiter, None)
         values = {**named(parts), "waiter": ending.waiter}
         try:
-            found = self.database.execute(self.database.dialect.end_wait(), values)
+            with self._writing:
+                found = self.database.execute(self.database.dialect.end_wait(), values)
         except Exception as error:
             if not self.database.store.is_failure(error):
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import signal
@@ -12,9 +13,10 @@ from typing import Any
 import pytest
 
 import xq
-from tests.conformance.steps import PATIENCE, another_process, eventually, in_threads, look, state
+from tests.conformance.steps import PATIENCE, Work, another_process, eventually, in_threads, look, state
 from tests.factories import task
 from xq import sessions
+from xq.adapters.databases import sqlite
 from xq.adapters.databases.sqlite_files import FileWrites, Inotify
 
 
@@ -164,3 +166,89 @@ def test_where_no_more_files_may_be_watched_the_thread_looks_by_itself(tmp_path,
     writes = FileWrites([str(tmp_path / "app.db")])
     assert writes.wait(PATIENCE), "it would have slept so long"
     writes.close()
+
+
+def test_an_interrupt_while_a_trigger_asks_for_the_event_is_an_interrupt(make, monkeypatch):
+    Task = make({"history": True})
+
+    def interrupted(told: object) -> int:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sqlite, "_now_us", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Task.put(task())
+    assert [row.event for row in Task.xq.history()] == ["put"], "it was over when the statement was"
+
+
+def test_history_is_pruned_by_itself_where_nothing_else_is_due(make_shared):
+    Task = make_shared({"history": 0.5, "keep": True})
+    Task.put(task())
+    Task.take().ack()
+    eventually(lambda: len(Task.xq.History.select()) <= 1)  # the newest row stays, for its number
+    assert Task.xq.history() == []
+
+
+def test_a_signal_that_is_lost_is_made_up_for(make_shared, monkeypatch):
+    monkeypatch.setattr(FileWrites, "wait", lambda self, seconds: bool(threading.Event().wait(min(seconds, 1.0))))
+    Task = make_shared()
+    work = Work(make_shared.db, lambda: Task.take(timeout=PATIENCE))
+    eventually(Task.xq.waiting)
+    with sqlite3.connect(make_shared.db.database) as plain:
+        plain.execute("INSERT INTO task (size, status, attempts) VALUES (0, 'R', 0)")
+    plain.close()
+    assert work.result().id == 1
+
+
+def test_a_child_has_no_part_in_the_connection_of_its_parent(make_shared):
+    Task = make_shared()
+    Task.put(task())
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.read(reading, 1)  # until the parent has closed the connection, and SQLite its log
+            Task.put(task())
+        finally:
+            os._exit(0)
+    make_shared.db.close()
+    os.write(writing, b"x")
+    os.waitpid(child, 0)
+    os.close(reading)
+    os.close(writing)
+    assert Task.select().count() == Task.xq.count() == 2
+
+
+def test_whoever_copies_the_lock_file_drops_no_lock(make_shared):
+    Task = make_shared(roles=("owner",))
+    put = Task.put(task())
+    assert Task.take().id == put.id
+    if not hasattr(fcntl, "F_OFD_SETLK"):
+        return  # there are only locks of a whole process
+    with open(f"{make_shared.db.database}-xq", "rb") as copied:
+        copied.read()
+
+    def child() -> Any:
+        look(make_shared.db)
+        yield Task.xq.count("T")
+
+    with another_process(make_shared.db, child) as other:
+        assert next(other) == 1
+    assert Task.ack(put.id)
+
+
+def test_a_task_whose_session_nobody_lists_comes_back(make_shared):
+    Task = make_shared(roles=("owner",))
+    put = Task.put(task())
+
+    def child() -> Any:
+        Task.take()
+        yield sessions.of(make_shared.db).own().uuid
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with another_process(make_shared.db, child) as other:
+        name = next(other)
+        make_shared.db.execute_sql("DELETE FROM xq_session WHERE uuid = ?", (name,))
+        with pytest.raises((AssertionError, EOFError)):
+            next(other)
+    assert eventually(Task.take).id == put.id

@@ -334,6 +334,7 @@ def test_a_waiter_that_ends_before_it_has_looked_passes_its_call_on(shared, kind
 
 def test_a_take_can_be_interrupted_from_the_keyboard(shared):
     mine = threading.get_ident()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 
     def interrupt() -> None:
         # Not before it sleeps: Peewee forgets a transaction that it is interrupted in beginning.
@@ -341,9 +342,12 @@ def test_a_take_can_be_interrupted_from_the_keyboard(shared):
         os.kill(os.getpid(), signal.SIGINT)
 
     interrupter = Work(shared._meta.database, interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        shared.take(timeout=PATIENCE)
-    interrupter.result()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            shared.take(timeout=PATIENCE)
+        interrupter.result()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert shared.xq.waiting() == []
     put = shared.put(task())
     assert shared.take(timeout=PATIENCE) == put
