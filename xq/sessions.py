@@ -134,7 +134,10 @@ class Session:
             self.held = False
 
     def close(self) -> None:
-        """Give this session's tasks back (after session_ttr), and forget it. It may be called again if that fails."""
+        """End it for all processes that have joined it: its tasks go back (after session_ttr).
+
+        It may be called again if that fails.
+        """
         self.sessions.close(self)
 
     def __enter__(self) -> Session:
@@ -221,8 +224,8 @@ class Sessions:
         session = self._open.get(name)
         return session if session is not None else self._open.setdefault(name, Session(self, name))
 
-    def known(self) -> list[Session]:
-        """Those that this process has a hand in."""
+    def held(self) -> list[Session]:
+        """Those for which this process proves that they live."""
         return [session for session in list(self._open.values()) if session.held]
 
     def rejoin(self, session: Session) -> bool:
@@ -289,7 +292,7 @@ class Sessions:
         if some is None:
             return False
         all_prove = self.proof is None or self.proof.renew()
-        mine = [session for session in self.known() if session.listed]  # before: another thread may list one meanwhile
+        mine = [session for session in self.held() if session.listed]  # before: another thread may list one meanwhile
         ends: dict[str, float | None] = {}
         for name, queue, seconds in some.listed():
             if queue in keepers:
@@ -300,8 +303,8 @@ class Sessions:
         if self.looked_at > self._orphans_at:
             self._orphans_at = self.looked_at + ORPHANS
             ends |= dict.fromkeys(filter(_is_uuid, (name for k in keepers.values() if k for name in k.orphans())))
-        held = {session.uuid for session in self.known()}
-        others = {uuid: seconds for uuid, seconds in ends.items() if uuid not in held or seconds is not None}
+        here = {session.uuid for session in self.held()}
+        others = {uuid: seconds for uuid, seconds in ends.items() if uuid not in here or seconds is not None}
         for name, seconds in others.items():
             with self.alone(name) as alone:
                 if alone and all_prove and seconds is None:
@@ -320,7 +323,7 @@ class Sessions:
 
     def exit(self) -> None:
         """The process ends: leave all sessions."""
-        known = self.known()
+        known = self.held()
         if known and (self.proof is None or self.proof.there()):
             for session in known:
                 session.let_go()
@@ -330,7 +333,7 @@ class Sessions:
 
     def dropped(self) -> None:
         """The database object is gone, and nobody can finish what was taken through it: others give it back."""
-        for session in self.known():
+        for session in self.held():
             session.let_go()
 
     def forked(self) -> None:

@@ -154,7 +154,7 @@ class QueueKeeper:
             if event == "died":
                 self.forget_waits(uuid)
             self._run(dialect.session_struck, uuid=uuid, queue=dialect.source_name)
-        self.waiting.heard()  # whoever began to wait before the commit
+        self.waiting.heard()  # signals given within the transaction were of what nobody could see yet
 
 
 class Sweeper:
@@ -206,7 +206,7 @@ class Sweeper:
                 break
             with self.working:
                 try:
-                    pause, seconds = self._look(told)
+                    pause, seconds = self._round(told)
                 except Exception as error:
                     self._complain(error)
                     pause, seconds = RETRY, 0.0
@@ -243,8 +243,12 @@ class Sweeper:
             keeper.waiting.alarm()
         return [keeper for keeper in keepers if keeper.attended]
 
-    def _look(self, told: bool) -> tuple[float, float]:
-        """Do what is to be done. Returns for how many seconds to listen to nobody, and then to wait for a signal."""
+    def _round(self, told: bool) -> tuple[float, float]:
+        """Do what is to be done. Returns for how many seconds to listen to nobody, and then to wait for a signal.
+
+        The first is the rest that a busy database gets (PAUSE; WAITED_FOR while somebody waits), the second at most
+        FALLBACK, when all signals came; less, while a write may be on its way, or when others' lives are to be looked at.
+        """
         if self._writes.replaced():
             self._give_up_connection()  # else it would see the old file for ever
         keepers = self._installed()

@@ -61,7 +61,10 @@ class Waiter:
 
 
 class Line:
-    """Waiters for things of which each serves one of them: first come, first called."""
+    """Waiters for things of which each serves one of them: first come, first called.
+
+    A call is never lost: who was called looks, and who leaves without having looked to the end passes the call on.
+    """
 
     def __init__(self) -> None:
         self.waiters: dict[Waiter, float] = {}  # -> since when

@@ -45,7 +45,7 @@ def work(queue: Queue[T], function: object, workers: object, max_attempts: objec
 
 
 class Workers(Generic[T]):
-    """The workers of one queue, while they run."""
+    """The workers of one queue, while they run. Their threads take with the session of the process."""
 
     def __init__(self, queue: Queue[T], work: Work[T], until_empty: bool = False) -> None:
         self._queue = queue
