@@ -247,7 +247,7 @@ class Sweeper:
         """Do what is to be done. Returns for how many seconds to listen to nobody, and then to wait for a signal.
 
         The first is the rest that a busy database gets (PAUSE; WAITED_FOR while somebody waits), the second at most
-        FALLBACK, when all signals came; less, while a write may be on its way, or when others' lives are to be looked at.
+        FALLBACK, when all signals came; less, while a write may be on its way, or others' lives are to be looked at.
         """
         if self._writes.replaced():
             self._give_up_connection()  # else it would see the old file for ever

@@ -154,7 +154,7 @@ def test_the_thread_that_keeps_time_outlives_the_folder_of_the_file(make, folder
     sweeper = sweep._sweepers[make.db]
     for _ in range(2):  # it sees that the file is gone, and goes on
         with sweeper.working:
-            sweeper._look(False)
+            sweeper._round(False)
     away.rename(folder)
     Task.take()
     assert reaches(Task, Task.put(task(), delay=0.1), "R")
