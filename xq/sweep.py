@@ -216,7 +216,8 @@ class Sweeper:
 
     def _complain(self, error: Exception) -> None:
         ending = not threading.main_thread().is_alive()  # then nothing can be started any more
-        level = logging.DEBUG if ending or str(error) == self._complaint else logging.WARNING  # once is enough
+        expected = ending or isinstance(error, NotInstalled)  # the queue was taken away, or is by now another
+        level = logging.DEBUG if expected or str(error) == self._complaint else logging.WARNING  # once is enough
         log.log(level, "looking after a database failed, and is tried again: %s", error)
         self._complaint = str(error)
 
