@@ -17,7 +17,7 @@ ifdef DB
 export XQ_TEST_DB = $(DB)
 endif
 
-.PHONY: help demo test lint check format docs bench bench-peers profile wheel-test lock clean
+.PHONY: help demo test lint check format docs bench bench-peers profile storm wheel-test lock clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -61,6 +61,9 @@ bench-peers: $(BENCH) ## xq against other queues on SQLite
 
 profile: $(DEMO) ## where the microseconds of a cycle go
 	@$(BIN)/python -m benchmarks.profile $(ARGS)
+
+storm: $(TEST) ## processes that are killed at any moment, 20 rounds; ARGS='--seed 3fa9c1': one of them again
+	@$(BIN)/python -m benchmarks.storm $(ARGS)
 
 wheel-test: $(WHEEL)/.installed ## the conformance tests on the built wheel, away from the checkout
 	@rm -rf $(WHEEL)/run && mkdir $(WHEEL)/run && cp -R tests pyproject.toml $(WHEEL)/run

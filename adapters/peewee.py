@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -49,6 +50,19 @@ NATIVE: Mapping[type[pw.Field[Any]], type] = {
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 
 ENGINES: tuple[tuple[type[pw.Database], str], ...] = ((pw.SqliteDatabase, "sqlite"),)
+
+
+class _Transaction(pw._transaction):
+    """As Peewee's own, but the error that ended it is what is raised.
+
+    When a file cannot be written, SQLite rolls back by itself, and refuses to do so again.
+    """
+
+    def rollback(self, begin: bool = True) -> None:
+        if self.db.connection().in_transaction:
+            super().rollback(begin)
+        else:
+            self.db._clear_commit_callbacks()
 
 
 class _Prepared(threading.local):
@@ -131,10 +145,6 @@ class PeeweeStore(Generic[M]):
                 prepared.begun = connection
                 prepared.connection = prepared.connection if within else connection
                 self.connected()
-        if prepared.waiting and not connection.in_transaction:
-            calls, prepared.waiting = prepared.waiting, ()
-            for call in calls:
-                call()
         try:
             return database.execute_sql(sql, values)
         except (OverflowError, UnicodeError) as error:
@@ -153,8 +163,7 @@ class PeeweeStore(Generic[M]):
         database = self._known_database
         if not database.in_transaction() and not self.in_transaction():
             # IMMEDIATE: a transaction that reads first and then finds another writer would have to be refused.
-            lock = ["IMMEDIATE"] if isinstance(database, pw.SqliteDatabase) else []
-            return database.atomic(*lock)
+            return _Transaction(database, *["IMMEDIATE"] * isinstance(database, pw.SqliteDatabase))
         return database.savepoint()
 
     def in_transaction(self) -> bool:
@@ -172,6 +181,13 @@ class PeeweeStore(Generic[M]):
         else:
             database.after_commit(call)
 
+    def settle(self) -> None:
+        prepared = self._prepared
+        if prepared.waiting and not self.in_transaction():
+            calls, prepared.waiting = prepared.waiting, ()
+            for call in calls:
+                call()
+
     def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
         self._known_database.connection().create_function(name, arguments, function, deterministic=True)
 
@@ -180,6 +196,13 @@ class PeeweeStore(Generic[M]):
 
     def disconnect(self) -> None:
         self._known_database.close()
+
+    def forked(self) -> None:
+        database = self.database
+        if database is not None and not database.is_closed():
+            # Not even closed, nor freed: SQLite would believe that it is the parent, and may delete its log.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(database.connection()))
+            database._state.reset()  # type: ignore[attr-defined]
 
     @property
     def has_threads(self) -> bool:

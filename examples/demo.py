@@ -5,6 +5,7 @@
 The table `module` has a row for every source file of the standard library and of the packages installed beside it,
 and for three broken files that this program writes itself. Upgraded, the table is a queue as well: workers take the
 files, parse them, and ack them with what they found in the row; what does not parse is buried with its error.
+In the middle a task is put whose answer is waited for, and a worker is killed (kill -9) with a file in its hands.
 In the end all that is claimed is looked up in the database, and the exit status is 1 when any of it does not hold.
 """
 
@@ -12,10 +13,12 @@ from __future__ import annotations
 
 import argparse
 import ast
+import errno
 import io
 import multiprocessing
 import os
 import shlex
+import signal
 import sqlite3
 import sys
 import sysconfig
@@ -39,6 +42,7 @@ import xq
 WORKERS = 4
 FILES = 8_000  # at most: the standard library, then the packages by name
 STATES = {"R": "Ready", "T": "Taken", "B": "Buried", "D": "Done"}
+FIRST = -(10**9)  # a priority before that of the largest file
 BROKEN = {
     "broken_bracket.py": b"def never_closed(:\n",
     "broken_byte.py": b"zero = '\0'\n",
@@ -84,6 +88,16 @@ class Receipt(pw.Model):
         database = db
 
 
+class Worker(pw.Model):
+    """Which process has which session. A session owns what it has taken, and ends when its process does."""
+
+    pid = pw.IntegerField()
+    session = pw.TextField()
+
+    class Meta:
+        database = db
+
+
 def open_queue(path: str, tubes: list[str]) -> xq.Queue[Module]:
     """Make the table a queue. Each process does so for itself, on a connection of its own."""
     db.init(path)
@@ -91,26 +105,28 @@ def open_queue(path: str, tubes: list[str]) -> xq.Queue[Module]:
         Module,
         # A field of the application may play a role as well: the package is the tube.
         fields={role: role for role in ("status", "runat", "priority", "owner", "attempts")} | {"tube": "package"},
-        # Acked files stay, as D; and if a worker died, its file would be Ready again after a minute.
-        features={"keep": True, "buried": True, "ttr": 60},
+        # Acked files stay, as D. A worker that hangs loses its file after a minute. All that happens is written down.
+        features={"keep": True, "buried": True, "ttr": 60, "history": True},
         tube_stats=tubes,
     )
 
 
+def described(path: Path, name: str, priority: int | None = None) -> dict[str, Any]:
+    """A file as a task. The largest come first: taken last, one would keep the other workers waiting."""
+    size = path.stat().st_size
+    names = {"path": sayable(str(path)), "name": name, "package": name.split("/")[0]}
+    return names | {"size": size, "priority": -size if priority is None else priority}
+
+
 def fill(modules: xq.Queue[Module], files: Iterable[tuple[Path, str]]) -> int:
-    """Put all files or none. The largest come first: taken last, one would keep the other workers waiting."""
-    rows = []
-    for path, name in files:
-        names = {"path": sayable(str(path)), "name": name, "package": name.split("/")[0]}
-        size = path.stat().st_size
-        rows.append(names | {"size": size, "priority": -size})
-    return len(modules.put_many(rows))
+    """Put all files or none."""
+    return len(modules.put_many(described(path, name) for path, name in files))
 
 
 def drain(modules: xq.Queue[Module]) -> None:
     """What a worker does: take, parse, and ack or bury, until there is nothing left to take."""
     warnings.simplefilter("ignore")  # an old escape sequence in somebody's source is not our business
-    while module := modules.take():
+    while module := next_of(modules):
         started = time.perf_counter()
         try:
             found = parse(Path(module.path))
@@ -121,6 +137,15 @@ def drain(modules: xq.Queue[Module]) -> None:
         with db.atomic():  # the application's own transaction: the ack is part of it
             Receipt.create(module=module, worker=os.getpid())
             modules.ack(module, update=found)
+
+
+def next_of(modules: xq.Queue[Module]) -> Module | None:
+    """Take a file. As long as others have files in hand, wait: who dies gives them back."""
+    while (module := modules.take(timeout=0.1)) is None:
+        counts = modules.stats().counts
+        if not counts["R"] + counts["T"]:
+            break
+    return module
 
 
 def parse(path: Path) -> dict[str, Any]:
@@ -144,13 +169,17 @@ def sayable(text: str) -> str:
 def work(path: str, tubes: list[str]) -> None:
     """A worker process."""
     with closing(db):
-        drain(open_queue(path, tubes))
+        modules = open_queue(path, tubes)
+        with modules.session() as session:
+            Worker.create(pid=os.getpid(), session=session.uuid)
+            drain(modules)
 
 
-def run_workers(modules: xq.Queue[Module], tubes: list[str], total: int) -> bool:
-    """Start the workers and watch the statistics until the last has ended. Returns whether all ended well."""
+def run_workers(modules: xq.Queue[Module], tubes: list[str], total: int, endless: Module) -> dict[str, bool]:
+    """Start the workers and watch the statistics until the last has ended. Returns what had to hold meanwhile."""
     spawn = multiprocessing.get_context("spawn")
     workers = [spawn.Process(target=work, args=(db.database, tubes), daemon=True) for _ in range(WORKERS)]
+    checks: dict[str, bool] = {}
     with Progress(*Progress.get_default_columns(), MofNCompleteColumn(), console=console) as progress:
         bar = progress.add_task(f"{WORKERS} workers", total=total)
         for worker in workers:
@@ -158,10 +187,60 @@ def run_workers(modules: xq.Queue[Module], tubes: list[str], total: int) -> bool
         for worker in workers:
             while worker.exitcode is None:
                 worker.join(0.1)
+                if not checks and (end := far_end(Path(endless.path))) is not None:
+                    checks = ask_a_worker(modules) | kill_a_worker(modules, endless, end)
                 counts = modules.stats().counts  # a few counters, however many rows there are
                 progress.update(bar, completed=counts["D"] + counts["B"])
     console.print()
-    return all(worker.exitcode == 0 for worker in workers)
+    exits = sorted(worker.exitcode or 0 for worker in workers)
+    return {"one worker was killed, the others ended well": exits == [-signal.SIGKILL, *[0] * (WORKERS - 1)]} | checks
+
+
+def far_end(pipe: Path) -> int | None:
+    """Open a pipe to write, once somebody has it open to read: who reads waits, since nothing comes. Else None."""
+    try:
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # nobody reads
+            raise
+        return None
+
+
+def ask_a_worker(modules: xq.Queue[Module]) -> dict[str, bool]:
+    """Put this very program in front of all other files, and wait for what a worker finds in it."""
+    started = time.perf_counter()
+    task = described(Path(__file__).resolve(), "examples/demo.py", FIRST)
+    answer, processed = modules.put(task, wait=30)
+    milliseconds = 1000 * (time.perf_counter() - started)
+    console.print(f"Put {answer.name} before all others, with wait=. The answer after {milliseconds:.0f} ms:")
+    console.print(f"  {answer.lines} lines, {answer.functions} functions, {answer.classes} classes")
+    row = ask("SELECT status, lines, functions, classes FROM module WHERE path = ?", task["path"])
+    told = ("D", answer.lines, answer.functions, answer.classes)
+    return {"the answer to put(wait=) is what a worker wrote": processed and row == [told]}
+
+
+def kill_a_worker(modules: xq.Queue[Module], endless: Module, end: int) -> dict[str, bool]:
+    """Kill the worker that reads the pipe, of which this is the other end, and wait until another has done it."""
+    holders = {key: session for key, session, _ in modules.taken()}
+    victim = Worker.get(session=holders[endless.id]).pid
+    pipe = Path(endless.path)
+    pipe.unlink()
+    pipe.write_text('"""A pipe no longer."""\n')  # this is what the next one finds
+    killed = time.time()
+    os.kill(victim, signal.SIGKILL)
+    os.close(end)
+    console.print(f"Worker {victim} had {pipe.name} in hand, and was killed with kill -9.")
+    modules.wait(endless, timeout=30)
+    history = ask("SELECT event, at_us FROM module_xq_history WHERE key = ? ORDER BY id", str(endless.id))
+    receipt = "SELECT max(worker) FROM receipt WHERE module_id = module.id"
+    ((status, attempts, by),) = ask(f"SELECT status, attempts, ({receipt}) FROM module WHERE id = ?", endless.id)
+    for event, at_us in history:
+        if event == "died":
+            milliseconds = at_us / 1000 - killed * 1000
+            console.print(f"  {pipe.name} was Ready again {milliseconds:.0f} ms later; worker {by} did it.")
+    lived = [event for event, _ in history] == ["put", "take", "died", "take", "ack"]
+    again = lived and (status, attempts) == ("D", 2) and by != victim
+    return {"what the killed worker had was Ready again, and another did it": again}
 
 
 def corpus() -> list[tuple[Path, str]]:
@@ -187,23 +266,31 @@ def grouped(package: str | None = None) -> Counter[str]:
     return Counter(dict(ask(sql, package)))
 
 
-def verify(modules: xq.Queue[Module], files: int, dug: int = 0) -> dict[str, bool]:
-    """What must hold when `files` were put and worked off, and `dug` of them dug up and worked off again."""
+def verify(modules: xq.Queue[Module], files: int, killed: int = 0, dug: int = 0) -> dict[str, bool]:
+    """What must hold when `files` were put and worked off, and some twice.
+
+    `killed` were in the hands of workers that were killed, `dug` were dug up.
+    """
     stats = modules.stats()
     moves = Counter(stats.transition)
     packages = all(Counter(numbers.counts) == grouped(package) for package, numbers in stats.tube.items())
     totals = ask("SELECT count(*), count(DISTINCT path), sum(attempts), max(attempts) FROM module")
     ((rows, paths, takes, most),) = totals
+    history = Counter(dict(ask("SELECT source || '-' || target, count(*) FROM module_xq_history GROUP BY 1")))
+    twice = " and ".join(f"{n} {why}" for n, why in ((killed, "that came back"), (dug, "dug up")) if n)
     receipts = ask("SELECT module_id FROM receipt ORDER BY 1")
     done = ask("SELECT id FROM module WHERE status = 'D' ORDER BY 1")
     return {
         "the statistics equal a GROUP BY": Counter(stats.counts) == grouped(),
         "the statistics by package equal a GROUP BY as well": packages,
+        "the history tells of every transition that was counted": history == moves,
         "the queue's own check() finds nothing missing and nothing uncounted": modules.check() == [],
         "every file was put once": moves["X-R"] == rows == paths == files,
         "every file is Done or Buried": stats.counts["D"] + stats.counts["B"] == files,
-        "every file was taken once" + (f", and the {dug} that were dug up once more" if dug else ""): (
-            moves["R-T"] == takes == files + dug and moves["B-R"] == dug and most == (2 if dug else 1)
+        "every file was taken once" + (f", and again {twice}" if twice else ""): (
+            moves["R-T"] == takes == files + killed + dug
+            and (moves["T-R"], moves["B-R"]) == (killed, dug)
+            and most == (2 if twice else 1)
         ),
         "every Done file was acked exactly once": moves["T-D"] == len(done) and receipts == done,
         "every Buried file says why": not ask("SELECT 1 FROM module WHERE status = 'B' AND error IS NULL"),
@@ -232,24 +319,42 @@ def show(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -
     console.print(table, "")
 
 
+def show_history(modules: xq.Queue[Module], module: Module) -> None:
+    pids = {worker.session: worker.pid for worker in Worker.select()}
+    rows = []
+    for told in modules.history(module):
+        spent = "" if told.dur_us is None else f"{told.dur_us / 1000:.0f}"
+        owner, _, _ = (told.owner or "").partition("/")  # then the mark of this very take
+        rows.append((told.event, f"{told.source}-{told.target}", spent, str(pids.get(owner, "")), told.attempt))
+    show(f"The history of {module.name}", ("event", "from-to", "after ms", "worker", "attempt"), rows)
+
+
 def demo(path: Path) -> bool:
     """The whole story. Returns whether all of it held."""
-    folder = path.with_name("broken-by-the-demo")
+    folder = path.with_name("made-by-the-demo")
     folder.mkdir(parents=True, exist_ok=True)
     broken = {folder / name: source for name, source in BROKEN.items()}
     for file, source in broken.items():
         file.write_bytes(source)
+    pipe = folder / "endless.py"
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
     found = corpus()
     files = [*found[:FILES], *((file, f"{folder.name}/{file.name}") for file in broken)]
     tubes = [package for package, _ in Counter(name.split("/")[0] for _, name in files).most_common(4)]
 
     modules = open_queue(str(path), tubes)
-    db.create_tables([Module, Receipt])  # and with them the indexes, triggers and counters of the queue
+    db.create_tables([Module, Receipt, Worker])  # and with them the indexes, triggers and counters of the queue
     total = fill(modules, files)
     console.print(f"Put {total:,} files: those of this Python and its packages, and {len(broken)} broken ones.")
     if left_out := len(found[FILES:]):
         console.print(f"Left out {left_out:,} files: {FILES:,} are enough.")
-    ended = run_workers(modules, tubes, total)
+    # About half of the work is in files larger than three times the mean.
+    middle = -round(3 * Module.select(pw.fn.avg(Module.size)).scalar())
+    endless = modules.put(described(pipe, f"{folder.name}/{pipe.name}", middle))
+    console.print(f"Put {pipe.name} amid them, a pipe in which nothing comes: who reads it waits.")
+    total += 2  # the pipe, and what is asked meanwhile
+    meanwhile = run_workers(modules, tubes, total, endless)
 
     stats = modules.stats()
     counts = {"all files": stats.counts, "all files, by GROUP BY": grouped()}
@@ -257,6 +362,7 @@ def demo(path: Path) -> bool:
     states = ((name, *(numbers[state] for state in STATES)) for name, numbers in counts.items())
     show("The statistics, of all and of the largest packages", ("counted", *STATES.values()), states)
     show("The transitions", ("from-to", "times"), modules.stats(pretty=True).transition.items())
+    show_history(modules, endless)
     done = Module.select().where(Module.status == "D").limit(5)
     slowest = ((m.name, f"{m.seconds:.3f}", m.lines) for m in done.order_by(Module.seconds.desc()))
     show("The slowest to parse", ("module", "seconds", "lines"), slowest)
@@ -264,7 +370,7 @@ def demo(path: Path) -> bool:
     show("The largest", ("module", "bytes", "lines", "functions", "classes"), largest)
     buried = modules.by_state("B")
     ours = {str(file) for file in broken} <= {module.path for module in buried}
-    first = {"all workers ended well": ended, "the broken files are Buried": ours} | verify(modules, total)
+    first = meanwhile | {"the broken files are Buried": ours} | verify(modules, total, killed=1)
     good = tell(first, before={})
 
     repaired = next(iter(broken))
@@ -280,7 +386,7 @@ def demo(path: Path) -> bool:
         console.print(f"      at first {was.error}", soft_wrap=True)
     console.print()
     only = [now.path for _, now in again if now.status == "D"] == [str(repaired)]
-    second = {"the repaired file is Done, and it alone": only} | verify(modules, total, dug=len(dug))
+    second = {"the repaired file is Done, and it alone": only} | verify(modules, total, killed=1, dug=len(dug))
     return tell(second, before=first) and good
 
 
@@ -299,7 +405,8 @@ def main() -> int:
     sqlite3 {shlex.quote(str(path))}
     sqlite> SELECT package, status, count(*), sum(lines) FROM module GROUP BY 1, 2 ORDER BY 4 DESC LIMIT 20;
     sqlite> SELECT name, attempts, error FROM module WHERE status = 'B';
-    sqlite> SELECT * FROM module_xq_count;  -- the statistics: triggers count whatever anybody writes""")
+    sqlite> SELECT * FROM module_xq_count;  -- the statistics: triggers count whatever anybody writes
+    sqlite> SELECT * FROM module_xq_history WHERE key = (SELECT id FROM module WHERE name LIKE '%/endless.py');""")
     return 0 if good else 1
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import bench, machine, profile, report
+from benchmarks import bench, machine, profile, report, storm
 from benchmarks.report import SMOKE, Effort, Section, Table
 
 SECTIONS = [*bench.SECTIONS, *profile.SECTIONS]  # without the peers, which need packages of their own
@@ -63,3 +63,13 @@ def test_a_section_that_does_not_exist_is_refused_with_the_names_of_those_that_d
     with pytest.raises(SystemExit):
         report.run([section("single", "fast")], "make bench", ["double"])
     assert "no section double: they are single" in capsys.readouterr().err
+
+
+def test_a_storm_is_reported_with_its_seed_and_a_seed_alone_writes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(storm, "RESULTS", tmp_path / "STORM.md")
+    small = ["--processes", "2", "--tasks", "40", "--kills", "1", "--stops", "0", "--dir", str(tmp_path)]
+    assert storm.main(["--seed", "1", *small]) == 0
+    assert not storm.RESULTS.exists()
+    assert storm.main(["--rounds", "1", *small]) == 0
+    assert re.search(r"1 rounds, .* 0 violations", storm.RESULTS.read_text())
+    assert list(tmp_path.iterdir()) == [storm.RESULTS], "the databases are gone"

@@ -6,9 +6,11 @@ import importlib.util
 import os
 import re
 import shlex
+import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -46,20 +48,39 @@ TOLD: Mapping[str, tuple[str, ...]] = {
         "carol, attempt 4: delivered",
         "Delivered: {'ann': 2, 'bob': 1, 'carol': 1}",
     ),
+    "put_and_wait": (
+        "391 = 17 x 23\n65537 = 65537\n1001 = 7 x 11 x 13\n",
+        "many has no answer: invalid literal for int() with base 10: 'many'\n600851475143 = 71 x 839 x 1471 x 6857\n",
+        "Nobody waits any more: []",
+        "'X-Ready': 5",
+        "'Taken-Zombie': 4",
+    ),
     "demo": (
+        "Put examples/demo.py before all others, with wait=. The answer after ",
+        " lines, ",
+        " had endless.py in hand, and was killed with kill -9.",
+        "endless.py was Ready again ",
         "4 workers",
         "by GROUP BY",
+        "Taken-Ready       1\n",
         "Taken-Done",
+        "The history of made-by-the-demo/endless.py",
+        *("put ", "take ", "died ", "take ", "ack "),
         "The slowest to parse",
         "The largest",
-        "holds all workers ended well",
+        "holds one worker was killed, the others ended well",
+        "holds the answer to put(wait=) is what a worker wrote",
+        "holds what the killed worker had was Ready again, and another did it",
         "holds the broken files are Buried",
         "holds the statistics equal a GROUP BY",
+        "holds the history tells of every transition that was counted",
+        "holds every file was taken once, and again 1 that came back\n",
         "holds every Done file was acked exactly once",
         "The Buried ones are dug up and tried again",
         "holds the repaired file is Done, and it alone",
-        " that were dug up once more\n",
-        "the same 7 checks hold again",
+        "and again 1 that came back and ",
+        " dug up\n",
+        "the same 8 checks hold again",
         "sqlite3 ",
     ),
 }
@@ -130,8 +151,13 @@ def test_the_demo_leaves_a_database_that_anybody_can_read(finished):
         assert files > 500
         assert packages > 10
         assert connection.execute("SELECT DISTINCT status FROM module ORDER BY 1").fetchall() == [("B",), ("D",)]
-        broken = "SELECT status, count(*) FROM module WHERE package = 'broken-by-the-demo' GROUP BY 1"
-        assert connection.execute(broken).fetchall() == [("B", 2), ("D", 1)]
+        broken = "SELECT status, count(*) FROM module WHERE package = 'made-by-the-demo' GROUP BY 1"
+        assert connection.execute(broken).fetchall() == [("B", 2), ("D", 2)]
+        endless = "SELECT id FROM module WHERE name = 'made-by-the-demo/endless.py'"
+        events = f"SELECT event FROM module_xq_history WHERE key = ({endless}) ORDER BY id"
+        assert [event for (event,) in connection.execute(events)] == ["put", "take", "died", "take", "ack"]
+        did = f"SELECT pid FROM worker JOIN receipt ON worker = pid WHERE module_id = ({endless})"
+        assert len(connection.execute(did).fetchall()) == 1
         for sql in re.findall(r"sqlite> (.*)", out):
             assert connection.execute(sql).fetchall(), sql
 
@@ -183,7 +209,7 @@ def demo() -> Iterator[Any]:
         module.db.close()
 
 
-def worked_off(demo: Any, folder: Path) -> Any:
+def worked_off(demo: Any, folder: Path, given_back: int = 0) -> Any:
     """A small database as the workers leave it: two packages, four files, one of them Buried."""
     sources = {"a/one.py": "def f(): 1", "a/two.py": "'''Two.'''", "b/three.py": "class C: 3", "b/four.py": "def f("}
     for name, source in sources.items():
@@ -192,6 +218,8 @@ def worked_off(demo: Any, folder: Path) -> Any:
     modules = demo.open_queue(str(folder / "small.db"), ["a"])
     demo.db.create_tables([demo.Module, demo.Receipt])
     demo.fill(modules, [(folder / name, name) for name in sources])
+    with modules.session():  # which gives back what it has when it ends
+        modules.take_many(given_back)
     demo.drain(modules)
     return modules
 
@@ -205,6 +233,48 @@ def test_the_demo_finds_that_all_holds_before_and_after_digging(demo, tmp_path):
     modules.dig(n=None)
     demo.drain(modules)
     assert all(demo.verify(modules, 4, dug=1).values())
+
+
+def test_the_demo_counts_what_came_back(demo, tmp_path):
+    modules = worked_off(demo, tmp_path, given_back=1)
+    assert all(demo.verify(modules, 4, killed=1).values())
+    failed = [what for what, holds in demo.verify(modules, 4).items() if not holds]
+    assert failed == ["every file was taken once"]
+
+
+LOST = "CREATE TRIGGER lost AFTER INSERT ON module_xq_history WHEN NEW.event = 'died' BEGIN {}; END"
+
+
+@pytest.mark.parametrize(
+    ("interference", "holds"),
+    [
+        ("", True),
+        (LOST.format("DELETE FROM module_xq_history WHERE id = NEW.id"), False),
+        (LOST.format("UPDATE module SET attempts = 0 WHERE id = NEW.key"), False),
+    ],
+)
+def test_the_demo_kills_a_worker_and_sees_its_file_done_by_another(demo, tmp_path, interference, holds):
+    pipe = tmp_path / "endless.py"
+    os.mkfifo(pipe)
+    modules = demo.open_queue(str(tmp_path / "small.db"), [])
+    demo.db.create_tables([demo.Module, demo.Receipt, demo.Worker])
+    endless = modules.put(demo.described(pipe, "a/endless.py"))
+    assert demo.far_end(pipe) is None
+    with closing(sqlite3.connect(tmp_path / "small.db")) as other:
+        other.executescript(interference)
+    code = f"import sys; sys.path.append({str(EXAMPLES)!r}); import demo; demo.work({str(tmp_path / 'small.db')!r}, [])"
+    workers = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
+    try:
+        deadline = time.monotonic() + 60
+        while (end := demo.far_end(pipe)) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert list(demo.ask_a_worker(modules).values()) == [True]
+        assert list(demo.kill_a_worker(modules, endless, end).values()) == [holds]
+        assert sorted(worker.wait(60) for worker in workers) == [-signal.SIGKILL, 0]
+    finally:
+        for worker in workers:
+            worker.kill()
 
 
 def test_the_demo_tells_the_second_time_what_differs_and_all_that_fails(demo, capsys):
@@ -221,6 +291,8 @@ def test_the_demo_tells_the_second_time_what_differs_and_all_that_fails(demo, ca
         ("DELETE FROM receipt WHERE id = 1", "acked exactly once"),
         ("UPDATE receipt SET module_id = (SELECT id FROM module WHERE status = 'B')", "acked exactly once"),
         ("UPDATE module SET status = 'D' WHERE status = 'B'", "acked exactly once"),
+        ("DELETE FROM module_xq_history WHERE id = 1", "the history tells"),
+        ("UPDATE module_xq_history SET target = 'B' WHERE target = 'D'", "the history tells"),
         ("UPDATE module SET attempts = 2 WHERE id = 1", "taken once"),
         ("UPDATE module SET attempts = 2 * (id = 1) + (id > 2)", "taken once"),
         ("UPDATE module SET status = 'T' WHERE id = 1", "Done or Buried"),

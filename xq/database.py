@@ -89,9 +89,16 @@ class Database:
             opened = self.connect()
             missing = opened.installation.missing()
             if missing:
+                self.close()
                 raise NotInstalled(self.store.name, missing)
             self._opened = opened
         return opened
+
+    @property
+    def opened(self) -> Opened | None:
+        """What `open` returned last, unless the model has another database since."""
+        opened = self._opened
+        return opened if opened is not None and opened.database() is self.store.database else None
 
     def begin_writing(self) -> None:
         """Within the application's transaction, take the lock that writes need before anything is read.
@@ -107,8 +114,10 @@ class Database:
                 raise
 
     def close(self) -> None:
-        """Look again, at the next call, whether the queue is installed."""
+        """Look again, at the next call, whether the queue is installed, and tell the database anew who has sessions."""
         self._opened = None
+        if self.sessions is not None:
+            self.sessions.unknown()
 
     @property
     def dialect(self) -> Dialect:
@@ -140,6 +149,7 @@ class Database:
         No event is no transition: a look, or a state that is prolonged. Raises NotInstalled when it fails for want of
         something installed.
         """
+        self.store.settle()
         try:
             rows: list[Row] = opened.dialect.run(self.store, statement, values, event)
         except Exception as error:
@@ -151,6 +161,7 @@ class Database:
 
     def change(self, opened: Opened, statement: Statement, values: Mapping[str, Any], event: str = "") -> int:
         """Run a statement that returns no rows, and tell how many it changed. Raises as `run`."""
+        self.store.settle()
         try:
             return opened.dialect.change(self.store, statement, values, event)
         except Exception as error:
@@ -184,19 +195,10 @@ class Database:
         """The current session."""
         return self.open().sessions.current()
 
-    def prove(self) -> Sessions:
-        """The sessions of this process with the database, able to prove that they live."""
-        opened = self.open()
-        found = sessions.of(self.store.database)
-        if found.proof is None:
-            found.proof = opened.dialect.proof_of_life(self.store)
-        return found
-
     def list_session(self, opened: Opened, session: Session) -> None:
         """Have the database know that there is a session, and that it may hold tasks of this queue."""
         name = opened.dialect.source_name
         if name not in session.listed:
-            self.prove()
             session.hold()
             self.execute(opened.dialect.session_listed, {"uuid": session.uuid})
             if not self.store.in_transaction():

@@ -106,15 +106,15 @@ class NotOwner(Error):
 
     def __init__(self, event: str, key: Any, owner: str | None) -> None:
         self.key, self.owner = key, owner
-        holder = f"another take ({owner})" if owner else "nobody that xq knows (plain SQL?)"
-        super().__init__(f"cannot {event} task {shown(key)}: it is taken by {holder}, not by this one")
+        holder = f"another session, or by another take of this one ({owner})" if owner else "nobody known (plain SQL?)"
+        super().__init__(f"cannot {event} task {shown(key)}: it is taken by {holder}; snatch() would take it away")
 
 
 class InTransaction(Error):
     """Waiting within a transaction, which could never end: others do not see what was written in it."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what} would wait for ever within a transaction: wait before or after it, or with timeout=0")
+    def __init__(self, what: str, option: str) -> None:
+        super().__init__(f"{what} would wait for ever within a transaction: wait before or after it, or say {option}=0")
 
 
 class Duplicate(Error):

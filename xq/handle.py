@@ -125,10 +125,10 @@ class Queue(Generic[T]):
     # producers
 
     @overload
-    def put(self, task: object = ..., *, timeout: float | None = ..., **options: Any) -> T: ...
+    def put(self, task: object = ..., *, wait: float | None, **options: Any) -> tuple[T, bool]: ...
 
     @overload
-    def put(self, task: object = ..., *, wait: float | None, **options: Any) -> tuple[T, bool]: ...
+    def put(self, task: object = ..., *, timeout: float | None = ..., **options: Any) -> T: ...
 
     def put(
         self, task: object = MISSING, *, wait: float | None = MISSING, timeout: float | None = MISSING, **options: Any
@@ -174,9 +174,14 @@ class Queue(Generic[T]):
 
     def _take(self, n: int, timeout: float | None, tube: str | None, options: Mapping[str, Any]) -> list[T]:
         seconds, tube = self._timeout(timeout), self._tube(tube)
+        if self._clock is None and not self._keeper.is_attended:
+            self._tasks.options("take", options)  # what is wrong with the call comes first
+            self._database.begin_writing()
+            self._keeper.attend()  # before the take, whose task would be nobody's if this failed
+        deaths = self._keeper.deaths
         found = self._waiting.take(n, options, tube, seconds if n else 0)
-        if self._clock is None:
-            self._keeper.attend()
+        if not found and n and self._keeper.more_have_died(than=deaths):
+            found = self._waiting.take(n, options, tube, 0)
         return found
 
     def wait(self, key: object, timeout: float | None = None) -> tuple[T, bool]:
@@ -404,7 +409,7 @@ class Queue(Generic[T]):
         """
         seconds = 0.0 if session_ttr is None else self._tasks.seconds("session_ttr", session_ttr)
         if seconds is None:
-            raise BadValue("session_ttr is a number of seconds, and must be finite")
+            raise BadValue("session_ttr is a number of seconds that ends, not math.inf")
         self._database.execute(self._database.dialect.set_setting, {"name": "session_ttr", "value": seconds})
 
     # installing
@@ -412,6 +417,7 @@ class Queue(Generic[T]):
     def install(self) -> None:
         """Bring what the queue needs into the database; does nothing where it is there. Sets SQLite files to WAL."""
         self._database.connect().installation.install()
+        self._database.close()
 
     def ddl(self) -> str:
         """The SQL that `install` runs, as text for migrations of your own. It may be run twice."""
@@ -429,7 +435,6 @@ class Queue(Generic[T]):
         """Take away all that was installed, and leave the plain table."""
         self._database.connect().installation.uninstall()
         self._database.close()
-        sessions.of(self.store.database).unknown()
 
     def reconfigure(self, features: Mapping[str, Any], move: Mapping[str, str] | None = None) -> None:
         """Give the queue other features, in the database and in this process.

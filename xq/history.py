@@ -37,6 +37,6 @@ class History:
         values: dict[str, Any] = {} if key is None else named(self.tasks.identify(key)[0])
         moments = {"since": since, "until": until}
         values |= {name: self.tasks.microseconds(name, at) for name, at in moments.items() if at is not None}
-        asked = {name for name, value in {"key": key, **moments}.items() if value is not None}
+        asked = tuple(name for name, value in {"key": key, **moments}.items() if value is not None)
         rows = self.database.execute(self.database.dialect.history(asked), values)
         return [instance(dict(zip([*HISTORY, "dur_us"], row, strict=True))) for row in rows]

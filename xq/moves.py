@@ -35,6 +35,14 @@ class Call(NamedTuple):
     to: str | None = None  # the state, where the caller names one
 
 
+class Swept(NamedTuple):
+    """What a sweep has found to do."""
+
+    due: bool  # whether anything was due
+    moved: int  # tasks
+    forgotten: int  # rows of the history
+
+
 class Moves(Generic[T]):
     """The moves of tasks between the states of one queue, and out of it."""
 
@@ -48,6 +56,7 @@ class Moves(Generic[T]):
         self._unique = machine.guard("unique")
         self._forgets = machine.settings.get("history", math.inf) < math.inf
         self._swept = 0.0
+        self._stuck: set[Any] = set()  # keys of tasks that could not be moved, and were told of
 
     def _transaction(self) -> AbstractContextManager[object]:
         """What is moved must also be read: where that may fail, both are one transaction."""
@@ -211,7 +220,7 @@ class Moves(Generic[T]):
             self.sweep_what_is_due()
         with self._transaction():
             moved = self._run(opened, call, rows, transition, values)
-            while not moved and self.sweep_what_is_due():
+            while not moved and self.sweep_what_is_due().moved:
                 moved = self._run(opened, call, rows, transition, values)
             if len(moved) > 1:
                 self.tasks.sort(moved)
@@ -291,27 +300,24 @@ class Moves(Generic[T]):
         ((seconds,),) = self.database.execute(self.database.dialect.next_due())
         return None if seconds is None else float(seconds)
 
-    def sweep_what_is_due(self) -> int | None:
-        """Move a batch of what each timer makes due. Returns how many moves that were; None when nothing was due."""
+    def sweep_what_is_due(self) -> Swept:
+        """Move a batch of what each timer makes due, and forget a batch of history, if anything is due."""
         due = self.due_in()
-        moved = self.sweep_batch() if due is not None and due <= 0 else None
+        swept = self.sweep_batch() if due is not None and due <= 0 else Swept(False, 0, 0)
         self._swept = time.monotonic()
-        return moved
+        return swept
 
     def sweep(self) -> int:
         """Move what is due until nothing is, and forget what is history. Returns how many moves that were."""
         moves = 0
-        while moved := self.sweep_batch():
-            moves += moved
-        while self._forget() == BATCH:
-            pass
+        while (swept := self.sweep_batch()).moved or swept.forgotten == BATCH:
+            moves += swept.moved
         return moves
 
-    def sweep_batch(self) -> int:
-        """Move a batch of what each timer makes due, forget a batch of history. Returns how many moves that were."""
+    def sweep_batch(self) -> Swept:
+        """Move a batch of what each timer makes due, and forget a batch of history."""
         self.database.begin_writing()
-        self._forget()
-        return sum(self._sweep_batch(row) for row in self.machine.due)
+        return Swept(True, sum(self._sweep_batch(row) for row in self.machine.due), self._forget())
 
     def any_ready(self, tube: str | None = None) -> bool:
         """Whether a take would find something."""
@@ -351,7 +357,10 @@ class Moves(Generic[T]):
                 except Exception as error:
                     if not self.store.is_refusal(error):
                         raise
-                    self.log.warning("%s cannot move task %r: %s", row.event, self.tasks.as_told(tuple(parts)), error)
+                    key = self.tasks.as_told(tuple(parts))
+                    level = logging.DEBUG if key in self._stuck else logging.WARNING  # it is tried again and again
+                    self.log.log(level, "%s cannot move task %r: %s", row.event, key, error)
+                    self._stuck.add(key)
             if moved or len(due) < n:
                 break
             tried, n = n, 2 * n  # behind those that cannot be moved

@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 import itertools
 import logging
+import math
 import os
 import secrets
 import sys
 import threading
+import time
 import uuid
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
@@ -16,6 +18,8 @@ from typing import Protocol
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
 from xq.errors import BadType, BadValue, UnknownSession
+
+ORPHANS = 5.0  # seconds between two looks for tasks whose session nobody lists
 
 log = logging.getLogger("xq")
 _entered: ContextVar[tuple[Session, ...]] = ContextVar("xq_sessions", default=())
@@ -58,6 +62,9 @@ class Keeper(Protocol):
     def sessions(self) -> Sessions | None:
         """The sessions of the database that the queue is in now."""
 
+    def orphans(self) -> list[str]:
+        """The sessions that hold tasks of this queue and are not listed, since another process ended them."""
+
     def listed(self) -> list[tuple[str, str, float | None]]:
         """Every session of the database, a queue in which it may hold tasks, and when it ends (None: it lives)."""
 
@@ -75,6 +82,9 @@ class Keeper(Protocol):
 
     def strike(self, uuid: str) -> None:
         """Strike a session off the list of those that may be joined."""
+
+    def proof_of_life(self) -> ProofOfLife | None:
+        """What proves to others that a session lives; None where no other process sees the database."""
 
     def rejoin(self, uuid: str) -> bool:
         """Have a session go on that was about to end. False when there is none of this uuid."""
@@ -124,7 +134,10 @@ class Session:
             self.held = False
 
     def close(self) -> None:
-        """Give this session's tasks back (after session_ttr), and forget it. It may be called again if that fails."""
+        """End it for all processes that have joined it: its tasks go back (after session_ttr).
+
+        It may be called again if that fails.
+        """
         self.sessions.close(self)
 
     def __enter__(self) -> Session:
@@ -145,9 +158,15 @@ class Session:
             _entered.set(tuple(entered))
         with self._lock:
             self._entered -= 1
-            last = self._entered <= 0
-        if last and not self.closed:
+            last = self._entered <= 0 and not self.closed
+            if last:
+                self.let_go()  # whoever enters it from here on must join it anew
+        if last:
             self.sessions.leave(self)
+
+    def forked(self) -> None:
+        self.held, self._entered, self._lock = False, 0, threading.RLock()
+        self.listed.clear()
 
     def __repr__(self) -> str:
         return f"<xq session {self.uuid}{' (closed)' if self.closed else ''}>"
@@ -157,7 +176,11 @@ class Sessions:
     """The sessions that this process has with one database."""
 
     def __init__(self) -> None:
-        self.proof: ProofOfLife | None = None  # None where no other process sees the database
+        self.looking = threading.RLock()
+        self.looked_at = 0.0  # the monotonic time of the last look at who lives
+        self._orphans_at = 0.0  # the monotonic time at which to look for tasks whose session nobody lists
+        self.deaths = 0  # how many sessions of others this process has ended
+        self._proof: tuple[ProofOfLife | None] | None = None  # once it was looked for
         self._open: dict[str, Session] = {}
         self._own: Session | None = None
         self._lock = threading.Lock()
@@ -166,6 +189,14 @@ class Sessions:
     def keepers(self) -> list[Keeper]:
         """The queues of this process that are installed in this database."""
         return [keeper for keeper in list(keepers) if keeper.sessions is self and keeper.installed]
+
+    @property
+    def proof(self) -> ProofOfLife | None:
+        """None where no other process sees the database."""
+        if self._proof is None:
+            keepers = self.keepers
+            self._proof = (keepers[0].proof_of_life(),) if keepers else None
+        return self._proof[0] if self._proof else None
 
     def current(self) -> Session:
         """The session entered last in this thread or asyncio task, else the one of the process."""
@@ -193,25 +224,25 @@ class Sessions:
         session = self._open.get(name)
         return session if session is not None else self._open.setdefault(name, Session(self, name))
 
-    def known(self) -> list[Session]:
-        """Those that this process has a hand in."""
+    def held(self) -> list[Session]:
+        """Those for which this process proves that they live."""
         return [session for session in list(self._open.values()) if session.held]
 
     def rejoin(self, session: Session) -> bool:
         """Join a session that may have been left, or lost, or ended meanwhile. False when it has ended."""
         session.hold()
         if any(keeper.rejoin(session.uuid) for keeper in self.keepers):
+            self._open[session.uuid] = session
             return True
         session.let_go()
         self._open.pop(session.uuid, None)
         return False
 
     def leave(self, session: Session) -> None:
-        """Leave a session to the other processes that have joined it; end it where there is none."""
-        session.let_go()
-        self._open.pop(session.uuid, None)
+        """Leave a session that was let go of to the other processes that have joined it; end it where there is none."""
         with self.alone(session.uuid) as alone:
-            if alone:
+            if alone and not session.held:  # else another thread has joined it anew
+                self._open.pop(session.uuid, None)
                 self._end(session)
 
     def close(self, session: Session) -> None:
@@ -244,27 +275,45 @@ class Sessions:
             keeper.give_back(name, event)
         keepers[0].strike(name)
 
-    def look(self) -> bool:
-        """End the sessions of which no process is left, and those whose time is over. Tells whether to look again."""
+    def end_the_dead(self, unless_since: float = math.inf) -> bool:
+        """End the sessions of which no process is left, and those whose time is over.
+
+        Tells whether there are others that may die. Looks at nothing when that was done since this monotonic time.
+        """
+        with self.looking:
+            if self.looked_at >= unless_since:
+                return True
+            self.looked_at = time.monotonic()
+            return self._end_the_dead()
+
+    def _end_the_dead(self) -> bool:
         keepers = {"": None} | {keeper.name: keeper for keeper in self.keepers}
         some = next(filter(None, keepers.values()), None)
         if some is None:
             return False
         all_prove = self.proof is None or self.proof.renew()
-        mine = [session for session in self.known() if session.listed]  # before: another thread may list one meanwhile
-        ends = {uuid: ends for uuid, queue, ends in some.listed() if queue in keepers}
+        mine = [session for session in self.held() if session.listed]  # before: another thread may list one meanwhile
+        ends: dict[str, float | None] = {}
+        for name, queue, seconds in some.listed():
+            if queue in keepers:
+                ends[name] = seconds if ends.get(name) is None else ends[name]
         for session in mine:
             if session.uuid not in ends:
                 session.close()  # another process has ended it
-        held = {session.uuid for session in self.known()}
-        others = {uuid: seconds for uuid, seconds in ends.items() if uuid not in held or seconds is not None}
+        if self.looked_at > self._orphans_at:
+            self._orphans_at = self.looked_at + ORPHANS
+            ends |= dict.fromkeys(filter(_is_uuid, (name for k in keepers.values() if k for name in k.orphans())))
+        here = {session.uuid for session in self.held()}
+        others = {uuid: seconds for uuid, seconds in ends.items() if uuid not in here or seconds is not None}
         for name, seconds in others.items():
             with self.alone(name) as alone:
                 if alone and all_prove and seconds is None:
                     log.info("session %s is gone, and ends", name)
                     self.end(name, "died")
+                    self.deaths += 1
                 elif seconds is not None and seconds <= 0 and some.over(name):
                     self._give_back(name, "died")
+                    self.deaths += 1
         return bool(others)
 
     def unknown(self) -> None:
@@ -274,19 +323,25 @@ class Sessions:
 
     def exit(self) -> None:
         """The process ends: leave all sessions."""
-        if self.proof is None or self.proof.there():
-            for session in self.known():
+        known = self.held()
+        if known and (self.proof is None or self.proof.there()):
+            for session in known:
+                session.let_go()
                 self.leave(session)
                 for keeper in self.keepers:
                     keeper.forget_waits(session.uuid)
 
     def dropped(self) -> None:
         """The database object is gone, and nobody can finish what was taken through it: others give it back."""
-        for session in self.known():
+        for session in self.held():
             session.let_go()
 
     def forked(self) -> None:
-        self.proof = None
+        """In a child, which has none of them: a session that it enters again, it must join."""
+        for session in self._open.values():
+            session.forked()
+        self.looking = threading.RLock()
+        self._proof = None
         self._own = None
         self._open = {}
         self._lock = threading.Lock()
@@ -311,6 +366,13 @@ def checked(name: object) -> str:
         return str(uuid.UUID(name))
     except ValueError:
         raise BadValue(f"a session is named by its uuid, and {name!r} is none") from None
+
+
+def _is_uuid(name: str | None) -> bool:
+    try:
+        return str(uuid.UUID(name)) == name
+    except (TypeError, ValueError, AttributeError):
+        return False  # another program wrote it
 
 
 def owner_of(mark: str) -> tuple[str, float | None]:

@@ -54,6 +54,9 @@ class Writes(Protocol):
     def call(self) -> None:
         """End the wait of another thread."""
 
+    def replaced(self) -> bool:
+        """Whether something else is in the place of the database since this was last asked."""
+
     def close(self) -> None: ...
 
 
@@ -121,15 +124,21 @@ class Store(Protocol[T]):
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call this when the transaction that is open on this thread's connection is committed, at once when none is.
 
-        At the latest with the next statement after the commit, where the application commits by itself. It may be
+        At the latest with the next `settle` after the commit, where the application commits by itself. It may be
         called, too, for what was undone: with a savepoint, or with a transaction that the application rolled back.
         """
+
+    def settle(self) -> None:
+        """Call what waits for a commit that the application has made by itself meanwhile."""
 
     def connect(self) -> None:
         """Have a connection for this thread, where the ORM does not make one by itself."""
 
     def disconnect(self) -> None:
         """Close the connection of this thread."""
+
+    def forked(self) -> None:
+        """In a child: forget the connection that it has inherited, which is its parent's, and never touch it."""
 
     @property
     def has_threads(self) -> bool:

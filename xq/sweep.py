@@ -10,7 +10,6 @@ import logging
 import os
 import threading
 import time
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from weakref import WeakKeyDictionary, finalize, ref
@@ -21,20 +20,21 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from xq import sessions
 from xq.database import Database
 from xq.errors import NotInstalled, UnknownSession
-from xq.moves import Moves
-from xq.sessions import Session, Sessions
+from xq.moves import Moves, Swept
+from xq.sessions import ProofOfLife, Session, Sessions
 from xq.store import Writes
 from xq.wait import Waiting
 
 log = logging.getLogger("xq")
 
 FALLBACK = 0.9  # seconds after which a signal that was lost is made up for
-LOOK = 0.5  # seconds between two looks at who lives, while other sessions may hold tasks
+LOOK = 0.4  # seconds between two looks at who lives, while other sessions may hold tasks
 LONGEST = 86_400.0  # seconds that the timer is set for at most
 RETRY = 1.0  # seconds after which what failed is tried again
 # Seconds from one look to the next, however much is written: half of what a due time may be late, and for waiters
 # little enough not to be noticed.
 PAUSE, WAITED_FOR = 0.02, 0.002
+IN_VAIN = 16  # looks after which those who wait are taken to have no interest in what is written
 # A write is told of before its transaction can be seen: how long to sleep between the looks for it.
 COMMITTING = (0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128)
 
@@ -47,22 +47,51 @@ class QueueKeeper:
         self.moves = moves
         self.waiting = waiting
         self.attended: object = None  # the opened queue for which a thread is there, or where there can be none
-        self._has_thread = False
-        waiting.listen = self.attend
+        self._sweeper: Sweeper | None = None
+        waiting.listen = self.listen
         sessions.keepers.add(self)
 
     def retire(self) -> None:
         """Another definition of the queue has taken over."""
         self.attended = None
         sessions.keepers.discard(self)
+        self.database.close()
+        self.waiting.alarm()
 
     def attend(self) -> bool:
         """Have a thread that looks after the queue. False where there can be none."""
         opened = self.database.open()
+        if self not in sessions.keepers:
+            return False
         if self.attended is not opened:
-            self._has_thread = _attend(self)
+            self._sweeper = _sweeper_of(self)
             self.attended = opened
-        return self._has_thread
+        return self._sweeper is not None
+
+    @property
+    def is_attended(self) -> bool:
+        """Whether the queue, in the database that it has now, is looked after, as far as can be."""
+        return self.attended is not None and self.attended is self.database.opened
+
+    def listen(self) -> bool:
+        """Have the thread listen now, since somebody waits. False where there can be none."""
+        there = self.attend()
+        if self._sweeper is not None:
+            self._sweeper.hurry()
+        return there
+
+    def more_have_died(self, than: int) -> bool:
+        """Whether tasks may have come back from more processes than so many. Looks at most every LOOK seconds."""
+        mine = self.sessions
+        if mine and self.database.clock is None and not self.database.store.in_transaction():
+            mine.end_the_dead(unless_since=time.monotonic() - LOOK)
+        return self.deaths > than
+
+    @property
+    def deaths(self) -> int:
+        """How many sessions of others this process has ended."""
+        mine = self.sessions
+        return mine.deaths if mine else 0
 
     @property
     def installed(self) -> bool:
@@ -81,7 +110,7 @@ class QueueKeeper:
 
     def session(self, name: str | None) -> Session:
         """Another session, or the one of this uuid. Raises UnknownSession when it has ended."""
-        mine = self.database.prove()
+        mine = self.database.open().sessions
         session = mine.new() if name is None else mine.named(name)
         if name is None:
             self.database.list_session(self.database.open(), session)
@@ -92,9 +121,15 @@ class QueueKeeper:
     def _run(self, sql: str, **values: Any) -> list[Any]:
         return self.database.execute(sql, values)
 
+    def orphans(self) -> list[str]:
+        return [uuid for (uuid,) in self._run(self.database.dialect.orphans())]
+
     def listed(self) -> list[tuple[str, str, float | None]]:
         """Every session of the database, a queue in which it may hold tasks, and when it ends (None: it lives)."""
         return [(uuid, queue, ends) for uuid, queue, ends in self._run(self.database.dialect.sessions_listed)]
+
+    def proof_of_life(self) -> ProofOfLife | None:
+        return self.database.dialect.proof_of_life(self.database.store)
 
     def rejoin(self, uuid: str) -> bool:
         return bool(self._run(self.database.dialect.session_rejoined, uuid=uuid))
@@ -119,6 +154,7 @@ class QueueKeeper:
             if event == "died":
                 self.forget_waits(uuid)
             self._run(dialect.session_struck, uuid=uuid, queue=dialect.source_name)
+        self.waiting.heard()  # signals given within the transaction were of what nobody could see yet
 
 
 class Sweeper:
@@ -131,21 +167,29 @@ class Sweeper:
         self._version: object = None
         self._armed = float("inf")  # the monotonic time for which the timer is set
         self._rang = True
+        self._doubt = FALLBACK  # seconds after which to look without being told
         self._complaint = ""
+        self._in_vain = 0  # how many looks in a row had nothing for those who wait
         self._stuck_until = 0.0  # the monotonic time at which to try again what was due and could not be moved
         self._look_at = 0.0  # the monotonic time at which to look who lives
         self._over = False
+        self._hurry = threading.Event()
         self.working = threading.RLock()
         self.thread = threading.Thread(target=self._attend, name="xq", daemon=True)
 
     def end(self) -> None:
         self._over = True
+        self.hurry()
         self._writes.call()
 
     def disown(self) -> None:
         """In a child, which has no such thread: what it listened to is the parent's."""
         self._over = True
         self._writes.close()
+
+    def hurry(self) -> None:
+        """Listen: somebody begins to wait."""
+        self._hurry.set()
 
     def ring(self) -> None:
         """Something is due."""
@@ -155,13 +199,14 @@ class Sweeper:
     def _attend(self) -> None:
         pause, seconds = 0.0, 0.0
         while not self._over:
-            time.sleep(pause)
+            self._hurry.wait(pause)
+            self._hurry.clear()
             told = self._writes.wait(seconds)
             if self._over or self._database() is None:
                 break
             with self.working:
                 try:
-                    pause, seconds = self._look(told)
+                    pause, seconds = self._round(told)
                 except Exception as error:
                     self._complain(error)
                     pause, seconds = RETRY, 0.0
@@ -170,12 +215,16 @@ class Sweeper:
         self._writes.close()
 
     def _complain(self, error: Exception) -> None:
-        level = logging.DEBUG if str(error) == self._complaint else logging.WARNING  # once is enough
+        ending = not threading.main_thread().is_alive()  # then nothing can be started any more
+        expected = ending or isinstance(error, NotInstalled)  # the queue was taken away, or is by now another
+        level = logging.DEBUG if expected or str(error) == self._complaint else logging.WARNING  # once is enough
         log.log(level, "looking after a database failed, and is tried again: %s", error)
         self._complaint = str(error)
 
     def _keepers(self) -> list[QueueKeeper]:
-        return [keeper for keeper in self._sessions.keepers if isinstance(keeper, QueueKeeper) and keeper.attended]
+        # None is asked whether it is installed: where the database cannot be opened, that could not be told.
+        known = [keeper for keeper in list(sessions.keepers) if isinstance(keeper, QueueKeeper)]
+        return [keeper for keeper in known if keeper.attended and keeper.sessions is self._sessions]
 
     def _installed(self) -> list[QueueKeeper]:
         """The queues to look after. One that is gone is let alone until it is used again."""
@@ -195,15 +244,21 @@ class Sweeper:
             keeper.waiting.alarm()
         return [keeper for keeper in keepers if keeper.attended]
 
-    def _look(self, told: bool) -> tuple[float, float]:
-        """Do what is to be done. Returns for how many seconds to listen to nobody, and then to wait for a signal."""
+    def _round(self, told: bool) -> tuple[float, float]:
+        """Do what is to be done. Returns for how many seconds to listen to nobody, and then to wait for a signal.
+
+        The first is the rest that a busy database gets (PAUSE; WAITED_FOR while somebody waits), the second at most
+        FALLBACK, when all signals came; less, while a write may be on its way, or others' lives are to be looked at.
+        """
+        if self._writes.replaced():
+            self._give_up_connection()  # else it would see the old file for ever
         keepers = self._installed()
         if not keepers:
             return PAUSE, FALLBACK
         changed = self._has_changed(keepers[0].database, told and not self._rang)
-        if changed or not told:
-            for keeper in keepers:
-                keeper.waiting.heard()
+        called = False
+        if changed or not (told or self._doubt < FALLBACK):
+            called = sum(keeper.waiting.heard() for keeper in keepers) > 0
         timed = [keeper for keeper in keepers if keeper.database.clock is None]
         if changed:
             self._look_at = min(self._look_at, time.monotonic() + LOOK)
@@ -211,10 +266,14 @@ class Sweeper:
             self._bury_the_dead()
             if changed or self._rang or not told:  # nobody tells of a clock that was set
                 self._keep_time(timed)
+        # What is written again and again may be of no interest to those who wait.
+        self._in_vain = 0 if called or not told else self._in_vain + 1
         waited_for = any(keeper.waiting.anybody for keeper in keepers)
-        uncertain = told and not changed
-        seconds = min(COMMITTING[-1] if uncertain else FALLBACK, self._look_at - time.monotonic())
-        return WAITED_FOR if waited_for else PAUSE, max(0.0, seconds)
+        pause = min(PAUSE, WAITED_FOR * 2.0 ** max(0, min(self._in_vain, 64) - IN_VAIN)) if waited_for else PAUSE
+        # What was told of may have been two writes: one that was seen, and one on its way to the disk, which is slow.
+        self._doubt = COMMITTING[-1] if told else min(2 * self._doubt, FALLBACK)
+        seconds = min(self._doubt, self._look_at - time.monotonic())
+        return pause, max(0.0, seconds)
 
     def _has_changed(self, database: Database, told: bool) -> bool:
         """Whether somebody has committed since the last look; where a write was told of, it is waited for a little."""
@@ -231,21 +290,23 @@ class Sweeper:
     def _bury_the_dead(self) -> None:
         """End the sessions of which no process is left, when it is time to look for them."""
         if time.monotonic() >= self._look_at:
-            again = self._sessions.look()
-            self._look_at = time.monotonic() + LOOK if again else float("inf")  # until somebody writes
+            others = self._sessions.end_the_dead()
+            self._look_at = time.monotonic() + LOOK if others else float("inf")  # until somebody writes
 
     def _keep_time(self, keepers: list[QueueKeeper]) -> None:
         """Move what is due, and set the timer for what is next."""
         begun = time.monotonic()
+        swept: list[Swept] = []
         if self._rang or begun >= self._armed:
             self._rang, self._armed = False, float("inf")
-            moved = [n for keeper in keepers if (n := keeper.moves.sweep_what_is_due()) is not None]
-            if moved and not any(moved):  # another row refers to what is due
-                self._stuck_until = begun + RETRY
+            swept = [found for keeper in keepers if (found := keeper.moves.sweep_what_is_due()).due]
         due = [seconds for keeper in keepers if (seconds := keeper.moves.due_in()) is not None]
         if due:
             # Others may write for as long as a batch took.
             now = time.monotonic()
+            in_vain = swept and not any(found.moved or found.forgotten for found in swept)
+            if min(due) <= 0 and in_vain:  # not moved by others either: another row refers to it
+                self._stuck_until = begun + RETRY
             self._arm(min(due) if min(due) > 0 else max(now - begun, self._stuck_until - now))
 
     def _arm(self, seconds: float) -> None:
@@ -257,7 +318,6 @@ class Sweeper:
                 "date",
                 run_date=datetime.now(UTC) + timedelta(seconds=min(seconds, LONGEST)),
                 id=str(id(self)),
-                executor="xq",
                 replace_existing=True,
                 misfire_grace_time=None,  # however late the machine is
             )
@@ -275,21 +335,34 @@ class Sweeper:
 _sweepers: WeakKeyDictionary[Any, Sweeper] = WeakKeyDictionary()
 _scheduler: BackgroundScheduler | None = None
 _starting = threading.RLock()
+_kept_out: list[Sweeper] = []  # of the database, while this process forks
 
 
-def _attend(keeper: QueueKeeper) -> bool:
+def _sweeper_of(keeper: QueueKeeper) -> Sweeper | None:
+    """The thread of this process for the database of a queue; None where there can be none."""
     database = keeper.database.store.database
     with _starting:
         sweeper = _sweepers.get(database)
         if sweeper is None or not sweeper.thread.is_alive():
-            writes = keeper.database.writes()
+            try:
+                writes = keeper.database.writes()
+            except OSError as error:
+                log.warning("no thread can look after %s: %s", keeper.name, error)
+                return None
             if writes is None or database is None:
-                return False
-            sweeper = _sweepers[database] = Sweeper(database, writes, keeper.database.prove())
+                return None
+            sweeper = _sweepers[database] = Sweeper(database, writes, keeper.database.open().sessions)
             finalize(database, sweeper.end).atexit = False
             sweeper.thread.start()
     sweeper.ring()
-    return True
+    return sweeper
+
+
+class _InItsThread(DebugExecutor):  # type: ignore[misc]
+    """Runs what is due in the scheduler's own thread, and logs under a name of its own."""
+
+    def start(self, scheduler: BackgroundScheduler, alias: str) -> None:
+        super().start(scheduler, "xq")
 
 
 def _timer() -> BackgroundScheduler:
@@ -300,33 +373,35 @@ def _timer() -> BackgroundScheduler:
             own = logging.getLogger("xq.timer")
             for logger in (own, logging.getLogger("apscheduler.executors.xq")):
                 logger.setLevel(logging.WARNING)  # else they tell of each job
-            _scheduler = BackgroundScheduler(timezone=UTC, executors={"xq": DebugExecutor()}, logger=own)
+            _scheduler = BackgroundScheduler(timezone=UTC, executors={"default": _InItsThread()}, logger=own)
             _scheduler.start()
         return _scheduler
 
 
 def _before_fork() -> None:
     """No thread of ours shall be within the database, or hold a lock, when the process is copied without it."""
+    # In this order, as the thread itself: it works, and then may have to start the timer.
+    _kept_out.extend(sweeper for sweeper in list(_sweepers.values()) if sweeper.working.acquire(timeout=RETRY))
     _starting.acquire()
-    for sweeper in list(_sweepers.values()):
-        sweeper.working.acquire(timeout=RETRY)
 
 
 def _after_fork_in_parent() -> None:
-    for sweeper in list(_sweepers.values()):
-        with suppress(RuntimeError):  # it was not to be had
-            sweeper.working.release()
     _starting.release()
+    while _kept_out:
+        _kept_out.pop().working.release()
 
 
 def _after_fork_in_child() -> None:
     global _scheduler, _starting, _sweepers
+    _kept_out.clear()
     for sweeper in list(_sweepers.values()):
         sweeper.disown()
     _scheduler, _starting, _sweepers = None, threading.RLock(), WeakKeyDictionary()
     for keeper in list(sessions.keepers):
         if isinstance(keeper, QueueKeeper):
             keeper.attended = None
+            keeper.waiting.forget()
+            keeper.database.store.forked()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
@@ -60,7 +61,10 @@ class Waiter:
 
 
 class Line:
-    """Waiters for things of which each serves one of them: first come, first called."""
+    """Waiters for things of which each serves one of them: first come, first called.
+
+    A call is never lost: who was called looks, and who leaves without having looked to the end passes the call on.
+    """
 
     def __init__(self) -> None:
         self.waiters: dict[Waiter, float] = {}  # -> since when
@@ -78,11 +82,14 @@ class Line:
             self.waiters[waiter] = time.time()
         try:
             yield waiter
+        except BaseException:
+            waiter.called = True  # it may have been, and then did not look to the end
+            raise
         finally:
             with self._lock:
                 del self.waiters[waiter]
-            if waiter.called:  # and leaves without having looked: the next one shall
-                self.call(waiter.tube)
+            if waiter.called:  # and leaves without having looked: the others shall, it is not known for which tube
+                self.call_for_any()
 
     def call(self, tube: str | None) -> None:
         """Call one for what is in a tube, or in none."""
@@ -110,7 +117,8 @@ class Line:
 class Ending:
     """One that waits for the end of a task."""
 
-    def __init__(self) -> None:
+    def __init__(self, waiter: str) -> None:
+        self.waiter = waiter  # its name in the database
         self.awake = threading.Event()
         self.event: str | None = None  # with which the task ended
         self.target = ""
@@ -132,10 +140,16 @@ class Waiting(Generic[T]):
         self.moves = moves
         self.machine = moves.machine
         self._limit = self.machine.guard("limit")
+        self.listen: Callable[[], bool] = lambda: False  # have a thread call `heard`; False where there can be none
+        self.forget()
+
+    def forget(self) -> None:
+        """Nobody waits, in a child that was forked: threads are not copied with their process."""
         self.takers = Line()
         self.putters = Line()
         self._endings: dict[str, Ending] = {}
-        self.listen: Callable[[], bool] = lambda: False  # have a thread call `heard`; False where there can be none
+        self._writing = threading.Lock()
+        self._left: list[dict[str, Any]] = []  # rows of those who wait no more, which are yet to be deleted
 
     @property
     def anybody(self) -> bool:
@@ -151,13 +165,23 @@ class Waiting(Generic[T]):
         if found or timeout == 0:
             return found
         deadline = Deadline(timeout)
+        self.listen()  # from before the look: what comes after it is told of
         with self.takers.place(tube) as waiter:
             while not (found := self.moves.oldest("take", n, options, tube=tube)):
                 if not self._sleep(waiter, deadline):
                     return []
-            if len(self.takers.waiters) > 1 and self.moves.any_ready():
-                self.takers.call_for_any()
+            if len(self.takers.waiters) > 1:
+                self._pass_on()
         return found
+
+    def _pass_on(self) -> None:
+        """Call the next, if there is more. Never raises: what was taken must be returned."""
+        try:
+            more = self.moves.any_ready()
+        except Exception:
+            more = True
+        if more:
+            self.takers.call_for_any()
 
     def put(self, task: object, options: dict[str, Any], timeout: float | None) -> T:
         """As `Puts.put`, but waits while the queue is full. Raises Full when that takes too long, InTransaction."""
@@ -173,7 +197,7 @@ class Waiting(Generic[T]):
                     (found,) = self.puts.put([task], dict(options))
                     break
                 except Full:
-                    if timeout == 0 or not self._sleep(waiter, deadline):
+                    if not self.moves.sweep_what_is_due().moved and (timeout == 0 or not self._sleep(waiter, deadline)):
                         raise
         self.putters.call(None)
         return found
@@ -182,26 +206,30 @@ class Waiting(Generic[T]):
         """Sleep until called, or as long as one may without being called. False when the deadline has passed."""
         if deadline.left <= 0:
             return False
-        longest = SLICE if self.listen() and self.database.clock is None else ALONE
-        waiter.sleep(min(deadline.left, longest))
+        waiter.sleep(min(deadline.left, ALONE if self._alone() else SLICE))
         return True
 
-    def _check_may_wait(self, what: str, timeout: float | None) -> None:
+    def _alone(self) -> bool:
+        """Whether no thread tells of anything: who waits must look, and sweep, now and then."""
+        return not self.listen() or self.database.clock is not None
+
+    def _check_may_wait(self, what: str, timeout: float | None, option: str = "timeout") -> None:
         if timeout != 0 and self.database.store.in_transaction():
-            raise InTransaction(what)
+            raise InTransaction(what, option)
 
     # for the end of a task
 
     def put_and_wait(self, task: object, options: dict[str, Any], timeout: float | None) -> tuple[T, bool]:
         """Put a task and wait for its end, with no gap between the two."""
-        self._check_may_wait("put", timeout)
+        self._check_may_wait("put", timeout, "wait")
         if timeout == 0:
             return self.puts.put([task], options)[0], False
-        with self.database.store.atomic():
+
+        def put() -> Parts:
             (found,) = self.puts.put([task], options)
-            parts, _ = self.tasks.identify(found)
-            waiter = self._begin(parts)
-        return self._until_the_end(waiter, parts, found, Deadline(timeout))
+            return self.tasks.identify(found)[0]
+
+        return self._until_the_end(put, Deadline(timeout))
 
     def wait(self, parts: Parts, timeout: float | None) -> tuple[T, bool]:
         """Wait until a task has ended: (the task, whether it was processed). Raises NotFound, InTransaction."""
@@ -209,29 +237,23 @@ class Waiting(Generic[T]):
         row, state = self.moves.look(parts)
         if timeout == 0 or state not in self.machine.pending:
             return self.tasks.returned(row), self._processed("", state)
-        with self.database.store.atomic():  # nothing ends between the look and the waiting
-            row, state = self.moves.look(parts)
-            found = self.tasks.returned(row)
-            if state not in self.machine.pending:
-                return found, self._processed("", state)
-            waiter = self._begin(parts)
-        return self._until_the_end(waiter, parts, found, Deadline(timeout))
+        return self._until_the_end(lambda: parts, Deadline(timeout))
 
-    def _begin(self, parts: Parts) -> str:
-        session = self.database.prove().own()
-        self.database.list_session(self.database.open(), session)
-        waiter = f"{session.prefix}{next(self._names)}"
-        values = {**named(parts), "waiter": waiter, "uuid": session.uuid}
-        self._endings[waiter] = Ending()  # before the row is seen: what is told of it finds somebody
-        self.database.execute(self.database.dialect.begin_wait(), values)
-        return waiter
-
-    def _until_the_end(self, waiter: str, parts: Parts, last: T, deadline: Deadline) -> tuple[T, bool]:
-        ending = self._endings[waiter]
-        values = {**named(parts), "waiter": waiter}
+    def _until_the_end(self, named_task: Callable[[], Parts], deadline: Deadline) -> tuple[T, bool]:
+        self.listen()
+        ending = Ending(f"{self.database.open().sessions.own().prefix}{next(self._names)}")
+        parts: Parts = ()
         try:
+            # One thread at a time: SQLite is not fair to those who want its lock. And nothing ends in between.
+            with self._writing, self.database.store.atomic():
+                row, state = self.moves.look(named_task())
+                last = self.tasks.returned(row)
+                if state not in self.machine.pending:
+                    return last, self._processed("", state)
+                parts = self.tasks.key_of(row)  # as the row has it: triggers compare more strictly than columns may
+                self._begin(ending, parts)
             while ending.event is None and deadline.left > 0:
-                alone = not self.listen() or self.database.clock is not None
+                alone = self._alone()
                 called = ending.awake.wait(min(deadline.left, ALONE if alone else SLICE))
                 ending.awake.clear()
                 if alone:
@@ -239,8 +261,8 @@ class Waiting(Generic[T]):
                 if ending.event is None and (alone or called):
                     self.collect()
         finally:
-            del self._endings[waiter]
-            self.database.execute(self.database.dialect.end_wait(), values)
+            if parts:
+                self._end(ending, parts)
         if ending.event is not None and ending.target == ABSENT:
             return last, self._processed(ending.event, ABSENT)
         try:
@@ -249,6 +271,29 @@ class Waiting(Generic[T]):
             return last, ending.event is not None and self._processed(ending.event, ending.target)
         return self.tasks.returned(row), self._processed(ending.event or "", ending.target or state)
 
+    def _begin(self, ending: Ending, parts: Parts) -> None:
+        opened = self.database.open()
+        session = opened.sessions.own()
+        self.database.list_session(opened, session)
+        self._endings[ending.waiter] = ending  # before the row is seen: what is told of it finds somebody
+        values = {**named(parts), "waiter": ending.waiter, "uuid": session.uuid}
+        self.database.execute(self.database.dialect.begin_wait(), values)
+
+    def _end(self, ending: Ending, parts: Parts) -> None:
+        self._endings.pop(ending.waiter, None)
+        values = {**named(parts), "waiter": ending.waiter}
+        try:
+            with self._writing:
+                found = self.database.execute(self.database.dialect.end_wait(), values)
+        except Exception as error:
+            if not self.database.store.is_failure(error):
+                raise
+            self._left.append(values)  # what is known of the end is more than that its row could not be deleted
+            return
+        for event, target in found:
+            if event is not None:  # what nobody told of counts, too
+                ending.tell(event, target)
+
     def _processed(self, event: str, state: str) -> bool:
         """Whether the end of a task is that it was done."""
         return event == "ack" if state == ABSENT else state not in (*self.machine.pending, "B")
@@ -256,7 +301,7 @@ class Waiting(Generic[T]):
     def waited_for(self) -> list[tuple[Any, str, float]]:
         """Which tasks are waited for, by which sessions, and since when; None for this process's waiting takers."""
         rows = self.database.execute(self.database.dialect.waiting())
-        own = self.database.prove().own().uuid
+        own = self.database.open().sessions.own().uuid
         return [
             *((self.tasks.as_told(tuple(key)), session, since) for *key, session, since in rows),
             *((None, own, since) for since in self.takers.since),
@@ -264,11 +309,17 @@ class Waiting(Generic[T]):
 
     # what is heard
 
-    def heard(self) -> None:
-        """Somebody wrote to the database, nobody knows what: let those look who may find something."""
-        self.takers.call_for_any()
+    def heard(self) -> bool:
+        """Somebody wrote to the database, nobody knows what: let those look who may find something.
+
+        Returns whether anybody was called.
+        """
+        # A take that finds nothing locks writers out for nothing.
+        ready = bool(self.takers.waiters) and self.moves.any_ready()
+        if ready:
+            self.takers.call_for_any()
         self.putters.call(None)
-        self.collect()
+        return self.collect() > 0 or ready
 
     def alarm(self) -> None:
         """The queue is not there any more: let everybody see for himself."""
@@ -282,17 +333,21 @@ class Waiting(Generic[T]):
         if target == "R" and self.takers.waiters:
             tube = self.tasks.table.roles.get("tube")
             place = None if tube is None else self.tasks.table.fields.index(tube)
-            for row in rows[: len(self.takers.waiters)]:
-                self.takers.call(None if place is None else row[place])
+            for tube_of_rows, n in Counter(None if place is None else row[place] for row in rows).items():
+                for _ in range(min(n, len(self.takers.waiters))):
+                    self.takers.call(tube_of_rows)
         if self._limit and source in self._limit.states and target not in self._limit.states:
             self.putters.call(None)
         if source in self.machine.pending and target not in self.machine.pending:
             self.collect()
 
-    def collect(self) -> None:
-        """Tell those whose tasks have ended how they did."""
-        if self._endings:
-            for waiter, event, target in self.database.execute(self.database.dialect.ends()):
-                ending = self._endings.get(waiter)
-                if ending is not None:
-                    ending.tell(event, target)
+    def collect(self) -> int:
+        """Tell those whose tasks have ended how they did. Returns how many there were."""
+        ends = self.database.execute(self.database.dialect.ends()) if self._endings else []
+        mine = [(ending, *end) for name, *end in ends if (ending := self._endings.get(name)) is not None]
+        for ending, event, target in mine:
+            ending.tell(event, target)
+        while self._left:
+            self.database.execute(self.database.dialect.end_wait(), self._left[-1])
+            self._left.pop()
+        return len(mine)

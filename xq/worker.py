@@ -45,7 +45,7 @@ def work(queue: Queue[T], function: object, workers: object, max_attempts: objec
 
 
 class Workers(Generic[T]):
-    """The workers of one queue, while they run."""
+    """The workers of one queue, while they run. Their threads take with the session of the process."""
 
     def __init__(self, queue: Queue[T], work: Work[T], until_empty: bool = False) -> None:
         self._queue = queue
@@ -53,17 +53,23 @@ class Workers(Generic[T]):
         self._until_empty = until_empty
         self._stop = threading.Event()
         self._in_hand: dict[int, T] = {}  # by thread
+        self._error: BaseException | None = None
         self._log = logging.getLogger(f"xq.{queue.store.name}")
 
     def run(self) -> None:
-        """Work until SIGTERM or SIGINT, or until there is nothing to take. A second signal releases what is in hand."""
-        threads = [threading.Thread(target=self._attend, daemon=True) for _ in range(self._work.workers)]
+        """Work until SIGTERM or SIGINT, or until there is nothing to take. A second signal releases what is in hand.
+
+        Raises what ended a worker: not what the function raised, nor that the database was away.
+        """
+        threads = [threading.Thread(target=self._loop, daemon=True) for _ in range(self._work.workers)]
         with self._signals():
             for thread in threads:
                 thread.start()
             for thread in threads:
                 while thread.is_alive():  # a join without an end would hear no signal
                     thread.join(LISTEN)
+        if self._error is not None:
+            raise self._error
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -86,18 +92,23 @@ class Workers(Generic[T]):
     def _release(self) -> None:
         for task in list(self._in_hand.values()):
             self._log.warning("released %r, which was being worked on", task)
-            self._unless_it_is_gone(partial(self._queue.release, task))
+            self._finish(partial(self._queue.release, task))
 
-    def _attend(self) -> None:
+    def _loop(self) -> None:
         try:
             while not self._stop.is_set():
-                task = self._queue.take(timeout=0 if self._until_empty else LISTEN)
+                try:
+                    task = self._queue.take(timeout=0 if self._until_empty else LISTEN)
+                except Exception as error:
+                    self._wait_for_the_database(error)
+                    continue
                 if task is not None:
                     self._do(task)
                 elif self._until_empty:
                     break
-        except BaseException:
+        except BaseException as error:
             self._log.exception("a worker ends, and the others with it")
+            self._error = error
             self._stop.set()
         finally:
             self._queue.store.disconnect()
@@ -107,30 +118,49 @@ class Workers(Generic[T]):
         self._in_hand[me] = task
         try:
             self._work.function(task)
-            self._unless_it_is_gone(partial(self._queue.ack, task))
         except Exception as error:
             self._log.exception("%r failed", task)
-            self._unless_it_is_gone(partial(self._failed, task, error))
+            self._finish(partial(self._failed, task, f"{type(error).__name__}: {error}"))
+        else:
+            self._finish(partial(self._queue.ack, task))
         finally:
             del self._in_hand[me]
 
-    def _failed(self, task: T, error: Exception) -> None:
+    def _failed(self, task: T, error: str) -> None:
         attempts = self._queue._attempts(task)
         if self._work.max_attempts and attempts >= self._work.max_attempts:
-            self._queue._give_up(task, f"{type(error).__name__}: {error}")
+            self._queue._give_up(task, error)
             return
-        delay = min(LONGEST_BACKOFF, BACKOFF * 2.0 ** (max(1, attempts) - 1))
+        delay = min(LONGEST_BACKOFF, BACKOFF * 2.0 ** min(attempts - 1, 20)) if attempts > 1 else BACKOFF
         if "delay" in self._queue.machine.options("release"):
             self._queue.release(task, delay=delay)
         else:
             self._stop.wait(delay)  # else it would come back at once
             self._queue.release(task)
 
-    def _unless_it_is_gone(self, move: Callable[[], Any]) -> None:
-        """The function may have acked, released or buried the task itself, or have lost it."""
-        try:
-            move()
-        except (NotFound, WrongState, NotOwner) as error:
-            self._log.info("%s", error)
-        except Error:
-            self._log.exception("a task could not be moved")
+    def _finish(self, move: Callable[[], Any]) -> None:
+        """Move a task on, as soon as the database lets us.
+
+        The function may have acked, released or buried the task itself, or have lost it.
+        """
+        while True:
+            try:
+                move()
+                return
+            except (NotFound, WrongState, NotOwner) as error:
+                self._log.info("%s", error)
+                return
+            except Error:
+                self._log.exception("a task could not be moved")
+                return
+            except Exception as error:
+                if self._stop.is_set():
+                    raise
+                self._wait_for_the_database(error)
+
+    def _wait_for_the_database(self, error: Exception) -> None:
+        """What the database refuses now, it may grant in a second. Raises what is no failure of a database."""
+        if not self._queue.store.is_failure(error) or self._queue.store.is_refusal(error):
+            raise error
+        self._log.warning("the database fails, and is asked again: %s", error)
+        self._stop.wait(BACKOFF)

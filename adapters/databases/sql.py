@@ -534,8 +534,9 @@ class Dialect(ABC):
         )
 
     def end_wait(self) -> str:
+        """Wait no longer: event and target, if the task has ended."""
         same_key = " AND ".join(f"{part} = :{part}" for part in self._parts())
-        return f"DELETE FROM {self.waits} WHERE {same_key} AND waiter = :waiter"
+        return f"DELETE FROM {self.waits} WHERE {same_key} AND waiter = :waiter RETURNING event, target"
 
     def ends(self) -> str:
         """How tasks ended for those who have not yet heard: waiter, event, target."""
@@ -672,6 +673,13 @@ class Dialect(ABC):
             f"UPDATE {SESSIONS} SET ends = COALESCE(ends, {self.now} + {ttr}) "
             f"WHERE uuid = :uuid AND {ttr} IS NOT NULL RETURNING 1"
         )
+
+    def orphans(self) -> str:
+        """The sessions that hold tasks of this queue, or wait in it, and are not listed: reads all taken tasks."""
+        owner = f"substr({self.owner}, 1, 36)"
+        held = f"SELECT DISTINCT {owner} AS uuid FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}"
+        waits = f"SELECT DISTINCT session FROM {self.waits}"
+        return f"SELECT uuid FROM ({held} UNION {waits}) AS found WHERE uuid NOT IN (SELECT uuid FROM {SESSIONS})"
 
     @property
     def sessions_listed(self) -> str:

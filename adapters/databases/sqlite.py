@@ -34,6 +34,7 @@ class _UnderWay(threading.local):
     """
 
     told: tuple[str, str | None, float | None] = (WRITE, None, None)
+    interrupted: BaseException | None = None  # by the handler of a signal, while a trigger asked
 
 
 UNDER_WAY = _UnderWay()
@@ -51,8 +52,22 @@ def _now_us(now: float | None) -> int:
 
 def char(*codes: Any) -> Any:
     """SQLite's char, but for the words that are asked for."""
+    try:
+        return _char(codes)
+    except BaseException as error:  # SQLite would make an error of its own of a KeyboardInterrupt
+        UNDER_WAY.interrupted = error
+        return _char(codes)
+
+
+def _char(codes: tuple[Any, ...]) -> Any:
     answer = ANSWERS.get(codes)
     return answer() if answer else "".join(map(_character, codes))
+
+
+def _raise_what_interrupted() -> None:
+    error, UNDER_WAY.interrupted = UNDER_WAY.interrupted, None
+    if error is not None:
+        raise error
 
 
 def _character(code: Any) -> str:
@@ -133,18 +148,22 @@ class Sqlite(Dialect):
     def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
         if not event:
             return super().run(store, statement, values)
-        UNDER_WAY.told = event, values.get("owner"), values["now"]
+        before, UNDER_WAY.told = UNDER_WAY.told, (event, values.get("owner"), values["now"])
         try:
             return super().run(store, statement, values)
         finally:
-            UNDER_WAY.told = NOTHING
+            UNDER_WAY.told = before
+            if UNDER_WAY.interrupted is not None:
+                _raise_what_interrupted()
 
     def change(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> int:
-        UNDER_WAY.told = event or WRITE, None, values["now"]
+        before, UNDER_WAY.told = UNDER_WAY.told, (event or WRITE, None, values["now"])
         try:
             return super().change(store, statement, values)
         finally:
-            UNDER_WAY.told = NOTHING
+            UNDER_WAY.told = before
+            if UNDER_WAY.interrupted is not None:
+                _raise_what_interrupted()
 
     def connected(self, store: Store[Any]) -> None:
         # Asked without reading a table, be it pragma_trusted_schema: a transaction that reads before its first write is
@@ -317,7 +336,7 @@ class Sqlite(Dialect):
         deleted = [count("''", old, absent, was)]
         updated.append(
             leave_word(
-                f"{was_pending} AND (NOT ({is_pending}) OR {moved_key})",
+                f"{was_pending} AND (({is_pending}) IS NOT TRUE OR {moved_key})",
                 f"CASE WHEN {moved_key} THEN {absent} ELSE {new} END",
             )
         )

@@ -1,7 +1,7 @@
 """What processes on one SQLite file tell each other beside SQL: who is alive, and that somebody wrote.
 
 Both by means of the operating system. A record lock (fcntl) is dropped with the process that has it, however that
-ends, and a child does not inherit it; a file that is watched tells of a write at once and costs its writer nothing.
+ends; a file that is watched tells of a write at once and costs its writer nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import fcntl
 import os
 import select
 import socket
+import struct
 import threading
 import time
 from collections import Counter
@@ -22,7 +23,7 @@ from weakref import WeakValueDictionary
 
 from xq.errors import ConfigurationError
 
-YOUNG = 0.9  # seconds that a new lock file proves no death: whoever lost the old one locks this one meanwhile
+YOUNG = 0.5  # seconds that a new lock file proves no death: whoever lost the old one locks this one meanwhile
 ENDING = 0.5  # seconds to wait for whoever is ending a session, which may be kept for a while (session_ttr)
 POLL = 0.02  # seconds between two looks, where no file can be watched
 
@@ -30,8 +31,9 @@ POLL = 0.02  # seconds between two looks, where no file can be watched
 class Locks:
     """Proof of life: each session is one byte of a file beside the database, which its processes lock together."""
 
-    # Closing any descriptor of a file drops all locks on it: so one for the process.
+    # One for the process: where locks are the process's, closing any descriptor of the file drops them all.
     _of_path: WeakValueDictionary[str, Locks] = WeakValueDictionary()
+    _finding = threading.Lock()
 
     def __init__(self, database: str) -> None:
         self._database = database
@@ -44,7 +46,12 @@ class Locks:
     @classmethod
     def of(cls, database: str) -> Locks:
         """The locks of this process beside a database file."""
-        return cls._of_path.setdefault(os.path.realpath(database), cls(os.path.realpath(database)))
+        path = os.path.realpath(database)
+        with cls._finding:
+            locks = cls._of_path.get(path)
+            if locks is None:
+                locks = cls._of_path[path] = cls(path)
+            return locks
 
     def hold(self, uuid: str) -> bool:
         """Prove that a process of this session lives. False where another process is about to end it.
@@ -55,7 +62,7 @@ class Locks:
         while True:
             with self._lock:
                 self.renew()
-                if uuid not in self._ending and self._locked(uuid, fcntl.LOCK_SH):
+                if uuid not in self._ending and self._locked(uuid, fcntl.F_RDLCK):
                     self._held[uuid] += 1
                     return True
             if time.monotonic() > deadline:
@@ -65,10 +72,12 @@ class Locks:
     def let_go(self, uuid: str) -> None:
         """Prove it no longer, when it was let go of as often as it was held."""
         with self._lock:
+            if uuid not in self._held:
+                return
             self._held[uuid] -= 1
-            if self._held[uuid] <= 0:
+            if self._held[uuid] == 0:
                 del self._held[uuid]
-                fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _byte(uuid))
+                self._locked(uuid, fcntl.F_UNLCK)
                 self._rest()
 
     @contextmanager
@@ -76,7 +85,7 @@ class Locks:
         """Whether no process holds this session; and none begins to within the `with`."""
         with self._lock:
             self.renew()
-            free = uuid not in self._held and uuid not in self._ending and self._locked(uuid, fcntl.LOCK_EX)
+            free = uuid not in self._held and uuid not in self._ending and self._locked(uuid, fcntl.F_WRLCK)
             if free:
                 self._ending.add(uuid)
         try:
@@ -85,12 +94,13 @@ class Locks:
             with self._lock:
                 if free:
                     self._ending.discard(uuid)
-                    fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _byte(uuid))
+                    self._locked(uuid, fcntl.F_UNLCK)
                 self._rest()
 
     def _locked(self, uuid: str, kind: int) -> bool:
+        """Whether the byte of a session could be locked, which is tried once."""
         try:
-            fcntl.lockf(self._descriptor, kind | fcntl.LOCK_NB, 1, _byte(uuid))
+            _set_lock(self._descriptor, kind, UUID(uuid).int % 2**62)  # a lock may lie beyond the end of its file
         except OSError:
             return False
         return True
@@ -123,7 +133,7 @@ class Locks:
         with suppress(OSError):  # it belongs to another user
             os.fchmod(self._descriptor, mode)
         for uuid in list(self._held):
-            self._locked(uuid, fcntl.LOCK_SH)
+            self._locked(uuid, fcntl.F_RDLCK)
 
     def _close(self) -> None:
         if self._descriptor >= 0:
@@ -140,21 +150,33 @@ class Locks:
         for locks in list(cls._of_path.values()):
             locks._close()
         cls._of_path = WeakValueDictionary()
+        cls._finding = threading.Lock()
 
 
 os.register_at_fork(after_in_child=Locks.forked)
 
 
-def _byte(uuid: str) -> int:
-    return UUID(uuid).int % 2**62  # a lock may lie beyond the end of its file
+def _set_lock(descriptor: int, kind: int, byte: int) -> None:
+    """Lock a byte of a file, or unlock it. Raises OSError when another process has it."""
+    if hasattr(fcntl, "F_OFD_SETLK"):
+        # Of the descriptor, not of the process: whoever else opens and closes the file, as to copy it, drops none.
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi", kind, os.SEEK_SET, byte, 1, 0))
+    else:
+        operations = {fcntl.F_RDLCK: fcntl.LOCK_SH, fcntl.F_WRLCK: fcntl.LOCK_EX, fcntl.F_UNLCK: fcntl.LOCK_UN}
+        fcntl.lockf(descriptor, operations[kind] | fcntl.LOCK_NB, 1, byte)
+
+
+def _identity(file: str | int) -> tuple[int, int] | None:
+    """What tells a file, of this path or descriptor, from all others; None when there is none."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _same_file(descriptor: int, path: str) -> bool:
-    try:
-        there, here = os.stat(path), os.fstat(descriptor)
-    except OSError:
-        return False
-    return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
+    return _identity(path) == _identity(descriptor) is not None
 
 
 # writes
@@ -165,8 +187,8 @@ class Watch(Protocol):
 
     def fileno(self) -> int: ...
 
-    def add(self, path: str) -> None:
-        """Watch a file; nothing happens when it is watched already, or is not there."""
+    def add(self, path: str) -> bool:
+        """Watch a file, if it is not watched already. False when it cannot be: it is not there, or too many are."""
 
     def clear(self) -> None:
         """Forget what was told so far."""
@@ -188,15 +210,18 @@ class Inotify:
     def fileno(self) -> int:
         return int(self._descriptor)
 
-    def add(self, path: str) -> None:
-        self._library.inotify_add_watch(self._descriptor, os.fsencode(path), self._WRITTEN | self._REMOVED)
+    def add(self, path: str) -> bool:
+        events = self._WRITTEN | self._REMOVED
+        return int(self._library.inotify_add_watch(self._descriptor, os.fsencode(path), events)) >= 0
 
     def clear(self) -> None:
         with suppress(BlockingIOError):
             os.read(self._descriptor, 65_536)
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:  # its number may be another file's by now
+            os.close(descriptor)
 
 
 class Kqueue:
@@ -209,10 +234,10 @@ class Kqueue:
     def fileno(self) -> int:
         return int(self._queue.fileno())
 
-    def add(self, path: str) -> None:
+    def add(self, path: str) -> bool:
         if path in self._files:
             if _same_file(self._files[path], path):
-                return
+                return True
             os.close(self._files.pop(path))  # and with it what was watched
         with suppress(OSError):
             self._files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -223,13 +248,14 @@ class Kqueue:
                 select.KQ_NOTE_WRITE | select.KQ_NOTE_EXTEND | select.KQ_NOTE_DELETE,  # type: ignore[attr-defined, unused-ignore]
             )
             self._queue.control([written], 0)
+        return path in self._files
 
     def clear(self) -> None:
         self._queue.control([], 64, 0)
 
     def close(self) -> None:
-        for descriptor in self._files.values():
-            os.close(descriptor)
+        while self._files:
+            os.close(self._files.popitem()[1])
         self._queue.close()
 
 
@@ -247,35 +273,46 @@ class FileWrites:
     def __init__(self, files: Sequence[str]) -> None:
         # Not the files themselves: to watch one, a kqueue opens it, and closing it would drop SQLite's own locks.
         self._logs = [f"{file}-wal" for file in files]
-        self._watch = watch()
+        self._files = files
+        self._seen = self._there()
         # Sockets know that they are closed. The number of a closed pipe may be that of another file by now, and a late
         # call would be written into it.
         self._heard, self._call = socket.socketpair()
         self._heard.setblocking(False)
         self._call.setblocking(False)
+        self._watch = watch()
 
     def wait(self, seconds: float) -> bool:
         """Whether a write was told of, or this process called, within so many seconds."""
         listened = select.poll()  # select() knows no descriptor beyond 1023
         listened.register(self._heard, select.POLLIN)
-        if self._watch is None:
-            seconds = min(seconds, POLL)
-        else:
-            for path in self._logs:
-                self._watch.add(path)
+        watched = 0
+        if self._watch is not None:
+            watched = sum(map(self._watch.add, self._logs))
             listened.register(self._watch, select.POLLIN)
+        polls = watched < len(self._logs)
+        if polls:
+            seconds = min(seconds, POLL)
         told = {descriptor for descriptor, _ in listened.poll(1000 * seconds)}
         if self._watch is not None and self._watch.fileno() in told:
             self._watch.clear()
         if self._heard.fileno() in told:
             with suppress(BlockingIOError):
                 self._heard.recv(4096)
-        return bool(told) or self._watch is None
+        return bool(told) or polls
 
     def call(self) -> None:
         """End the wait of another thread."""
         with suppress(OSError):  # it is called already, or over
             self._call.send(b"x")
+
+    def replaced(self) -> bool:
+        """Whether other files are where those were that were seen last; a connection stays with those it opened."""
+        before, self._seen = self._seen, self._there()
+        return self._seen != before
+
+    def _there(self) -> list[tuple[int, int] | None]:
+        return [_identity(file) for file in self._files]
 
     def close(self) -> None:
         if self._watch is not None:

@@ -38,7 +38,7 @@ def look(db: pw.Database) -> None:
     mine = sessions.of(db)
     assert mine.proof is not None, "this process has taken nothing"
     eventually(mine.proof.renew)  # a new lock file proves no death yet
-    mine.look()
+    mine.end_the_dead()
 
 
 def bring(Task: Any, state: str, brought: Any = None, **options: Any) -> Any:
@@ -189,3 +189,45 @@ def in_threads(db: pw.Database, *works: Callable[[], Any]) -> list[Any]:
         if isinstance(result, BaseException):
             raise result
     return results
+
+
+class Work:
+    """Something that goes on in a thread with a connection of its own."""
+
+    def __init__(self, db: pw.Database, work: Callable[[], Any]) -> None:
+        self._db, self._work = db, work
+        self._result: Any = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            with self._db.connection_context():
+                self._result = self._work()
+        except BaseException as error:
+            self._result = error
+
+    @property
+    def goes_on(self) -> bool:
+        return self._thread.is_alive()
+
+    def result(self) -> Any:
+        """What it returned, or raised."""
+        self._thread.join(PATIENCE)
+        assert not self.goes_on, "the thread is stuck"
+        if isinstance(self._result, BaseException):
+            raise self._result
+        return self._result
+
+
+def waiter(Task: Any, work: Callable[[], Any]) -> Work:
+    """A thread that does this, and waits for something of the queue, if it has not done it already."""
+    before = len(Task.xq.waiting())
+    found = Work(Task._meta.database, work)
+    eventually(lambda: len(Task.xq.waiting()) > before or not found.goes_on)
+    return found
+
+
+def waiters(Task: Any, work: Callable[[], Any], n: int) -> list[Work]:
+    """So many of them, in the order in which they began."""
+    return [waiter(Task, work) for _ in range(n)]

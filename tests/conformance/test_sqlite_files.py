@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import resource
 import sqlite3
+import sys
 from contextlib import ExitStack
 from typing import Any
 
@@ -15,7 +18,7 @@ import xq
 from tests.conformance.steps import PATIENCE, bring, in_threads, is_exact, processes, transitions
 from tests.conftest import Maker
 from tests.factories import task, tasks
-from xq.adapters.databases.sqlite_files import FileWrites
+from xq.adapters.databases.sqlite_files import FileWrites, Locks
 from xq.testing import Clock
 
 FEATURES = {"buried": True, "delayed": True, "keep": True, "ttl": 10, "unique": True}
@@ -355,11 +358,40 @@ def test_a_database_of_another_kind_is_told_at_the_first_call(make_file):
 # the thread that listens
 
 
-def test_whoever_calls_a_listener_that_has_ended_writes_into_no_other_file(path, tmp_path):
+def test_a_call_after_the_end_writes_into_no_file_that_was_opened_since(path):
+    """Whoever is called late (a timer, the end of a process) has a number that another file may have got."""
     writes = FileWrites([str(path)])
     writes.close()
-    with ExitStack() as stack:
-        for n in range(8):
-            stack.enter_context(open(tmp_path / str(n), "wb"))
-        writes.call()  # by a timer that was still set: the numbers of its descriptors must not be theirs
-        assert [(tmp_path / str(n)).read_bytes() for n in range(8)] == [b""] * 8
+    files = [(path.parent / str(n)).open("w+b", buffering=0) for n in range(8)]
+    writes.call()
+    writes.close()
+    assert [file.read() for file in files] == [b""] * 8
+    for file in files:
+        file.close()
+
+
+def test_a_write_is_told_of_beyond_the_thousandth_file(make_file):
+    Task = make_file()
+    with ExitStack() as files:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft < 2000:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (2000 if hard < 0 else min(2000, hard), hard))
+            files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(1100):
+            files.enter_context(open(os.devnull))
+        writes = FileWrites([str(make_file.db.database)])
+        files.callback(writes.close)
+        writes.wait(0)
+        Task.put(task())
+        assert writes.wait(PATIENCE)
+
+
+def test_threads_that_begin_at_once_share_the_locks_of_a_file(path, make_file):
+    """Were there two descriptors of the lock file, closing one would drop the locks of the other."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        found = in_threads(make_file.db, *[lambda: [Locks.of(f"{path}{n}") for n in range(2000)]] * 4)
+    finally:
+        sys.setswitchinterval(interval)
+    assert all(len(set(map(id, locks))) == 1 for locks in zip(*found, strict=True))

@@ -262,7 +262,7 @@ def test_a_row_that_cannot_be_moved_stops_no_other_and_is_not_tried_without_end(
     make_shared.db.create_tables([Child])
     kept = Task.put({}, ttl=0)
     Child.insert(task=kept.id).execute()
-    caplog.set_level(logging.WARNING, "xq")
+    caplog.set_level(logging.DEBUG, "xq")
     watch(Task)
     Task.xq.put_many([{}] * 3, ttl=SOON)
     Task.put({}, ttl=6 * SOON)

@@ -52,7 +52,7 @@ CREATE TRIGGER "job_xq_update" AFTER UPDATE OF "status", "id"
     UPDATE "job_xq_wait"
         SET event = char(119, 114, 105, 116, 101),
             target = CASE WHEN NEW."id" IS NOT OLD."id" THEN 'X' ELSE CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END END
-        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN (0, 1) AND (NOT (NEW."status" IN (0, 1)) OR NEW."id" IS NOT OLD."id");
+        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN (0, 1) AND ((NEW."status" IN (0, 1)) IS NOT TRUE OR NEW."id" IS NOT OLD."id");
     DELETE FROM "job_xq_owner"
         WHERE "id" = OLD."id" AND OLD."status" = 1 AND (NEW."status" IS NOT OLD."status" OR NEW."id" IS NOT OLD."id");
 END;
@@ -321,7 +321,8 @@ SELECT waiter, event, target FROM "job_xq_wait"
 
 -- wait: end
 DELETE FROM "job_xq_wait"
-    WHERE k0 = :k0 AND waiter = :waiter;
+    WHERE k0 = :k0 AND waiter = :waiter
+    RETURNING event, target;
 
 -- wait: forget those of a process that is gone
 DELETE FROM "job_xq_wait"

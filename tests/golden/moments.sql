@@ -73,7 +73,7 @@ CREATE TRIGGER "visit_xq_update" AFTER UPDATE OF "status", "host", "number"
     UPDATE "visit_xq_wait"
         SET event = char(119, 114, 105, 116, 101),
             target = CASE WHEN NEW."host" IS NOT OLD."host" OR NEW."number" IS NOT OLD."number" THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END END
-        WHERE k0 = OLD."host" AND k1 = OLD."number" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W') AND (NOT (NEW."status" IN ('R', 'T', 'W')) OR NEW."host" IS NOT OLD."host" OR NEW."number" IS NOT OLD."number");
+        WHERE k0 = OLD."host" AND k1 = OLD."number" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W') AND ((NEW."status" IN ('R', 'T', 'W')) IS NOT TRUE OR NEW."host" IS NOT OLD."host" OR NEW."number" IS NOT OLD."number");
     INSERT INTO "visit_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
         SELECT json_array(CASE typeof(NEW."host") WHEN 'blob' THEN hex(NEW."host") ELSE NEW."host" END, CASE typeof(NEW."number") WHEN 'blob' THEN hex(NEW."number") ELSE NEW."number" END), NULL, NULL, COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, char(119, 114, 105, 116, 101), CASE WHEN OLD."status" = 'T' THEN (SELECT owner FROM "visit_xq_owner" WHERE "host" = OLD."host" AND "number" = OLD."number") WHEN NEW."status" = 'T' THEN NULLIF(char(111, 119, 110, 101, 114), 'owner') END
         WHERE OLD."host" IS NEW."host" AND OLD."number" IS NEW."number" AND (OLD."status" IN ('R', 'T', 'W', 'B') OR NEW."status" IN ('R', 'T', 'W', 'B')) AND (OLD."status" IS NOT NEW."status" OR char(119, 114, 105, 116, 101) <> 'write');
@@ -682,7 +682,8 @@ SELECT waiter, event, target FROM "visit_xq_wait"
 
 -- wait: end
 DELETE FROM "visit_xq_wait"
-    WHERE k0 = :k0 AND k1 = :k1 AND waiter = :waiter;
+    WHERE k0 = :k0 AND k1 = :k1 AND waiter = :waiter
+    RETURNING event, target;
 
 -- wait: forget those of a process that is gone
 DELETE FROM "visit_xq_wait"

@@ -62,7 +62,7 @@ CREATE TRIGGER "page_xq_update" AFTER UPDATE OF "status", "id"
     UPDATE "page_xq_wait"
         SET event = char(119, 114, 105, 116, 101),
             target = CASE WHEN NEW."id" IS NOT OLD."id" THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END END
-        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W') AND (NOT (NEW."status" IN ('R', 'T', 'W')) OR NEW."id" IS NOT OLD."id");
+        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W') AND ((NEW."status" IN ('R', 'T', 'W')) IS NOT TRUE OR NEW."id" IS NOT OLD."id");
     DELETE FROM "page_xq_owner"
         WHERE "id" = OLD."id" AND OLD."status" = 'T' AND (NEW."status" IS NOT OLD."status" OR NEW."id" IS NOT OLD."id");
 END;
@@ -538,7 +538,8 @@ SELECT waiter, event, target FROM "page_xq_wait"
 
 -- wait: end
 DELETE FROM "page_xq_wait"
-    WHERE k0 = :k0 AND waiter = :waiter;
+    WHERE k0 = :k0 AND waiter = :waiter
+    RETURNING event, target;
 
 -- wait: forget those of a process that is gone
 DELETE FROM "page_xq_wait"

@@ -75,7 +75,7 @@ CREATE TRIGGER "mail_xq_update" AFTER UPDATE OF "status", "id", "tube"
     UPDATE "mail_xq_wait"
         SET event = char(119, 114, 105, 116, 101),
             target = CASE WHEN NEW."id" IS NOT OLD."id" THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END END
-        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W') AND (NOT (NEW."status" IN ('R', 'T', 'W')) OR NEW."id" IS NOT OLD."id");
+        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W') AND ((NEW."status" IN ('R', 'T', 'W')) IS NOT TRUE OR NEW."id" IS NOT OLD."id");
     INSERT INTO "mail_xq_count"
         SELECT NEW."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
         WHERE OLD."tube" IS NEW."tube" AND NEW."tube" IN ('news', 'it''s') AND CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END
@@ -882,7 +882,8 @@ SELECT waiter, event, target FROM "mail_xq_wait"
 
 -- wait: end
 DELETE FROM "mail_xq_wait"
-    WHERE k0 = :k0 AND waiter = :waiter;
+    WHERE k0 = :k0 AND waiter = :waiter
+    RETURNING event, target;
 
 -- wait: forget those of a process that is gone
 DELETE FROM "mail_xq_wait"

@@ -67,7 +67,7 @@ CREATE TRIGGER "order_xq_update" AFTER UPDATE OF "select", "id"
     UPDATE "order_xq_wait"
         SET event = char(119, 114, 105, 116, 101),
             target = CASE WHEN NEW."id" IS NOT OLD."id" THEN 'X' ELSE CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END END
-        WHERE k0 = OLD."id" AND event IS NULL AND OLD."select" IN ('new', 'in hand', 'W') AND (NOT (NEW."select" IN ('new', 'in hand', 'W')) OR NEW."id" IS NOT OLD."id");
+        WHERE k0 = OLD."id" AND event IS NULL AND OLD."select" IN ('new', 'in hand', 'W') AND ((NEW."select" IN ('new', 'in hand', 'W')) IS NOT TRUE OR NEW."id" IS NOT OLD."id");
     DELETE FROM "order_xq_owner"
         WHERE "id" = OLD."id" AND OLD."select" = 'in hand' AND (NEW."select" IS NOT OLD."select" OR NEW."id" IS NOT OLD."id");
 END;
@@ -524,7 +524,8 @@ SELECT waiter, event, target FROM "order_xq_wait"
 
 -- wait: end
 DELETE FROM "order_xq_wait"
-    WHERE k0 = :k0 AND waiter = :waiter;
+    WHERE k0 = :k0 AND waiter = :waiter
+    RETURNING event, target;
 
 -- wait: forget those of a process that is gone
 DELETE FROM "order_xq_wait"

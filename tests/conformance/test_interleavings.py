@@ -1,0 +1,254 @@
+"""Threads and processes that pass each other at the worst moment, which is brought about on purpose."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+import sqlite3
+import threading
+from typing import Any
+
+import pytest
+
+import xq
+from tests.conformance.steps import PATIENCE, Work, another_process, eventually, in_threads, look, state
+from tests.factories import task
+from xq import sessions
+from xq.adapters.databases import sqlite
+from xq.adapters.databases.sqlite_files import FileWrites, Inotify
+
+
+def test_a_task_taken_by_a_session_that_ends_meanwhile_is_given_back(make, monkeypatch):
+    Task = make(roles=("owner",))
+    put = Task.put(task())
+    mark = sessions.Session.mark
+
+    def marks_and_ends(self: sessions.Session, now: float) -> str:
+        made = mark(self, now)
+        monkeypatch.undo()
+        self.close()
+        return made
+
+    monkeypatch.setattr(sessions.Session, "mark", marks_and_ends)
+    with pytest.raises(xq.UnknownSession):
+        Task.take()
+    assert state(Task, put) == "R"
+    assert Task.take().ack()
+
+
+def test_a_session_that_another_thread_enters_while_it_is_left_goes_on(make_shared, monkeypatch):
+    Task = make_shared(roles=("owner",))
+    put = Task.put(task())
+    session = Task.xq.session()
+    taken: list[Any] = []
+    leave = sessions.Sessions.leave
+
+    def work() -> None:
+        with session:
+            taken.append(Task.take())
+            left.set()
+            ended.wait(PATIENCE)
+            taken.append(Task.ack(put.id))
+
+    left, ended = threading.Event(), threading.Event()
+    other = threading.Thread(target=lambda: in_threads(make_shared.db, work))
+
+    def leaves_late(self: sessions.Sessions, leaving: sessions.Session) -> None:
+        monkeypatch.undo()
+        other.start()
+        left.wait(PATIENCE)
+        leave(self, leaving)
+
+    monkeypatch.setattr(sessions.Sessions, "leave", leaves_late)
+    with session:
+        pass
+    assert state(Task, put) == "T"
+    ended.set()
+    other.join(PATIENCE)
+    assert [found.id for found in taken] == [put.id, put.id]
+    assert session.closed
+
+
+def test_a_child_that_enters_a_session_of_its_parent_proves_that_it_lives(make_shared):
+    Task = make_shared(roles=("owner",))
+    put = Task.put(task())
+    session = Task.xq.session()
+
+    def child() -> Any:
+        with session:
+            found = Task.take()
+            yield found.id
+            yield found.ack().id
+
+    with another_process(make_shared.db, child) as other:
+        assert next(other) == put.id
+        session.let_go()  # as the end of this process would
+        look(make_shared.db)
+        assert state(Task, put) == "T"
+        assert next(other) == put.id
+
+
+def test_the_first_take_of_a_process_finds_what_a_dead_one_held(make_shared):
+    Task = make_shared(roles=("owner",))
+    put = Task.put(task())
+
+    def child() -> Any:
+        yield Task.take().id
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with another_process(make_shared.db, child) as other:
+        assert next(other) == put.id
+        proof = sessions.of(make_shared.db).proof
+        assert proof is not None
+        eventually(proof.renew)  # beside a new lock file nobody is taken for dead
+        with pytest.raises((AssertionError, EOFError)):
+            next(other)
+    assert Task.take().id == put.id
+
+
+def test_a_worker_asks_again_when_the_database_is_locked(make_shared):
+    db = make_shared.db
+    db.timeout = 0.05
+    db.close()
+    Task = make_shared({"buried": True, "keep": True}, roles=("runat", "attempts"))
+    put = Task.put(task())
+    writer = sqlite3.connect(db.database, isolation_level=None, check_same_thread=False)
+    done = []
+
+    class Unlock(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "asked again" in record.getMessage() and writer.in_transaction:
+                writer.execute("ROLLBACK")
+
+    @Task.xq.worker(max_attempts=1)
+    def work(found: Any) -> None:
+        done.append(found.id)
+        writer.execute("BEGIN IMMEDIATE")
+
+    handler = Unlock()
+    logging.getLogger("xq.Task").addHandler(handler)
+    try:
+        Task.xq.run(until_empty=True)
+    finally:
+        logging.getLogger("xq.Task").removeHandler(handler)
+        writer.close()
+    assert (done, state(Task, put)) == ([put.id], "D")
+
+
+def test_what_ends_a_worker_is_raised_by_run(make_shared):
+    Task = make_shared()
+    Task.put(task())
+
+    @Task.xq.worker
+    def work(found: Any) -> None:
+        Task.xq.uninstall()
+
+    with pytest.raises(xq.NotInstalled):
+        Task.xq.run()
+
+
+def test_a_callback_that_waited_for_a_plain_commit_takes_no_event_away(make):
+    Task = make({"history": True})
+    Task.xq.on_change(lambda found, event, source, target: event == "take" and Task.put(task()))
+    Task.put(task())
+    taken = None
+    make.db.connection().execute("BEGIN")
+    taken = Task.take()
+    make.db.connection().execute("COMMIT")
+    taken.ack()
+    assert [row.event for row in Task.xq.history(taken)] == ["put", "take", "ack"]
+
+
+def test_where_no_more_files_may_be_watched_the_thread_looks_by_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(Inotify, "add", lambda self, path: False)
+    writes = FileWrites([str(tmp_path / "app.db")])
+    assert writes.wait(PATIENCE), "it would have slept so long"
+    writes.close()
+
+
+def test_an_interrupt_while_a_trigger_asks_for_the_event_is_an_interrupt(make, monkeypatch):
+    Task = make({"history": True})
+
+    def interrupted(told: object) -> int:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sqlite, "_now_us", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Task.put(task())
+    assert [row.event for row in Task.xq.history()] == ["put"], "it was over when the statement was"
+
+
+def test_history_is_pruned_by_itself_where_nothing_else_is_due(make_shared):
+    Task = make_shared({"history": 0.5, "keep": True})
+    Task.put(task())
+    Task.take().ack()
+    eventually(lambda: len(Task.xq.History.select()) <= 1)  # the newest row stays, for its number
+    assert Task.xq.history() == []
+
+
+def test_a_signal_that_is_lost_is_made_up_for(make_shared, monkeypatch):
+    monkeypatch.setattr(FileWrites, "wait", lambda self, seconds: bool(threading.Event().wait(min(seconds, 1.0))))
+    Task = make_shared()
+    work = Work(make_shared.db, lambda: Task.take(timeout=PATIENCE))
+    eventually(Task.xq.waiting)
+    with sqlite3.connect(make_shared.db.database) as plain:
+        plain.execute("INSERT INTO task (size, status, attempts) VALUES (0, 'R', 0)")
+    plain.close()
+    assert work.result().id == 1
+
+
+def test_a_child_has_no_part_in_the_connection_of_its_parent(make_shared):
+    Task = make_shared()
+    Task.put(task())
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.read(reading, 1)  # until the parent has closed the connection, and SQLite its log
+            Task.put(task())
+        finally:
+            os._exit(0)
+    make_shared.db.close()
+    os.write(writing, b"x")
+    os.waitpid(child, 0)
+    os.close(reading)
+    os.close(writing)
+    assert Task.select().count() == Task.xq.count() == 2
+
+
+def test_whoever_copies_the_lock_file_drops_no_lock(make_shared):
+    Task = make_shared(roles=("owner",))
+    put = Task.put(task())
+    assert Task.take().id == put.id
+    if not hasattr(fcntl, "F_OFD_SETLK"):
+        return  # there are only locks of a whole process
+    with open(f"{make_shared.db.database}-xq", "rb") as copied:
+        copied.read()
+
+    def child() -> Any:
+        look(make_shared.db)
+        yield Task.xq.count("T")
+
+    with another_process(make_shared.db, child) as other:
+        assert next(other) == 1
+    assert Task.ack(put.id)
+
+
+def test_a_task_whose_session_nobody_lists_comes_back(make_shared):
+    Task = make_shared(roles=("owner",))
+    put = Task.put(task())
+
+    def child() -> Any:
+        Task.take()
+        yield sessions.of(make_shared.db).own().uuid
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with another_process(make_shared.db, child) as other:
+        name = next(other)
+        make_shared.db.execute_sql("DELETE FROM xq_session WHERE uuid = ?", (name,))
+        with pytest.raises((AssertionError, EOFError)):
+            next(other)
+    assert eventually(Task.take).id == put.id

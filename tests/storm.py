@@ -1,0 +1,834 @@
+"""A storm: processes that do anything to the tasks of one queue and are killed at any moment, and what must hold then.
+
+Every process writes down what it does in a file of its own, outside of the database, one line at a time: when a task
+was handed to it, and, before it calls, that it lets go of it; what was done for certain, once that has been committed.
+`judge` compares these lines with the table, its counters and its history.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import time
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import peewee as pw
+
+import xq
+from tests.conftest import Maker
+from xq import sessions
+from xq.features import FEATURES
+from xq.tasks import MARK
+
+PATIENCE = 120.0  # seconds without any progress, after which the storm counts as stuck
+TICK = 0.01  # seconds between two looks of whoever watches the storm
+LOOK = 1.0  # seconds between two comparisons of the counters with the table while it blows
+SLACK = 0.01  # seconds by which the time of the database and that of the processes may differ
+DRAIN = 0.2  # of the way, as the progress is told
+MOST = 15  # tasks that one process has in hand
+TUBES = ("a", "b")
+JOBS = 200  # values of the role unique: few enough to meet
+TOLD = 20  # violations that are told in full
+
+REFUSALS = (xq.NotFound, xq.WrongState, xq.NotOwner, xq.Duplicate, xq.Full)
+
+# What a process does next, with how likely that is. Of the finishing ones there must be enough for the tasks to end.
+ACTS: Mapping[str, int] = (
+    {"put": 8, "put_many": 3, "take": 14, "take_many": 4, "wait": 1}
+    | {"ack": 12, "release": 4, "bury": 3, "ack_many": 2, "release_many": 1, "ack_by_key": 2, "touch": 2}
+    | {"dig": 2, "snatch": 1, "kill": 1, "restart": 1, "switch": 1, "sweep": 1}
+    | {"insert": 1, "change": 1, "hasten": 1, "wrest": 1, "delete": 1, "draft": 1, "nap": 2}
+)
+TRANSACTION, SAVEPOINT, UNDONE, DIES = 0.15, 0.3, 0.3, 0.01  # parts of the steps, of the transactions
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One storm: what the queue is like, and what is done to it."""
+
+    seed: str
+    roles: tuple[str, ...]
+    features: Mapping[str, Any]
+    tubes: tuple[str, ...]
+    processes: int
+    tasks: int
+    kills: int
+    stops: int
+
+    def __str__(self) -> str:
+        told = [name if value is True else f"{name} {value:g}" for name, value in self.features.items()]
+        return ", ".join([*told, *(role for role in self.roles if role in ("owner", "attempts", "tube"))])
+
+
+def plan(seed: str, processes: int = 8, tasks: int = 10_000, kills: int = 16, stops: int = 6) -> Plan:
+    """The storm of a seed."""
+    rng = random.Random(seed)
+    features: dict[str, Any] = {}
+
+    def perhaps(part: float, **more: Any) -> bool:
+        chosen = rng.random() < part
+        if chosen:
+            features.update(more)
+        return chosen
+
+    perhaps(0.8, ttr=rng.choice((0.2, 1.0, 60.0)))
+    perhaps(0.7, delayed=True)
+    perhaps(0.7, buried=True)
+    features |= rng.choice(({}, {"keep": True}, {"zombie": 0.3}))
+    unique = perhaps(0.4, unique=True)
+    if "history" in FEATURES:
+        perhaps(0.75, history=True)
+    tubes = TUBES if rng.random() < 0.5 else ()
+    chosen = {"owner": rng.random() < 0.5, "attempts": rng.random() < 0.5, "tube": bool(tubes), "unique": unique}
+    roles = ("runat", "priority", *(role for role, on in chosen.items() if on))
+    return Plan(seed, roles, features, tubes, processes, tasks, kills, stops)
+
+
+def model(db: pw.Database, plan: Plan) -> Any:
+    """The queue, which every process makes for itself."""
+    return Maker(db, None)(plan.features, roles=plan.roles, tube_stats=plan.tubes or None)
+
+
+# one process
+
+
+Hand = tuple[Any, str]  # a task that was taken: its key, and the mark of the take
+
+
+def hand(task: Any) -> Hand:
+    return task.id, getattr(task, MARK)
+
+
+class _Undone(Exception):
+    """A transaction shall be rolled back."""
+
+
+class Worker:
+    """Does anything to any task, and writes down what it does."""
+
+    def __init__(self, db: pw.Database, plan: Plan, seed: str, path: Path) -> None:
+        self.db = db
+        self.plan = plan
+        self.Task = model(db, plan)
+        self.machine = self.Task.xq.machine
+        self.rng = random.Random(seed)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self.hands: dict[Hand, Any] = {}  # by take: models of one key are equal
+        self._until: dict[Hand, float | None] = {}  # the monotonic time at which its ttr passes
+        self._since: dict[Hand, float] = {}  # the monotonic time before the call that took
+        self._depth = 0
+        self._done: list[tuple[Any, ...]] = []  # what is certain as soon as the transaction is committed
+        self._away: list[Any] = []  # keys that were perhaps taken away from somebody in this transaction
+        self._enough = False
+        self._patience: Sequence[float] = (0.0, 0.0, 0.0, 0.02)  # seconds that a take waits
+        known = [name for name in ACTS if self._can(name)]
+        self._next = partial(self.rng.choices, known, [ACTS[name] for name in known])
+        self.tell("born", sessions.of(db).current().uuid)
+
+    def _can(self, act: str) -> bool:
+        """Whether the queue has what an act needs."""
+        event = act.removesuffix("_many").removesuffix("_by_key")
+        verb = callable(getattr(xq.Queue, event, None)) and event not in ("wait", "sweep")
+        hasten = act != "hasten" or "W" in self.machine.states
+        return hasten and (not verb or bool(self.machine.sources(event)))
+
+    # the log
+
+    def tell(self, what: str, *told: Any) -> None:
+        os.write(self._descriptor, f"{json.dumps([time.monotonic(), what, *told])}\n".encode())
+
+    def _has(self, task: Any) -> None:
+        self.tell("has", *hand(task), self._since[hand(task)], self._until[hand(task)])
+
+    def _lets_go(self, task: Any, event: str) -> None:
+        self.tell("lets go", *hand(task), event)
+
+    def _did(self, event: str, key: Any, mark: str | None = None) -> None:
+        self._done.append((event, key, mark))
+        self._flush()
+
+    def _flush(self) -> None:
+        if not self._depth:
+            for done in self._done:
+                self.tell("did", *done)
+            for key in self._away:
+                self.tell("took away", key)
+            self._done, self._away = [], []
+
+    @contextmanager
+    def _takes_away(self, key: Any) -> Iterator[None]:
+        self.tell("takes away", key)
+        self._away.append(key)
+        try:
+            yield
+        finally:
+            self._flush()
+
+    @contextmanager
+    def _transaction(self, begin: Callable[[], AbstractContextManager[Any]]) -> Iterator[None]:
+        """A transaction, or a savepoint in it, which may be rolled back, or die with the process."""
+        hands, done = dict(self.hands), len(self._done)
+        self._depth += 1
+        try:
+            with begin():
+                try:
+                    yield
+                    if self.rng.random() < DIES:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    if self.rng.random() < UNDONE:
+                        raise _Undone
+                except BaseException:  # told before it is true
+                    for taken in self.hands.keys() - hands.keys():
+                        self._lets_go(self.hands[taken], "undone")
+                    for _, *finished in self._done[done:]:  # what was refused was lost
+                        if tuple(finished) in hands.keys() - self.hands.keys():
+                            self._has(hands[tuple(finished)])
+                    raise
+        except BaseException as error:
+            self.hands = hands
+            del self._done[done:]
+            if not isinstance(error, _Undone):
+                raise
+        finally:
+            self._depth -= 1
+            self._flush()
+
+    # what it does
+
+    def step(self) -> None:
+        if self.rng.random() > TRANSACTION:
+            self._act()
+            return
+        # A transaction of SQLite that reads before it writes must ask for the lock. One that begins with a verb of xq
+        # needs not.
+        asks = self.rng.random() < 0.5
+        with self._transaction(self.Task.xq.store.atomic if asks else self.db.atomic):
+            if not asks:
+                self.take()
+            for _ in range(self.rng.randint(1, 3)):
+                self._act()
+            if self.rng.random() < SAVEPOINT:
+                with self._transaction(self.db.atomic):
+                    self._act()
+
+    def _act(self) -> None:
+        name = self._next()[0] if len(self.hands) < MOST else "ack"
+        try:
+            getattr(self, name)()
+        except REFUSALS:
+            pass
+
+    def _seconds(self) -> dict[str, Any]:
+        """A delay, sometimes, where there are any."""
+        delayed = "W" in self.machine.states and self.rng.random() < 0.3
+        return {"delay": self.rng.uniform(0, 0.4)} if delayed else {}
+
+    def _row(self) -> dict[str, Any]:
+        tube = {"tube": self.rng.choice((*self.plan.tubes, None))} if self.plan.tubes else {}
+        return {"name": self.plan.seed, "priority": self.rng.randrange(3), **tube}
+
+    def _room(self) -> bool:
+        """Whether more is to be put."""
+        if not self._enough and self.rng.random() < 0.1:
+            self._enough = entered(self.Task) >= self.plan.tasks
+        return not self._enough
+
+    def put(self) -> None:
+        if not self._room():
+            return
+        if "unique" in self.plan.roles and self.rng.random() < 0.3:
+            on_conflict = self.rng.choice(("raise", "skip", "replace"))
+            self.Task.put({**self._row(), "job": str(self.rng.randrange(JOBS))}, on_conflict=on_conflict)
+        else:
+            self._did("put", self.Task.put(self._row(), **self._seconds()).id)
+
+    def put_many(self) -> None:
+        if self._room():
+            rows = [self._row() for _ in range(self.rng.choice((2, 10, 30)))]
+            for task in self.Task.xq.put_many(rows, **self._seconds()):
+                self._did("put", task.id)
+
+    def take(self) -> None:
+        self._take(1)
+
+    def take_many(self) -> None:
+        self._take(self.rng.randint(2, 6))
+
+    def _take(self, n: int) -> None:
+        options: dict[str, Any] = {"timeout": 0 if self._depth else self.rng.choice(self._patience)}
+        if self.plan.tubes and self.rng.random() < 0.3:
+            options["tube"] = self.rng.choice(self.plan.tubes)
+        if "ttr" in self.plan.features and self.rng.random() < 0.2:
+            options["ttr"] = self.rng.uniform(0.05, 0.5)
+        since = time.monotonic()
+        one = self.Task.take(**options) if n == 1 else None
+        for task in self.Task.xq.take_many(n, **options) if n > 1 else [one] if one else []:
+            self._since[hand(task)], self._until[hand(task)] = since, self._ends(task)
+            self._has(task)
+            self.hands[hand(task)] = task
+            self._did("take", *hand(task))
+
+    def _ends(self, task: Any) -> float | None:
+        """The monotonic time at which a task that was taken is anybody's again."""
+        if "ttr" not in self.plan.features or task.runat is None:
+            return None
+        return time.monotonic() + float(task.runat) - time.time()
+
+    def _pick(self, n: int = 1) -> list[Any]:
+        """Tasks out of the hands, however late it is for them."""
+        picked = self.rng.sample(list(self.hands), min(n, len(self.hands)))
+        return [self.hands.pop(one) for one in picked]
+
+    def _finish(self, event: str, task: Any, **options: Any) -> None:
+        self._lets_go(task, event)
+        getattr(task, event)(**options)
+        self._did(event, *hand(task))
+
+    def ack(self) -> None:
+        for task in self._pick():
+            self._finish("ack", task)
+
+    def release(self) -> None:
+        for task in self._pick():
+            self._finish("release", task, **self._seconds())
+
+    def bury(self) -> None:
+        for task in self._pick():
+            self._finish("bury", task)
+
+    def ack_many(self) -> None:
+        self._finish_many("ack")
+
+    def release_many(self) -> None:
+        self._finish_many("release")
+
+    def _finish_many(self, event: str) -> None:
+        picked: list[Any] = []
+        for task in self._pick(4):  # of two takes of one task one is lost, but which?
+            if any(task.id == other.id for other in picked):
+                self.hands[hand(task)] = task
+            else:
+                picked.append(task)
+        for task in picked:
+            self._lets_go(task, event)
+        try:
+            getattr(self.Task.xq, f"{event}_many")(picked)
+        except REFUSALS:  # all or none: so each by itself
+            for task in picked:
+                with suppress(*REFUSALS):
+                    self._finish("release", task)
+        else:
+            for task in picked:
+                self._did(event, *hand(task))
+
+    def ack_by_key(self) -> None:
+        """By its key a task is acked by session, whichever take of the session it is that holds it."""
+        for task in self._pick():
+            same = [one for one in self.hands if one[0] == task.id]
+            for one in [task, *map(self.hands.pop, same)]:
+                self._lets_go(one, "ack")
+            self.Task.ack(task.id)
+
+    def touch(self) -> None:
+        if self.hands and not self._depth and "ttr" in self.plan.features:
+            task = self.rng.choice(list(self.hands.values()))
+            touched = task.touch(self.rng.uniform(0, 0.5))
+            self._until[hand(task)] = self._ends(touched)
+            self._has(task)
+
+    def wait(self) -> None:
+        found = self._any(self.machine.pending)
+        if found is not None and not self._depth:
+            self.Task.wait(found, timeout=0.02)
+
+    def dig(self) -> None:
+        self.Task.dig(n=self.rng.randint(1, 5), **self._seconds())
+
+    def _any(self, states: Iterable[str]) -> Any:
+        """The key of any task that was in one of these states a moment ago."""
+        found = self.Task.xq.by_state(self.rng.choice(tuple(states)), 10)
+        return self.rng.choice(found).id if found else None
+
+    def _operate(self, event: str, *args: Any, states: Iterable[str] | None = None, **options: Any) -> None:
+        key = self._any(states or self.machine.sources(event))
+        if key is not None:
+            with self._takes_away(key):
+                getattr(self.Task.xq, event)(key, *args, **options)
+
+    def snatch(self) -> None:
+        self._operate("snatch", **self._seconds())
+
+    def kill(self) -> None:
+        self._operate("kill")
+
+    def restart(self) -> None:
+        self._operate("restart", **self._seconds())
+
+    def switch(self) -> None:
+        self._operate("switch", "R", states=[state for state in self.machine.states if state != "T"])
+
+    def sweep(self) -> None:
+        self.Task.xq.sweep()
+
+    # what other programs do: they write to the table
+
+    def insert(self) -> None:
+        if self._room():
+            self.Task.create(**self._row())
+
+    def change(self) -> None:
+        self.Task.update(size=self.Task.size + 1).where(self.Task.id == self._any(self.machine.states)).execute()
+
+    def hasten(self) -> None:
+        self._write("W")
+
+    def wrest(self) -> None:
+        self._write("T")
+
+    def _write(self, source: str) -> None:
+        key = self._any(source)
+        if key is not None:
+            with self._takes_away(key):
+                same = (self.Task.id == key) & (self.Task.status == source)
+                self.Task.update(status="R", runat=None).where(same).execute()
+
+    def delete(self) -> None:
+        key = self._any(self.machine.states)
+        if key is not None:
+            with self._takes_away(key):
+                self.Task.delete().where(self.Task.id == key).execute()
+
+    def draft(self) -> None:
+        """A row that becomes a task later."""
+        if self._room():
+            key = self.Task.create(**self._row(), status="draft").id
+            self.Task.update(status="R").where(self.Task.id == key).execute()
+
+    def nap(self) -> None:
+        time.sleep(self.rng.uniform(0, 0.01))
+
+    # the end
+
+    def drain(self) -> None:
+        """Finish whatever there is."""
+        self._patience = (0.02,)
+        for act in ("take_many", "ack", "ack_many"):
+            with suppress(*REFUSALS):
+                getattr(self, act)()
+        if not self.hands and self.machine.sources("dig"):
+            with suppress(*REFUSALS):
+                self.Task.dig(n=1)
+
+
+def work(pipe: Connection, opened: tuple[Any, ...], plan: Plan, seed: str, path: Path) -> None:
+    """One process: storms, then drains, then ends, as it is told."""
+    kind, name, params = opened
+    db = kind(name, **params)
+    worker = Worker(db, plan, seed, path)
+    step = worker.step
+    try:
+        while True:
+            if pipe.poll():
+                if pipe.recv() == "end":
+                    break
+                step = worker.drain
+                pipe.send("drains")
+            try:
+                step()
+            except Exception:
+                worker.tell("error", traceback.format_exc())
+    except EOFError:  # whoever watches is gone
+        pass
+    finally:
+        db.close()
+
+
+# whoever watches
+
+
+@dataclass
+class Report:
+    """What a storm did, and what did not hold after it."""
+
+    plan: Plan
+    kills: int = 0
+    stops: int = 0
+    tasks: int = 0
+    transitions: int = 0
+    seconds: float = 0.0
+    returns: list[float] = field(default_factory=list)  # seconds from kills until nothing of the dead was taken
+    violations: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Process:
+    process: Any
+    pipe: Connection
+    path: Path
+    killed: float | None = None  # the monotonic time just before
+    resumes: float | None = None
+    drains: bool = False
+
+    @property
+    def session(self) -> str | None:
+        """As it told when it was born; None when it was killed before that."""
+        with suppress(FileNotFoundError), self.path.open() as log:
+            first = log.readline()
+            return str(json.loads(first)[2]) if first.endswith("\n") else None
+        return None
+
+
+def read(path: Path) -> list[list[Any]]:
+    """The lines of a log. A process that was killed may have left half a line."""
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def entered(Task: Any) -> int:
+    """How many tasks have come into the queue so far."""
+    return sum(n for name, n in Task.xq.stats().transition.items() if name.startswith("X-"))
+
+
+class Storm:
+    """Starts the processes, kills them, has them drain what is left, and judges."""
+
+    def __init__(self, db: pw.Database, plan: Plan, folder: Path, told: Callable[[float], None] | None = None) -> None:
+        self.db = db
+        self.plan = plan
+        self.folder = folder
+        self.told = told or (lambda part: None)
+        self.Task = model(db, plan)
+        self.rng = random.Random(f"{plan.seed} kills")
+        self.report = Report(plan)
+        self._started = 0
+        self._processes: list[_Process] = []
+        self._alive: list[_Process] = []
+        self._bereft: dict[str, float] = {}  # session of a killed process -> since when
+        self._draining = False
+        blows = ["kill"] * plan.kills + ["stop"] * plan.stops
+        # Each at a part of the way; the last ones while it drains.
+        self._blows = sorted((self.rng.uniform(0.05, 1.0 + DRAIN), blow) for blow in blows)
+        # Forked from a server that has imported all this, which is as clean as spawned and a second faster.
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload([__name__])
+
+    def run(self) -> Report:
+        """Raises nothing that the storm does: what does not hold is in the report."""
+        begun = time.monotonic()
+        try:
+            for _ in range(self.plan.processes):
+                self._start()
+            self._blow()
+            self._drain()
+            self._end()
+        finally:
+            for one in self._alive:
+                one.process.kill()
+                one.process.join()
+        self.report.tasks = entered(self.Task)
+        self.report.transitions = sum(self.Task.xq.stats().transition.values())
+        self.report.violations += judge(self.Task, self.plan, {one.path: one.killed for one in self._processes})
+        self.report.seconds = time.monotonic() - begun
+        return self.report
+
+    def _start(self) -> None:
+        ours, theirs = self._context.Pipe()
+        path = self.folder / f"{self._started}.log"
+        params = dict(self.db.connect_params)
+        if isinstance(self.db, pw.SqliteDatabase):
+            params["timeout"] = self.db.timeout  # which Peewee keeps elsewhere
+        opened = (type(self.db), self.db.database, params)
+        seed = f"{self.plan.seed} {self._started}"
+        process = self._context.Process(target=work, args=(theirs, opened, self.plan, seed, path))
+        process.start()
+        theirs.close()
+        self._started += 1
+        self._processes.append(_Process(process, ours, path))
+        self._alive.append(self._processes[-1])
+
+    def _blow(self) -> None:
+        """Until all tasks were put, with most of the blows."""
+        for part in self._watched(lambda: entered(self.Task) / self.plan.tasks):
+            self.told(min(part, 1.0) * (1.0 - DRAIN))
+            if part >= 1.0:
+                break
+            self._deal(part)
+
+    def _drain(self) -> None:
+        begun, self._draining = self._left(), True
+        for one in self._alive:
+            one.pipe.send("drain")
+        for part in self._watched(lambda: 1.0 - self._left() / max(1, begun)):
+            self.told(1.0 - DRAIN + max(0.0, part) * DRAIN)
+            self._deal(1.0 + DRAIN * part)
+            sessions = {session for session, _ in self.Task.xq.sessions()}
+            orphans = sessions - {one.session for one in self._alive}
+            for one in self._alive:
+                with suppress(EOFError, OSError):  # it has just died
+                    one.drains = one.drains or (one.pipe.poll() and one.pipe.recv() == "drains")
+            rest = orphans or self._blows or self._bereft or not all(one.drains for one in self._alive)
+            if part >= 1.0 and not rest:
+                break
+
+    def _left(self) -> int:
+        """How many tasks have not ended. D is an end."""
+        return sum(n for state, n in self.Task.xq.stats().counts.items() if state != "D")
+
+    def _watched(self, progress: Callable[[], float]) -> Iterator[float]:
+        """How far it is, again and again, until it is stuck."""
+        last, since, looked = -1.0, time.monotonic(), time.monotonic()
+        while True:
+            part, now = progress(), time.monotonic()
+            if part != last:
+                last, since = part, now
+            elif now - since > PATIENCE:
+                held = [(key, session) for key, session, _ in self.Task.xq.taken()]
+                self.report.violations.append(
+                    f"stuck at {part:.2f}: {self.Task.xq.stats().counts}, sessions {self.Task.xq.sessions()}, "
+                    f"taken {held[:TOLD]}, of the dead {list(self._bereft)}"
+                )
+                return
+            if now - looked > LOOK:
+                looked = now
+                self.report.violations += disagreements(self.Task)
+            yield part
+            self._resume()
+            self._mourn()
+            wait([one.process.sentinel for one in self._alive], TICK)
+            self._replace()
+
+    def _deal(self, part: float) -> None:
+        while self._blows and self._blows[0][0] <= part:
+            _, blow = self._blows.pop(0)
+            victim = self.rng.choice(self._alive)
+            time.sleep(self.rng.uniform(0, TICK))  # at any moment, not just after a look
+            if blow == "kill":
+                victim.killed = time.monotonic()
+                victim.process.kill()
+                victim.process.join()
+            elif victim.resumes is None:
+                self.report.stops += 1
+                victim.resumes = time.monotonic() + self.rng.uniform(0.05, 1.5)
+                os.kill(victim.process.pid, signal.SIGSTOP)
+            self._replace()
+
+    def _resume(self, all_of_them: bool = False) -> None:
+        for one in self._alive:
+            if one.resumes is not None and (all_of_them or time.monotonic() >= one.resumes):
+                one.resumes = None
+                os.kill(one.process.pid, signal.SIGCONT)
+                self._bereft = {}  # while the one that stood still had the database locked, no other could move
+
+    def _replace(self) -> None:
+        """A new process for each that died."""
+        for one in [one for one in self._alive if not one.process.is_alive()]:
+            self._alive.remove(one)
+            one.process.join()
+            if one.process.exitcode != -signal.SIGKILL:
+                self.report.violations.append(f"{one.path.name} ended with {one.process.exitcode}")
+            self.report.kills += 1
+            lines = read(one.path)
+            # What killed itself did so after its last line.
+            one.killed = one.killed or (lines[-1][0] if lines else time.monotonic())
+            if one.session and not any(other.resumes for other in self._alive):
+                self._bereft[one.session] = time.monotonic()
+            self._start()
+            if self._draining:
+                self._alive[-1].pipe.send("drain")
+
+    def _mourn(self) -> None:
+        """How long it takes until what a killed process had is ready again."""
+        if self._bereft:
+            now = time.monotonic()
+            held = {session for _, session, _ in self.Task.xq.taken()}
+            for session in [session for session in self._bereft if session not in held]:
+                self.report.returns.append(now - self._bereft.pop(session))
+
+    def _end(self) -> None:
+        self._resume(all_of_them=True)
+        for one in self._alive:
+            one.pipe.send("end")
+        for one in self._alive:
+            one.process.join(PATIENCE)
+            if one.process.exitcode != 0:
+                self.report.violations.append(f"{one.path.name} ended with {one.process.exitcode}")
+
+
+# what must hold
+
+
+def disagreements(Task: Any) -> list[str]:
+    """Where the counters, the table and the history differ. Of one moment, whatever is written meanwhile."""
+    states = Task.xq.machine.states
+    rows = pw.fn.COUNT("*")
+    with Task._meta.database.atomic():
+        stats = Task.xq.stats()
+        found = Task.select(Task.status, Task.tube, rows).group_by(Task.status, Task.tube).tuples()
+        held = [(state, tube, n) for state, tube, n in found if state in states]
+        told = None
+        if "history" in Task.xq.machine.settings:
+            History = Task.xq.History
+            moves = History.select(History.source, History.target, rows).where(History.source != History.target)
+            moves = moves.group_by(History.source, History.target)  # a state that was entered anew is no transition
+            told = {f"{source}-{target}": n for source, target, n in moves.tuples()}
+    wrong = []
+    for name, numbers in {"": stats, **stats.tube}.items():
+        actual = Counter[str]()
+        for state, tube, n in held:
+            actual[state] += n if name in ("", tube) else 0
+        if numbers.counts != {state: actual[state] for state in states}:
+            wrong.append(f"tube {name!r}: counted {numbers.counts}, in the table {dict(actual)}")
+        flow = Counter[str]()
+        for move, n in numbers.transition.items():
+            source, target = move.split("-")
+            flow[target] += n
+            flow[source] -= n
+        if any(flow[state] != actual[state] for state in states):
+            wrong.append(f"tube {name!r}: in minus out is {dict(flow)}, in the table {dict(actual)}")
+    if told is not None and told != stats.transition:
+        wrong.append(f"counted {stats.transition}, in the history {told}")
+    return wrong
+
+
+@dataclass(frozen=True)
+class Hold:
+    """One process had one task in hand, from `begin` to `end`; `since` is before the call that took it."""
+
+    since: float
+    begin: float
+    end: float
+    mark: str
+
+
+@dataclass
+class Witness:
+    """What the logs of all processes say, by key."""
+
+    errors: list[str] = field(default_factory=list)
+    did: Counter[tuple[str, Any, str | None]] = field(default_factory=Counter)  # event, key, mark
+    tried: set[tuple[str, Any, str | None]] = field(default_factory=set)
+    holds: dict[Any, list[Hold]] = field(default_factory=lambda: defaultdict(list))
+    away: dict[Any, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
+
+    def hear(self, path: Path, killed: float | None) -> None:
+        """One log. What was in hand when the process was killed, or ended, was until then."""
+        lines = read(path)
+        end = killed or (lines[-1][0] if lines else 0.0)
+        having: dict[tuple[Any, str], tuple[float, float, float | None]] = {}
+        taking: dict[Any, float] = {}
+
+        def let_go(key: Any, mark: str, at: float) -> None:
+            since, begin, until = having.pop((key, mark))
+            last = at if until is None else min(at, until - SLACK)
+            if last > begin:
+                self.holds[key].append(Hold(since, begin, last, mark))
+
+        for at, what, *told in lines:
+            if what == "has":
+                key, mark, since, until = told
+                if (key, mark) in having:
+                    let_go(key, mark, at)
+                having[key, mark] = since, at, until
+            elif what == "lets go":
+                key, mark, event = told
+                self.tried.add((event, key, mark))
+                if (key, mark) in having:
+                    let_go(key, mark, at)
+            elif what == "did":
+                event, key, mark = told
+                self.did[event, key, mark] += 1
+            elif what == "takes away":
+                taking.setdefault(told[0], at)
+            elif what == "took away":
+                self.away[told[0]].append((taking.pop(told[0], 0.0), at))
+            elif what == "error":
+                self.errors.append(f"{path.name}: {told[0]}")
+        for key, mark in list(having):
+            let_go(key, mark, end)
+        for key, at in taking.items():
+            self.away[key].append((at, float("inf")))
+
+    def two_hands(self) -> Iterator[str]:
+        """Tasks that one process was given while another still had them."""
+        for key, holds in self.holds.items():
+            latest: Hold | None = None
+            for hold in sorted(holds, key=lambda hold: hold.begin):
+                if latest and hold.begin < latest.end and hold.mark != latest.mark:
+                    begin, since = hold.begin, latest.since
+                    if not any(at <= begin and over >= since for at, over in self.away.get(key, ())):
+                        yield f"task {key} was handed to {hold.mark} while {latest.mark} had it"
+                if latest is None or hold.end > latest.end:
+                    latest = hold
+
+
+def walks(Task: Any, witness: Witness) -> Iterator[str]:
+    """Where the history is no walk through the machine that ends in the table, or is not what the processes did."""
+    machine = Task.xq.machine
+    legal = {(row.source, row.event, row.target) for row in machine.rows} | {("T", "died", "R")}
+    if machine.guard("unique"):  # put over another task
+        legal |= {(source, "put", target) for source in "WR" for target in "WR"}
+    state: dict[str, str] = defaultdict(lambda: "X")
+    takes: Counter[str] = Counter()
+    holder: dict[str, str] = {}
+    done: Counter[tuple[str, str, str | None]] = Counter()
+    History = Task.xq.History
+    columns = (History.key, History.source, History.event, History.target, History.owner)
+    for key, source, event, target, owner in History.select(*columns).order_by(History.id).tuples().iterator():
+        if state[key] != source:
+            yield f"task {key}: {source}-{target} by {event}, and it was {state[key]}"
+        if event != "write" and (source, event, target) not in legal:
+            yield f"task {key}: {event} does not move {source} to {target}"
+        if source == "X":
+            takes[key] = 0
+        if target == "T":
+            takes[key] += 1
+            holder[key] = owner
+        elif source == "T" and event != "write" and holder.pop(key, None) != owner:
+            yield f"task {key}: {event} ended the take {owner}, and it was another's"
+        state[key] = target
+        done[event, key, None if source == "X" else owner] += 1
+    attempts = "attempts" in machine.roles
+    found = Task.select(Task.id, Task.status, Task.attempts).where(Task.status << machine.states).tuples()
+    rows = {str(key): (status, n) for key, status, n in found}
+    for key in rows.keys() | state.keys():
+        status, n = rows.get(key, ("X", 0))
+        if state[key] != status:
+            yield f"task {key} is {status}, and by the history {state[key]}"
+        if attempts and status != "X" and n != takes[key]:
+            yield f"task {key} counts {n} takes, and by the history {takes[key]}"
+    for (event, key, mark), n in witness.did.items():
+        seen = done[event, str(key), mark]
+        if seen < n or (mark and seen > 1):
+            yield f"{event} of {key} by {mark} returned {n} times, and is {seen} times in the history"
+    for event, key, mark in done:
+        if event == "ack" and (event, int(key), mark) not in witness.tried:
+            yield f"{event} of {key} by {mark} is in the history, and nobody called it"
+
+
+def judge(Task: Any, plan: Plan, logs: Mapping[Path, float | None]) -> list[str]:
+    """What does not hold: nothing, it is hoped. `logs` tells of each when its process was killed."""
+    witness = Witness()
+    for path, killed in logs.items():
+        witness.hear(path, killed)
+    wrong = [*witness.errors, *disagreements(Task), *Task.xq.check(), *witness.two_hands()]
+    if "history" in plan.features:
+        wrong += walks(Task, witness)
+    counts = Task.xq.stats().counts
+    wrong += [f"{n} tasks were left in {state}" for state, n in counts.items() if n and state != "D"]
+    wrong += [f"session {session} was left" for session, _ in Task.xq.sessions()]
+    wrong += [f"{session} was left waiting for {key}" for key, session, _ in Task.xq.waiting()]
+    if isinstance(Task._meta.database, pw.SqliteDatabase):
+        found = [line for (line,) in Task._meta.database.execute_sql("PRAGMA integrity_check").fetchall()]
+        wrong += [] if found == ["ok"] else found
+    return wrong
