@@ -43,6 +43,9 @@ class Locks:
         self._descriptor = -1
         self._lock = threading.RLock()
 
+    def __del__(self) -> None:
+        self._close()  # in a child as well, where the locks would else outlive its parent
+
     @classmethod
     def of(cls, database: str) -> Locks:
         """The locks of this process beside a database file."""
