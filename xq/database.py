@@ -199,6 +199,7 @@ class Database:
         """Have the database know that there is a session, and that it may hold tasks of this queue."""
         name = opened.dialect.source_name
         if name not in session.listed:
+            opened.sessions.prove_by(lambda: opened.dialect.proof_of_life(self.store))
             session.hold()
             self.execute(opened.dialect.session_listed, {"uuid": session.uuid})
             if not self.store.in_transaction():

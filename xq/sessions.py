@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Protocol
@@ -104,6 +105,7 @@ class Session:
         self.sessions = sessions
         self.closed = False
         self.held = False  # whether this process proves that it lives
+        self._proof: ProofOfLife | None = None  # by which it does
         self.listed: set[str] = set()  # the queues that the database knows to hold tasks of it
         self.prefix = f"{uuid}/"  # of the marks of its takes, which so stand between `prefix` and `end`
         self.end = f"{uuid}0"
@@ -121,17 +123,18 @@ class Session:
         """Prove from here on that a process of this session lives. Raises UnknownSession when it is just ended."""
         _end_at_exit()
         with self._lock:
-            proof = self.sessions.proof
-            if not self.held and proof is not None and not proof.hold(self.uuid):
-                raise UnknownSession(self.uuid)
+            if not self.held:
+                self._proof = self.sessions.proof
+                if self._proof is not None and not self._proof.hold(self.uuid):
+                    raise UnknownSession(self.uuid)
             self.held = True
 
     def let_go(self) -> None:
         """Prove it no longer."""
         with self._lock:
-            if self.held and self.sessions.proof is not None:
-                self.sessions.proof.let_go(self.uuid)
-            self.held = False
+            if self.held and self._proof is not None:
+                self._proof.let_go(self.uuid)
+            self.held, self._proof = False, None
 
     def close(self) -> None:
         """End it for all processes that have joined it: its tasks go back (after session_ttr).
@@ -165,7 +168,7 @@ class Session:
             self.sessions.leave(self)
 
     def forked(self) -> None:
-        self.held, self._entered, self._lock = False, 0, threading.RLock()
+        self.held, self._proof, self._entered, self._lock = False, None, 0, threading.RLock()
         self.listed.clear()
 
     def __repr__(self) -> str:
@@ -194,9 +197,16 @@ class Sessions:
     def proof(self) -> ProofOfLife | None:
         """None where no other process sees the database."""
         if self._proof is None:
-            keepers = self.keepers
-            self._proof = (keepers[0].proof_of_life(),) if keepers else None
+            for keeper in self.keepers[:1]:
+                self.prove_by(keeper.proof_of_life)
         return self._proof[0] if self._proof else None
+
+    def prove_by(self, find: Callable[[], ProofOfLife | None]) -> None:
+        """Know what proves that sessions live. What is known already stays: locks go with what has them."""
+        if self._proof is None:
+            found = find()
+            with self._lock:
+                self._proof = self._proof or (found,)
 
     def current(self) -> Session:
         """The session entered last in this thread or asyncio task, else the one of the process."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import logging
 import os
 import signal
@@ -252,3 +253,23 @@ def test_a_task_whose_session_nobody_lists_comes_back(make_shared):
         with pytest.raises((AssertionError, EOFError)):
             next(other)
     assert eventually(Task.take).id == put.id
+
+
+def test_what_proves_that_a_session_lives_is_not_forgotten_by_a_thread_that_finds_no_queue(make_shared):
+    Task = make_shared(roles=("owner",))
+    Task.put(task())
+    mine = sessions.of(make_shared.db)
+    taken = Task.take()
+    proof = mine.proof
+    mine.prove_by(lambda: None)
+    mine._proof = None  # as if nobody had looked for it yet
+    gc.collect()
+    assert mine.proof is proof
+
+    def child() -> Any:
+        look(make_shared.db)
+        yield Task.xq.count("T")
+
+    with another_process(make_shared.db, child) as other:
+        assert next(other) == 1
+    assert taken.ack()
