@@ -53,7 +53,7 @@ format: $(LINT) ## put the code into the formatter's shape, mend what can be men
 docs: $(LINT) ## write the generated documents anew
 	$(BIN)/python docs/generate.py
 
-bench: $(DEMO) ## xq against hand-written SQL, 8 minutes; ARGS=--quick: 1 minute, and benchmarks/RESULTS.md stays
+bench: $(DEMO) ## xq against hand-written SQL, 10 minutes; ARGS=--quick: 1 minute, and benchmarks/RESULTS.md stays
 	@$(BIN)/python -m benchmarks.bench $(ARGS)
 
 bench-peers: $(BENCH) ## xq against other queues on SQLite
