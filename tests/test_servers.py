@@ -12,7 +12,7 @@ import peewee as pw
 import pytest
 
 from tests.conformance.steps import eventually
-from tests.servers import MariaDB, Postgres, Server, shared
+from tests.servers import PATIENCE, MariaDB, Postgres, Server, shared
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -106,41 +106,39 @@ def test_the_user_of_the_tests_is_no_administrator(kind):
     server.drop("humble")
 
 
-@KINDS
-@pytest.mark.parametrize("signal", [signal.SIGTERM, signal.SIGKILL, None], ids=["SIGTERM", "SIGKILL", "its end"])
-def test_a_server_ends_with_the_process_that_started_it(kind, signal):
-    # A child that was forked off lives on: neither does it keep the server, nor does its own end stop it.
-    code = f"""
-import os, sys
-from tests.servers import {kind.__name__}
-server = {kind.__name__}()
+# One child of it has ended already, which stops no server; another lives on, which keeps none.
+OWNER = """
+import os, signal, sys
+from tests.servers import {kind}
+server = {kind}()
 server.start()
 if not os.fork():
     sys.exit()
 os.wait()
-server.run("SELECT 1")
-lives_on = os.fork()
-if not lives_on:
+if not os.fork():
     os.read(0, 1)
     os._exit(0)
-print(server._server.pid, server.folder, flush=True)
-os.read(0, 1)
+server.run("SELECT 1")
+print(server.folder, (server.folder / "pid").read_text(), flush=True)
+if {waits}:
+    signal.pause()
 """
-    with subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin
+
+
+@KINDS
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL", "its end"])
+def test_a_server_ends_with_the_process_that_started_it(kind, how):
+    code = OWNER.format(kind=kind.__name__, waits=how != "its end")
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
-        pid, folder = process.stdout.readline().split()
-        assert runs(int(pid))
-        if signal:
-            process.send_signal(signal)
-        else:
-            process.stdin.write("x")
-            process.stdin.flush()
-        process.wait()
-        eventually(lambda: not runs(int(pid)) and not Path(folder).exists())
-        process.stdin.close()
+        folder, pid = process.stdout.readline().split()
+        if how != "its end":
+            assert runs(int(pid))
+            process.send_signal(signal.Signals[how])
+        process.wait(PATIENCE)
+        eventually(lambda: not Path(folder).exists())
+        assert not runs(int(pid))
 
 
 def test_a_server_that_is_not_here_says_what_to_install_or_to_set(tmp_path):
