@@ -1,4 +1,4 @@
-"""Throwaway servers for the programs that measure without xq: a free loopback port, a temporary folder, gone at exit."""
+"""Throwaway servers for programs that measure without xq: a free loopback port, a temporary folder, gone at exit."""
 
 from __future__ import annotations
 
