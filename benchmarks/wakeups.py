@@ -109,22 +109,37 @@ def comparing(link: Link, least: float, most: float, statement: str = VERSION) -
             yield
 
 
-def sleeping_until_killed(link: Link, takes: bool = True) -> Iterator[None]:
-    """Sleep in the server until somebody ends the statement; what woke it may not be committed yet: look on."""
-    link.answer(f"SELECT GET_LOCK('{WAITER}', 1)")  # says who is to be woken, and says it no longer once we are dead
+def sleeping_until_killed(link: Link, takes: bool = True, rearms: bool = True) -> Iterator[None]:
+    """Sleep in the server until somebody ends the statement; the row is perhaps not committed yet: look on for a while.
+
+    `rearms`: only while it sleeps does it hold the lock that says so, so that a crowd of writers interrupts it once.
+    What looks is a connection of its own: a KILL that meets a statement which opens the table leaves a broken trigger
+    in the server's cache, and the next INSERT of anybody fails with error 1064.
+    """
+
+    def tried(statement: str) -> Any:
+        with suppress(pymysql.OperationalError):  # a late KILL ends a statement that it was not meant for
+            return link.answer(statement)
+
+    looks = Link(link.place)
+    arm, disarm = f"SELECT GET_LOCK('{WAITER}', 1)", f"SELECT RELEASE_LOCK('{WAITER}')"
+    link.answer(arm)
     yield
     while True:
-        with suppress(pymysql.OperationalError):
-            link.answer("SELECT SLEEP(60)")
-        for pause in (0, 0.001, 0.002, 0.004, 0.008, 0.016):
+        if rearms:
+            tried(arm)
+        tried("SELECT SLEEP(60)")
+        if rearms:
+            tried(disarm)
+        quiet, pause = 0.0, 0.0
+        while quiet < 0.1:
             time.sleep(pause)
-            with suppress(pymysql.OperationalError):  # a late KILL meets the look: the next one answers
-                if link.answer(PROBE):
-                    yield
-                    if takes:
-                        with suppress(pymysql.OperationalError):
-                            link.answer("DELETE FROM t")
-                    break
+            quiet, pause = quiet + pause, min(max(0.001, pause * 2), 0.02)
+            if looks.answer(PROBE):
+                yield
+                if takes:
+                    looks.answer("DELETE FROM t")
+                quiet, pause = 0.0, 0.001
 
 
 def handed_a_lock(link: Link) -> Iterator[None]:
@@ -442,30 +457,38 @@ class Cost:
     name: str
     trigger: str
     before: Sequence[str] = ()  # statements
-    listeners: int = 0
+    listener: Hear | None = None
 
 
 POSTGRES_COSTS = [
     Cost("no trigger", "nothing"),
     Cost("counts", "counts"),
     Cost("+ NOTIFY, nobody listens", "notifies"),
-    Cost("+ NOTIFY, a listener", "notifies", listeners=1),
+    Cost("+ NOTIFY, a listener", "notifies", listener=notified),
     Cost("+ if a waiter's row exists: none", "asks for a waiter", ["DELETE FROM waiters"]),
-    Cost("+ if a waiter's row exists: one, a listener", "asks for a waiter", ["INSERT INTO waiters VALUES (1)"], 1),
+    Cost(
+        "+ if a waiter's row exists: one, a listener", "asks for a waiter", ["INSERT INTO waiters VALUES (1)"], notified
+    ),
     Cost("+ if switched on: off", "asks the switch", ["INSERT INTO settings VALUES (false)"]),
-    Cost("+ if switched on: on, a listener", "asks the switch", ["INSERT INTO settings VALUES (true)"], 1),
+    Cost("+ if switched on: on, a listener", "asks the switch", ["INSERT INTO settings VALUES (true)"], notified),
 ]
+SLEEPER = partial(sleeping_until_killed, takes=False, rearms=False)
 MARIADB_COSTS = [
     Cost("no trigger", "nothing"),
     Cost("counts", "counts"),
     Cost("+ GET_LOCK, RELEASE_LOCK", "counts, two locks"),
     Cost("+ `KILL QUERY IS_USED_LOCK(..)`, nobody waits", "counts, kills"),
     Cost("+ the same, 8 names", "counts, kills one of 8"),
-    Cost("+ `KILL QUERY IS_USED_LOCK(..)`, one waits", "counts, kills", listeners=1),
+    Cost("+ `KILL QUERY IS_USED_LOCK(..)`, one sleeps, always armed", "counts, kills", listener=SLEEPER),
+    Cost(
+        "+ `KILL QUERY IS_USED_LOCK(..)`, one sleeps when it is quiet",
+        "counts, kills",
+        listener=partial(sleeping_until_killed, takes=False),
+    ),
 ]
 
 
-def compared(costs: Sequence[Cost], server: Any, place: Any, tables: Callable[[Any, Cost], None], hear: Hear,
+def compared(costs: Sequence[Cost], server: Any, place: Any, tables: Callable[[Any, Cost], None],
              effort: Effort) -> list[list[str]]:  # fmt: skip
     """Rows a second of 1 and 4 writers under each cost, in turn: the ratio to the counting trigger, and medians."""
     sizes = (1, 4)
@@ -475,9 +498,9 @@ def compared(costs: Sequence[Cost], server: Any, place: Any, tables: Callable[[A
             for cost in random.sample(costs, len(costs)):
                 tables(admin, cost)
                 with ExitStack() as ends:
-                    for _ in range(cost.listeners):
+                    if cost.listener:
                         ours, theirs = spawn.Pipe()
-                        process = spawn.Process(target=wait, args=(theirs, place, hear), daemon=True)
+                        process = spawn.Process(target=wait, args=(theirs, place, cost.listener), daemon=True)
                         process.start()
                         ends.callback(process.join)
                         ends.callback(process.terminate)
@@ -519,7 +542,7 @@ def postgres_cost(effort: Effort, durable: bool = False) -> Table:
             answer(admin, statement)
 
     with Postgres(**({} if durable else VOLATILE["postgres"])) as server:
-        return Table(COST_HEAD, compared(POSTGRES_COSTS, server, server.dsn(), tables, notified, effort))
+        return Table(COST_HEAD, compared(POSTGRES_COSTS, server, server.dsn(), tables, effort))
 
 
 def mariadb_cost(effort: Effort) -> Table:
@@ -531,9 +554,8 @@ def mariadb_cost(effort: Effort) -> Table:
             answer(admin, statement)
 
     settings = {"innodb_flush_log_at_trx_commit": 0}
-    hear = partial(sleeping_until_killed, takes=False)  # what taking costs is not to be seen here
     with MariaDB(**settings) as server:
-        return Table(COST_HEAD, compared(MARIADB_COSTS, server, server.place(), tables, hear, effort))
+        return Table(COST_HEAD, compared(MARIADB_COSTS, server, server.place(), tables, effort))
 
 
 def looks(effort: Effort) -> Table:
