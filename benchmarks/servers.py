@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -29,6 +30,7 @@ class Server:
     """A process in a folder of its own. `inside` is a command that runs it elsewhere (ip netns exec ...)."""
 
     user = "nobody"  # whom it runs as where we are root, which they refuse
+    end = signal.SIGTERM  # what tells it to end
 
     def __init__(self, settings: Mapping[str, object], address: str, inside: Sequence[str]) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="xqb"))  # short: the path of a Unix socket ends at 107 bytes
@@ -80,7 +82,7 @@ class Server:
 
     def stop(self) -> None:
         if self.process.poll() is None:
-            self.process.terminate()  # through a wrapper as well: ip netns exec becomes the server
+            self.process.send_signal(self.end)  # through a wrapper as well: ip netns exec becomes the server
             try:
                 self.process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
@@ -108,6 +110,8 @@ def _processes() -> list[tuple[int, int, int]]:
 
 
 class Postgres(Server):
+    end = signal.SIGINT  # without waiting for those who are connected
+
     def __init__(self, address: str = "127.0.0.1", inside: Sequence[str] = (), **settings: object) -> None:
         self._bin = max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
         super().__init__(settings, address, inside)
