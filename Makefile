@@ -26,7 +26,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  %-11s %s\n", $$1, $$2 }'
 	@echo 'and as variables'
 	@echo "  ARGS=       more arguments: for pytest, make test ARGS='-k put -x'; make bench ARGS='--quick threads'"
-	@echo '  DB=         the tests on one database only: make test DB=sqlite'
+	@echo '  DB=         the tests on one database only (sqlite, memory, postgres, mariadb): make test DB=postgres'
 	@echo '  PYTHON=     the Python to use (3.11 or newer): make test PYTHON=/path/to/python3.12'
 
 demo: $(DEMO) ## a first look: run examples/demo.py

@@ -9,7 +9,6 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import closing
 from datetime import date
 from pathlib import Path
 
@@ -87,7 +86,7 @@ def text(reports: Sequence[Report], database: str, command: str, described: str)
 def blow(of: Plan, database: str, folder: Path, progress: Progress) -> Report:
     """One round, with its bar."""
     bar = progress.add_task(f"{of.seed}: {of}", total=1.0)
-    with closing(DATABASES[database](folder)) as db:
+    with DATABASES[database](folder) as db:
         report = Storm(db, of, folder, lambda part: progress.update(bar, completed=part)).run()
     progress.update(bar, completed=1.0)
     return report

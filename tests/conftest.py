@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,53 @@ import peewee as pw
 import pytest
 
 import xq
+from tests.servers import MariaDB, Postgres, Server, shared
 from xq.testing import Clock
 
-Database = Callable[[Path], pw.Database]
+Database = Callable[[Path], AbstractContextManager[pw.Database]]
 
-# name -> a fresh database. To test another one, name it here.
+_numbers = itertools.count(1)
+
+
+def _sqlite(name: str) -> Database:
+    """A file of that name, or memory."""
+
+    @contextmanager
+    def fresh(folder: Path) -> Iterator[pw.Database]:
+        with closing(pw.SqliteDatabase(name if name == ":memory:" else str(folder / name), timeout=20)) as database:
+            yield database
+
+    return fresh
+
+
+def _on(kind: type[Server]) -> Database:
+    """A database of its own on the one server of this kind, gone afterwards whoever still has it open.
+
+    Of its own, because advisory locks, notifications and what else a server knows would otherwise be seen by the test
+    after it.
+    """
+
+    @contextmanager
+    def fresh(folder: Path) -> Iterator[pw.Database]:
+        if reason := kind.missing():
+            pytest.skip(reason)
+        server, name = shared(kind), f"test_{next(_numbers)}"
+        server.create(name)
+        try:
+            with closing(server.peewee(name)) as database:
+                yield database
+        finally:
+            server.drop(name)
+
+    return fresh
+
+
+# name -> a fresh database, cleared up afterwards. To test another one, name it here.
 DATABASES: Mapping[str, Database] = {
-    "sqlite": lambda folder: pw.SqliteDatabase(str(folder / "app.db"), timeout=20),
-    "memory": lambda folder: pw.SqliteDatabase(":memory:"),
+    "sqlite": _sqlite("app.db"),
+    "memory": _sqlite(":memory:"),
+    "postgres": _on(Postgres),
+    "mariadb": _on(MariaDB),
 }
 SHARED = [name for name in DATABASES if name != "memory"]  # those that another process can open
 
@@ -39,17 +80,15 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 @pytest.fixture(params=_chosen)
 def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Database]:
     """A fresh database, of each kind in turn."""
-    database = DATABASES[request.param](tmp_path)
-    yield database
-    database.close()
+    with DATABASES[request.param](tmp_path) as database:
+        yield database
 
 
 @pytest.fixture(params=[name for name in _chosen if name in SHARED])
 def shared_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Database]:
     """A fresh database that other processes and threads can open."""
-    database = DATABASES[request.param](tmp_path)
-    yield database
-    database.close()
+    with DATABASES[request.param](tmp_path) as database:
+        yield database
 
 
 class Maker:

@@ -167,7 +167,8 @@ class QueueMachine(RuleBasedStateMachine):
     def __init__(self, kind: str, folder: Path) -> None:
         super().__init__()
         self.clock = Clock()
-        self.db = DATABASES[kind](folder)
+        self.made = DATABASES[kind](folder)
+        self.db = self.made.__enter__()
         self.open: list[tuple[Any, Any]] = []  # transactions, each with the model as it was before
         self.entered: dict[str, xq.Session] = {}
         self.handed: list[tuple[Any, Any, int | None]] = []  # (what was handed out, its key, the number of its take)
@@ -224,7 +225,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.end(False)
         for session in self.entered.values():
             session.close()
-        self.db.close()
+        self.made.__exit__(None, None, None)
 
     # comparing
 
