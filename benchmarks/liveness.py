@@ -29,9 +29,9 @@ from benchmarks.servers import MariaDB, Postgres, answer
 from benchmarks.wakeups import end_orderly
 
 PATIENCE = 60.0  # seconds after which something counts as never
-VOLATILE: dict[str, dict[str, object]] = {
-    "PostgreSQL": {"fsync": "off", "max_connections": 1100, "shared_buffers": "16MB"},
-    "MariaDB": {"innodb_flush_log_at_trx_commit": 0, "max_connections": 1100, "open_files_limit": 4096},
+SETTINGS: dict[str, dict[str, object]] = {
+    "PostgreSQL": {"max_connections": 1100, "shared_buffers": "16MB"},
+    "MariaDB": {"max_connections": 1100, "open_files_limit": 4096},
 }
 
 
@@ -59,7 +59,7 @@ class Database:
     end: str  # the connection that is named
 
     def start(self, **more: Any) -> Any:
-        return self.server(**VOLATILE[self.name] | more)
+        return self.server(**SETTINGS[self.name] | more)
 
 
 POSTGRES = Database(
@@ -86,10 +86,6 @@ DATABASES = (POSTGRES, MARIADB)
 def connect(place: Any) -> Any:
     """A connection of one's own: `place` is a DSN of PostgreSQL, or what pymysql.connect takes."""
     return psycopg.connect(place, autocommit=True) if isinstance(place, str) else pymysql.connect(**place)
-
-
-def place_of(server: Any) -> Any:
-    return server.dsn() if isinstance(server, Postgres) else server.place()
 
 
 def low_socket(connection: Any) -> Any:
@@ -157,7 +153,7 @@ def killed(effort: Effort) -> Table:
         delays = []
         with database.start(**settings) as server, closing(server.connect()) as other:
             for _ in range(max(3, effort.deaths // 5) if busy else effort.deaths):
-                with living(place_of(server), [database.take], database.busy if busy else "") as (process, _):
+                with living(server.place(), [database.take], database.busy if busy else "") as (process, _):
                     assert not answer(other, database.free)
                     if busy:
                         time.sleep(0.1)
@@ -205,14 +201,14 @@ def looks(effort: Effort) -> Table:
     rows: dict[str, list[str]] = {}
     for database in DATABASES:
         with database.start() as server, ExitStack() as ends:
-            other = ends.enter_context(closing(connect(place_of(server))))
+            other = ends.enter_context(closing(connect(server.place())))
             columns = "id bigint PRIMARY KEY, key bigint, pid int, began timestamptz"
             answer(other, f"CREATE TABLE sessions ({columns if database is POSTGRES else 'id bigint PRIMARY KEY'})")
             key = 0
             for size in effort.processes:
                 while key < size:
                     key += 1
-                    connection = ends.enter_context(closing(connect(place_of(server))))
+                    connection = ends.enter_context(closing(connect(server.place())))
                     # one key of the whole 64 bits among them: the halves are to be joined with their signs
                     register(database, connection, key if key > 1 or database is MARIADB else -(2**62) - 1)
                 if database is POSTGRES:
@@ -242,7 +238,7 @@ def ended(effort: Effort) -> Table:
         delays = []
         with database.start() as server, closing(server.connect()) as other:
             for _ in range(effort.deaths):
-                with closing(connect(place_of(server))) as connection:
+                with closing(connect(server.place())) as connection:
                     me = answer(connection, database.me)
                     start = time.perf_counter()
                     answer(other, database.end.format(me))
@@ -261,7 +257,7 @@ def idle(effort: Effort) -> Table:
     rows = []
     for database, settings, told, stay in cases:
         for statement in ("", stay):
-            with database.start(**settings) as server, closing(connect(place_of(server))) as connection:
+            with database.start(**settings) as server, closing(connect(server.place())) as connection:
                 if statement:
                     answer(connection, statement)
                 start = time.perf_counter()
@@ -360,7 +356,7 @@ CUTS = [
 
 def cut(effort: Effort) -> Table:
     """From the cut to the lock being free at the server, and to the client's select() on its idle connection."""
-    patience = 20.0 if effort is FULL else 8.0
+    patience = 10.0
     rows = []
     for case in CUTS:
         with ExitStack() as ends:
@@ -368,7 +364,7 @@ def cut(effort: Effort) -> Table:
             server = ends.enter_context(network_server(case, network))
             other = ends.enter_context(closing(server.connect()))
             said = [*case.said, case.database.take]
-            call = f"be_cut({place_of(server)!r}, {said!r}, {case.keepalive}, {patience})"
+            call = f"be_cut({server.place()!r}, {said!r}, {case.keepalive}, {patience})"
             words = [*network.inside(1), sys.executable, "-c", f"from benchmarks.liveness import be_cut; {call}"]
             client = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             assert client.stdin
@@ -389,9 +385,8 @@ def cut(effort: Effort) -> Table:
 
 def network_server(case: Cut, network: Network) -> Any:
     inside = network.inside(0)
-    if case.database is POSTGRES:  # refuses to be run by root, which ip netns exec needs
-        inside = [*inside, "setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
-    return case.database.start(address="192.0.2.1", inside=inside, **case.settings)
+    inside += ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]  # root is needed to go there only
+    return case.database.start(host="192.0.2.1", inside=inside, **case.settings)
 
 
 SECTIONS: dict[str, Callable[[Effort], Table]] = {

@@ -29,14 +29,10 @@ from benchmarks.servers import MariaDB, PgBouncer, Postgres, answer
 PAUSES = (0.02, 0.08)  # seconds between two rows: at random, so that no rhythm of a waiter is met
 SILENCE = (0.3, 0.5)  # long enough for every back-off to have reached its end
 DEAF = 2.0  # seconds after which a row counts as not heard of
-VOLATILE: dict[str, dict[str, object]] = {  # so that it is not the disk that is measured
-    "postgres": {"fsync": "off", "synchronous_commit": "off"},
-    "mariadb": {
-        "innodb_flush_log_at_trx_commit": 0,
-        "log_bin": "binlog",
-        "server_id": 1,
-        "log_bin_trust_function_creators": 1,  # else only an administrator may make a trigger beside a binary log
-    },
+BINARY_LOG: dict[str, Any] = {
+    "log_bin": "binlog",
+    "server_id": 1,
+    "log_bin_trust_function_creators": 1,  # else only an administrator may make a trigger beside a binary log
 }
 
 
@@ -48,7 +44,7 @@ class Effort:
     repetitions: int
 
 
-FULL = Effort(samples=200, idle=6, seconds=1.2, repetitions=5)
+FULL = Effort(samples=100, idle=5, seconds=0.8, repetitions=5)
 QUICK = Effort(samples=30, idle=2, seconds=0.3, repetitions=2)
 
 
@@ -388,7 +384,7 @@ HEAD = ["way", "p50 ms", "p99 ms", "not heard", "p50 ms after silence", "p99 ms"
 def mariadb(effort: Effort) -> Table:
     """Latency and what waiting costs, on MariaDB."""
     rows = []
-    with MariaDB(**VOLATILE["mariadb"]) as server, closing(pymysql.connect(**server.place())) as writer:
+    with MariaDB(**BINARY_LOG) as server, closing(pymysql.connect(**server.place())) as writer:
         with closing(server.connect()) as admin:
             answer(admin, "CREATE USER replica")
             answer(admin, "GRANT REPLICATION SLAVE ON *.* TO replica")
@@ -402,10 +398,10 @@ def mariadb(effort: Effort) -> Table:
 def postgres(effort: Effort) -> Table:
     """Latency and what waiting costs, on PostgreSQL."""
     rows = []
-    with Postgres(**VOLATILE["postgres"]) as server, closing(psycopg.connect(server.dsn(), autocommit=True)) as writer:
+    with Postgres() as server, closing(psycopg.connect(server.place(), autocommit=True)) as writer:
         for way in POSTGRES_WAYS:
             postgres_tables(writer, way.trigger)
-            rows.append(one_way(way, server, server.dsn(), writer, effort))
+            rows.append(one_way(way, server, server.place(), writer, effort))
             print(*rows[-1], sep=" | ", file=sys.stderr)
     return Table(HEAD, rows)
 
@@ -541,8 +537,8 @@ def postgres_cost(effort: Effort, durable: bool = False) -> Table:
         for statement in cost.before:
             answer(admin, statement)
 
-    with Postgres(**({} if durable else VOLATILE["postgres"])) as server:
-        return Table(COST_HEAD, compared(POSTGRES_COSTS, server, server.dsn(), tables, effort))
+    with Postgres(durable=durable) as server:
+        return Table(COST_HEAD, compared(POSTGRES_COSTS, server, server.place(), tables, effort))
 
 
 def mariadb_cost(effort: Effort) -> Table:
@@ -553,8 +549,7 @@ def mariadb_cost(effort: Effort) -> Table:
         for statement in cost.before:
             answer(admin, statement)
 
-    settings = {"innodb_flush_log_at_trx_commit": 0}
-    with MariaDB(**settings) as server:
+    with MariaDB() as server:
         return Table(COST_HEAD, compared(MARIADB_COSTS, server, server.place(), tables, effort))
 
 
@@ -562,15 +557,15 @@ def looks(effort: Effort) -> Table:
     """What one look at something that changes with every commit costs, against an indexed probe beside 900,000 rows."""
     rows = []
     count = 3_000 if effort is FULL else 300
-    with Postgres(**VOLATILE["postgres"]) as server:
-        link = Link(server.dsn())
+    with Postgres() as server:
+        link = Link(server.place())
         postgres_tables(link.connection, "nothing")
         link.answer(f"INSERT INTO t (status) SELECT 'D' FROM generate_series(1, {count * 300})")
         link.answer("VACUUM ANALYZE t")
         rows += timed_looks("PostgreSQL", link, [PROBE, SNAPSHOT, "SELECT 1"], count)
-    with MariaDB(innodb_flush_log_at_trx_commit=0) as server:
+    with MariaDB() as server:
         link = Link(server.place())
-        with closing(server.connect(database="q")) as admin:
+        with closing(server.connect()) as admin:
             mariadb_tables(admin, "nothing")
         link.answer(f"INSERT INTO t (status) SELECT 'D' FROM seq_1_to_{count * 300}")
         link.answer("INSERT INTO t_count (n) SELECT 1 FROM seq_1_to_100000")
@@ -680,7 +675,7 @@ def idle_listener_hears(server: Postgres, dsn: str) -> bool:
 def pools(effort: Effort) -> Table:
     """What a client can find out about PgBouncer, beside another client that is connected and idle."""
     rows = []
-    with Postgres(**VOLATILE["postgres"]) as server:
+    with Postgres() as server:
         with closing(server.connect()) as admin:
             postgres_tables(admin, "notifies")
         places: list[tuple[str, dict[str, object] | None]] = [("directly", None)]
@@ -692,9 +687,9 @@ def pools(effort: Effort) -> Table:
             verdicts = []
             for test in [None, *TESTS.values()]:
                 with ExitStack() as ends:
-                    dsn = server.dsn()
+                    dsn = server.place()
                     if settings:
-                        dsn = ends.enter_context(PgBouncer(server, **settings)).dsn()
+                        dsn = ends.enter_context(PgBouncer(server, **settings)).place()
                     if test is None:
                         verdict = within(5, partial(idle_listener_hears, server, dsn))
                     else:
