@@ -375,7 +375,8 @@ class MariaDB(Server):
 
     def _command(self) -> list[str]:
         where = {"bind_address": self.host, "port": self.port, "socket": self.folder / "socket"}
-        files = {"datadir": self.folder / "data", "pid_file": self.folder / "data" / "pid"}
+        # At its start it removes temporary tables, in whatever folder they are: those of others, were it /tmp.
+        files = {"datadir": self.folder / "data", "pid_file": self.folder / "data" / "pid", "tmpdir": self.folder}
         settings = [f"--{name.replace('_', '-')}={value}" for name, value in (where | files | self.settings).items()]
         return [self.program(*self.SERVES), "--no-defaults", "--skip-name-resolve", *settings]
 
