@@ -8,11 +8,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
+from weakref import ref
 
 import peewee as pw
 
+from xq.adapters.drivers import DRIVERS
 from xq.errors import BadType, BadValue, ConfigurationError, shown
-from xq.store import Field, Kind, Row
+from xq.store import Connector, Driver, Field, Kind, Row
 
 M = TypeVar("M", bound=pw.Model)
 
@@ -29,6 +31,8 @@ KINDS: dict[str, Kind] = {
     "TEXT": "text",
     "UUID": "uuid",
     "DATETIME": "datetime",
+    "TIMESTAMP": "datetime",
+    "TIMESTAMPTZ": "timestamptz",
     "DECIMAL": "decimal",
 }
 
@@ -49,17 +53,27 @@ NATIVE: Mapping[type[pw.Field[Any]], type] = {
 # The drivers take these as they are.
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 
-ENGINES: tuple[tuple[type[pw.Database], str], ...] = ((pw.SqliteDatabase, "sqlite"),)
+ENGINES: Mapping[str, type[pw.Database]] = {
+    "sqlite": pw.SqliteDatabase,
+    "postgres": pw.PostgresqlDatabase,
+    "mysql": pw.MySQLDatabase,
+}
 
 
 class _Transaction(pw._transaction):
     """As Peewee's own, but the error that ended it is what is raised.
 
-    When a file cannot be written, SQLite rolls back by itself, and refuses to do so again.
+    When a file cannot be written, SQLite rolls back by itself, and refuses to do so again; a connection that is gone
+    has rolled back as well.
     """
 
+    def __init__(self, database: pw.Database, driver: Driver) -> None:
+        super().__init__(database, *driver.begin)
+        self._driver = driver
+
     def rollback(self, begin: bool = True) -> None:
-        if self.db.connection().in_transaction:
+        connection = self.db.connection()
+        if self._driver.in_transaction(connection) and not self._driver.is_broken(connection):
             super().rollback(begin)
         else:
             self.db._clear_commit_callbacks()
@@ -99,6 +113,7 @@ class PeeweeStore(Generic[M]):
         self._plain = model.__init__ is pw.Model.__init__
         self.may_fail_to_read = bool(self._readers) or not self._plain
         self._prepared = _Prepared()
+        self._engines: dict[type, str] = {}
         self.connected: Callable[[], None] = lambda: None
 
     @property
@@ -115,18 +130,24 @@ class PeeweeStore(Generic[M]):
 
     @property
     def engine(self) -> str:
-        database = self._known_database
-        for kind, engine in ENGINES:
-            if isinstance(database, kind):
-                return engine
-        known = ", ".join(kind.__name__ for kind, _ in ENGINES)
-        raise ConfigurationError(f"{self.name} is on {type(database).__name__}; xq speaks {known}")
+        kind = type(self._known_database)
+        if kind not in self._engines:
+            found = [engine for engine, base in ENGINES.items() if issubclass(kind, base)]
+            if not found:
+                known = ", ".join(base.__name__ for base in ENGINES.values())
+                raise ConfigurationError(f"{self.name} is on {kind.__name__}; xq speaks {known}")
+            self._engines[kind] = found[0]
+        return self._engines[kind]
+
+    @property
+    def driver(self) -> Driver:
+        return DRIVERS[self.engine]
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         # Fetched to the end: only then does SQLite end, and commit, a statement with RETURNING.
         cursor = self._cursor(sql, values)
         try:
-            rows: list[Row] = cursor.fetchall()
+            rows: list[Row] = cursor.fetchall() if cursor.description else []
         except Exception:  # the commit is part of the last fetch, and Peewee tells of the execution only
             with pw.__exception_wrapper__:  # type: ignore[attr-defined]
                 raise
@@ -137,22 +158,37 @@ class PeeweeStore(Generic[M]):
 
     def _cursor(self, sql: str, values: Sequence[Any]) -> Any:
         database = self._known_database
-        connection = database.connection()
+        driver = self.driver
+        connection = self._connection(database, driver)
         prepared = self._prepared
         if prepared.connection is not connection:
-            within = connection.in_transaction
+            within = driver.in_transaction(connection)
             if not within or prepared.begun is not connection:
                 prepared.begun = connection
                 prepared.connection = prepared.connection if within else connection
+                driver.check(connection)
                 self.connected()
         try:
-            return database.execute_sql(sql, values)
+            # As Peewee's execute_sql, which cannot have a statement prepared.
+            with pw.__exception_wrapper__:  # type: ignore[attr-defined]
+                cursor = connection.cursor()
+                driver.execute(cursor, sql, values)
+            return cursor
         except (OverflowError, UnicodeError) as error:
             raise BadValue(f"the database cannot hold a value given: {error}") from error
-        except (pw.ProgrammingError, pw.InterfaceError) as error:
-            if "binding parameter" not in str(error):
+        except pw.PeeweeException as error:
+            if not driver.is_misfit(error):
                 raise
             raise BadType(f"the database cannot hold a value given: {error}") from error
+
+    @staticmethod
+    def _connection(database: pw.Database, driver: Driver) -> Any:
+        """The connection of this thread; a new one where it is known to be gone and nothing depends on it."""
+        connection = database.connection()
+        if driver.is_broken(connection) and not database.in_transaction():
+            database.close()
+            connection = database.connection()
+        return connection
 
     def pragma(self, name: str, value: int) -> None:
         database = self._known_database
@@ -162,14 +198,14 @@ class PeeweeStore(Generic[M]):
     def atomic(self) -> AbstractContextManager[object]:
         database = self._known_database
         if not database.in_transaction() and not self.in_transaction():
-            # IMMEDIATE: a transaction that reads first and then finds another writer would have to be refused.
-            return _Transaction(database, *["IMMEDIATE"] * isinstance(database, pw.SqliteDatabase))
+            self._connection(database, self.driver)
+            return _Transaction(database, self.driver)
         return database.savepoint()
 
     def in_transaction(self) -> bool:
         # The driver knows of those as well that were begun by a plain BEGIN.
         database = self._known_database
-        return not database.is_closed() and getattr(database.connection(), "in_transaction", False)
+        return not database.is_closed() and self.driver.in_transaction(database.connection())
 
     def after_commit(self, call: Callable[[], None]) -> None:
         database = self._known_database
@@ -213,6 +249,18 @@ class PeeweeStore(Generic[M]):
 
     def is_failure(self, error: BaseException) -> bool:
         return isinstance(error, pw.PeeweeException)
+
+    def is_conflict(self, error: BaseException) -> bool:
+        return self.is_failure(error) and self.driver.is_conflict(error.args[0] if error.args else error)
+
+    def connector(self) -> Connector:
+        kind, database = ENGINES[self.engine], ref(self._known_database)
+
+        def connect() -> Any:
+            # Of the class below a pool, whose connections are to be given back.
+            return kind._connect(database())  # type: ignore[attr-defined]
+
+        return Connector(connect, self.driver, lambda: pw.__exception_wrapper__)  # type: ignore[attr-defined]
 
     def read(self, row: Row) -> Sequence[Any]:
         if not self._readers:
@@ -318,7 +366,8 @@ class PeeweeReader:
 
 def _field(field: pw.Field[Any]) -> Field:
     # A TimestampField stores ticks of its own and a foreign key the type of what it points to.
-    kind = "other" if isinstance(field, pw.TimestampField) else KINDS.get(field.field_type, "other")
+    declared = str(field.field_type).partition("(")[0].upper()  # without a precision, as in DATETIME(6)
+    kind = "other" if isinstance(field, pw.TimestampField) else KINDS.get(declared, "other")
     reads = type(field).python_value is not pw.Field.python_value or type(field).adapt is not pw.Field.adapt
     return Field(
         name=field.name,

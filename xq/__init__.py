@@ -14,6 +14,7 @@ from xq.errors import (
     NotFound,
     NotInstalled,
     NotOwner,
+    SessionLost,
     UnknownSession,
     WrongState,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "NotOwner",
     "Queue",
     "Session",
+    "SessionLost",
     "Stats",
     "Timer",
     "Transition",

@@ -73,13 +73,18 @@ class Statement:
     there is one, for all of them, if `listed` makes a list of their keys.
 
     `names` are those of the values for the application's fields, in the order in which the call brings them,
-    of one row after the other.
+    of one row after the other. `admitted`, where it is not empty, must return a row before: else nothing is done, and
+    nothing is returned. `lock` returns the rows that `sql` then changes, by their keys, and holds them; `back` reads
+    them anew. Both for a database whose UPDATE returns nothing.
     """
 
     sql: str
     then: str = ""
     then_all: str = ""
     names: tuple[str, ...] = ()
+    admitted: str = ""
+    lock: str = ""
+    back: str = ""
 
 
 def listed(keys: Sequence[Sequence[Any]]) -> str | None:

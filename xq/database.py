@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import ref
 
 from xq import sessions
@@ -21,6 +22,11 @@ from xq.tasks import Catalogue, Seconds
 
 if TYPE_CHECKING:
     from xq.adapters.databases.sql import Dialect
+
+
+R = TypeVar("R")
+
+PAUSES: Final = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512)  # seconds, at most, in conflicts
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,8 @@ class Database:
         if self.store.in_transaction():
             opened = self.connect()
             try:
-                self.store.change(opened.dialect.begin_writing)
+                if opened.dialect.begin_writing:
+                    self.store.change(opened.dialect.begin_writing)
             except Exception as error:
                 self._explain(opened, error)
                 raise
@@ -128,7 +135,7 @@ class Database:
         values: dict[str, Any] = {"now": None if self.clock is None else self.clock.now}
         for option, value in seconds.items() if seconds else ():
             values[option] = value
-            values[f"own_{option}"] = float("inf") if value is None else value
+            values[f"own_{option}"] = self.dialect.forever if value is None else value
         return values
 
     def execute(self, sql: str, values: Mapping[str, Any] | None = None) -> list[Row]:
@@ -151,7 +158,7 @@ class Database:
         """
         self.store.settle()
         try:
-            rows: list[Row] = opened.dialect.run(self.store, statement, values, event)
+            rows: list[Row] = self.again(lambda: opened.dialect.run(self.store, statement, values, event))
         except Exception as error:
             self._explain(opened, error)
             raise
@@ -163,10 +170,39 @@ class Database:
         """Run a statement that returns no rows, and tell how many it changed. Raises as `run`."""
         self.store.settle()
         try:
-            return opened.dialect.change(self.store, statement, values, event)
+            return self.again(lambda: opened.dialect.change(self.store, statement, values, event))
         except Exception as error:
             self._explain(opened, error)
             raise
+
+    def again(self, work: Callable[[], R]) -> R:
+        """What `work` returns, which is done again when the database undid it for another's sake (a deadlock).
+
+        But not within a transaction: then all of that was undone, and whoever began it must begin it anew.
+        """
+        for pause in PAUSES:
+            try:
+                return work()
+            except Exception as error:
+                if not self.store.is_conflict(error) or self.store.in_transaction():
+                    raise
+            time.sleep(random.uniform(0, pause))
+        return work()
+
+    def whole(self, work: Callable[[], R]) -> R:
+        """What `work` returns, as one transaction, or a part of the application's. Conflicts as in `again`."""
+
+        def transaction() -> R:
+            with self.store.atomic():
+                return work()
+
+        return self.again(transaction)
+
+    def guarded(self, work: Callable[[], R]) -> R:
+        """What `work` returns, which may be refused: within a transaction only this is undone then."""
+        if self.store.driver.errors_end_transactions and self.store.in_transaction():
+            return self.whole(work)
+        return work()
 
     def _explain(self, opened: Opened, error: Exception) -> None:
         """Raise NotInstalled when that is what is behind an error of the database."""
@@ -201,7 +237,7 @@ class Database:
         if name not in session.listed:
             opened.sessions.prove_by(lambda: opened.dialect.proof_of_life(self.store))
             session.hold()
-            self.execute(opened.dialect.session_listed, {"uuid": session.uuid})
+            self.execute(opened.dialect.session_listed, {"uuid": session.uuid, "lease": opened.sessions.lease})
             if not self.store.in_transaction():
                 session.listed.add(name)
 

@@ -110,6 +110,21 @@ class NotOwner(Error):
         super().__init__(f"cannot {event} task {shown(key)}: it is taken by {holder}; snatch() would take it away")
 
 
+class SessionLost(NotOwner):
+    """The session that took the task has ended without being closed: its proof of life was lost, with a connection.
+
+    The task was given back, and may be another's by now.
+    """
+
+    def __init__(self, event: str, key: Any, owner: str | None) -> None:
+        self.key, self.owner = key, owner
+        Error.__init__(
+            self,
+            f"cannot {event} task {shown(key)}: the session that took it was lost with its connection to the database, "
+            "and the task was given back. The next take is by a new session",
+        )
+
+
 class InTransaction(Error):
     """Waiting within a transaction, which could never end: others do not see what was written in it."""
 

@@ -295,8 +295,7 @@ class Queue(Generic[T]):
 
     def truncate(self) -> int:
         """Delete every task of the queue. Returns how many."""
-        with self.store.atomic():
-            return sum(self._moves.all("kill", state) for state in self.machine.states)
+        return self._database.whole(lambda: sum(self._moves.all("kill", state) for state in self.machine.states))
 
     def sweep(self) -> int:
         """Move what is due until nothing is. Returns how many moves that were."""
@@ -356,13 +355,8 @@ class Queue(Generic[T]):
 
     def reset(self) -> None:
         """Forget the transitions seen so far, and keep the counts."""
-        with self.store.atomic():
-            counts = self.stats()
-            self._database.execute(self._database.dialect.clear_counters())
-            for tube, numbers in {"": counts, **counts.tube}.items():
-                for state, n in numbers.counts.items():
-                    if n:
-                        self._database.open().installation.add_counter(tube, "", state, n)
+        self._database.begin_writing()
+        self._database.whole(self._database.open().installation.reset)
 
     # observing
 

@@ -39,7 +39,7 @@ class Installation:
         if not self.missing():
             return
         try:
-            with self.store.atomic():
+            with self.dialect.installing(self.store):
                 if self.missing():  # else another process came first
                     self._check_states()
                     self.create()
@@ -137,9 +137,10 @@ class Installation:
         ]
 
     def _corrections(self) -> dict[tuple[str, str], int]:
-        actual = {(tube, state): n for tube, state, n in self.store.execute(self.dialect.actual_counts())}
-        counters: list[Any] = self.store.execute(self.dialect.counters())
-        return corrections(counters, actual)
+        # Both by one statement, and so at one moment, whoever writes meanwhile.
+        found = [(tube, source, target, int(n)) for tube, source, target, n in self.store.execute(self.dialect.audit())]
+        actual = {(tube, target): n for tube, source, target, n in found if source is None}
+        return corrections([row for row in found if row[1] is not None], actual)
 
     def recount(self) -> None:
         """Set the counts to what the table holds. Leaves the transitions as they are."""
@@ -147,13 +148,21 @@ class Installation:
             for (tube, state), n in self._corrections().items():
                 self.add_counter(tube, "", state, n)
 
+    def reset(self) -> None:
+        """Set the transitions to none, by taking away what was counted: what others count meanwhile stays."""
+        counted: list[Any] = self.store.execute(self.dialect.counters())
+        for (tube, state), n in corrections(counted, {}).items():
+            self.add_counter(tube, "", state, -n)
+        for tube, source, target, n in counted:
+            self.add_counter(tube, source, target, -n)
+
     def add_counter(self, tube: str, source: str, target: str, n: int) -> None:
         values = {"tube": tube, "source": source, "target": target, "count": n}
         self.dialect.execute(self.store, self.dialect.add_counter(), values)
 
     def uninstall(self) -> None:
         """Take away all that was installed, and leave the plain table."""
-        with self.store.atomic():
+        with self.dialect.installing(self.store):
             for item in reversed(self.dialect.objects()):
                 self.store.execute(item.drop)
             for sql in self.dialect.stale(self.dialect.existing(self.store)):

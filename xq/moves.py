@@ -5,24 +5,36 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from xq.compile import Fence, Rows, Statement, Way, listed
+from xq import sessions as sessions_of
+from xq.compile import Fence, Rows, Statement, Way
 from xq.database import Database, Opened
-from xq.errors import BadType, BadValue, Duplicate, Error, NotFound, NotOwner, UnknownSession, WrongState, shown
+from xq.errors import (
+    BadType,
+    BadValue,
+    Duplicate,
+    Error,
+    NotFound,
+    NotOwner,
+    SessionLost,
+    UnknownSession,
+    WrongState,
+    shown,
+)
 from xq.machine import TAKEN, Machine, Transition
 from xq.sessions import Session
 from xq.store import Row
 from xq.tasks import Parts, Seconds, Tasks, chunks, named
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 BATCH = 1_000  # rows that one statement moves or looks up
 TRIES = 20  # how often a task that others keep moving is tried again
-ALONE = nullcontext()  # of a statement that is its own transaction
 SWEEP_AFTER = 0.05  # seconds: a process that takes without end looks this often for what fell due
 
 
@@ -58,9 +70,9 @@ class Moves(Generic[T]):
         self._swept = 0.0
         self._stuck: set[Any] = set()  # keys of tasks that could not be moved, and were told of
 
-    def _transaction(self) -> AbstractContextManager[object]:
+    def _readably(self, work: Callable[[], R]) -> R:
         """What is moved must also be read: where that may fail, both are one transaction."""
-        return self.store.atomic() if self.store.may_fail_to_read else ALONE
+        return self.database.whole(work) if self.store.may_fail_to_read else work()
 
     # one task
 
@@ -85,17 +97,22 @@ class Moves(Generic[T]):
             opened = self.database.open(to_write=True)
             session = opened.sessions.current() if row.target == TAKEN and row.enters else None
             held = self.database.mark(opened, session) if session else mark
-            with self._transaction():
-                rows = self._move(opened, call, "key", row, mark, {**named(parts), "owner": held})
-                if rows:
-                    task = self.tasks.returned(rows[0], held if row.target == TAKEN else None)
-                    break
+            moved = self._readably(partial(self._move_one, opened, call, row, parts, mark, held))
+            if moved:
+                (task,) = moved
+                break
             state = self._find(call, parts, mark)
         else:
             raise WrongState(event, self.tasks.as_told(parts), state, self.machine.sources(event))
         if session:
             self._check_open(session)
         return task
+
+    def _move_one(
+        self, opened: Opened, call: Call, row: Transition, parts: Parts, mark: str | None, held: str | None
+    ) -> list[T]:
+        rows = self._move(opened, call, "key", row, mark, {**named(parts), "owner": held})
+        return [self.tasks.returned(found, held if row.target == TAKEN else None) for found in rows]
 
     @staticmethod
     def _check_open(session: Session) -> None:
@@ -156,10 +173,11 @@ class Moves(Generic[T]):
         if call.fields:
             whole.update(zip(statement.names, call.fields.values(), strict=True))
         event = call.event if row.enters else ""
+        run = partial(self.database.run, opened, statement, whole, event, row.source, row.target)
         if self._unique is None:
-            return self.database.run(opened, statement, whole, event, row.source, row.target)
+            return run()
         with self._telling_duplicates():
-            return self.database.run(opened, statement, whole, event, row.source, row.target)
+            return self.database.guarded(run)
 
     @contextmanager
     def _telling_duplicates(self) -> Iterator[None]:
@@ -173,7 +191,12 @@ class Moves(Generic[T]):
             raise
 
     def _find(self, call: Call, parts: Parts, mark: str | None) -> str:
-        """The state of a task that a call moves. Raises NotFound, WrongState and NotOwner, in this order."""
+        """The state of a task that a call moves. Raises NotFound, WrongState and NotOwner, in this order.
+
+        SessionLost comes before all of them: what became of a task since then is not this caller's.
+        """
+        if any(row.fenced for row in self.machine.rows if row.event == call.event) and not self._unfenced:
+            self._check_not_lost(call, parts, mark)
         row, state = self.look(parts)
         sources = self.machine.sources(call.event)
         if state not in sources:
@@ -183,6 +206,12 @@ class Moves(Generic[T]):
             if not (owner or "").startswith(self.database.session.prefix) or (mark is not None and owner != mark):
                 raise NotOwner(call.event, self.tasks.as_told(parts), owner)
         return state
+
+    def _check_not_lost(self, call: Call, parts: Parts, mark: str | None) -> None:
+        sessions = self.database.open().sessions
+        session = sessions.current().uuid if mark is None else sessions_of.owner_of(mark)[0]
+        if sessions.is_lost(session):
+            raise SessionLost(call.event, self.tasks.as_told(parts), mark or session)
 
     def look(self, parts: Parts) -> tuple[Row, str]:
         """A task's row, followed by its owner, and its state. Raises NotFound."""
@@ -218,13 +247,16 @@ class Moves(Generic[T]):
         if not self._just_swept():
             self.database.begin_writing()
             self.sweep_what_is_due()
-        with self._transaction():
+
+        def move() -> list[T]:
             moved = self._run(opened, call, rows, transition, values)
             while not moved and self.sweep_what_is_due().moved:
                 moved = self._run(opened, call, rows, transition, values)
             if len(moved) > 1:
                 self.tasks.sort(moved)
-            tasks = [self.tasks.returned(row, mark) for row in moved]
+            return [self.tasks.returned(row, mark) for row in moved]
+
+        tasks = self._readably(move)
         if session:
             self._check_open(session)
         return tasks
@@ -239,9 +271,10 @@ class Moves(Generic[T]):
         identified = [self.tasks.identify(key) for key in keys]
         if len({parts for parts, _ in identified}) < len(identified):
             raise BadValue(f"{event}_many: a task is named twice")
-        moved: dict[Any, Row] = {}
         self.database.begin_writing()
-        with self.store.atomic():
+
+        def move() -> list[T]:
+            moved: dict[Any, Row] = {}
             only = self._only_source(call)
             if only:
                 self._row(only, call)
@@ -253,12 +286,14 @@ class Moves(Generic[T]):
                     moved |= self._batch(call, state, mark, batch)
             return [self.tasks.returned(moved[self.tasks.as_told(parts)]) for parts, _ in identified]
 
+        return self.database.whole(move)
+
     def _batch(self, call: Call, state: str, mark: str | None, keys: list[Parts]) -> dict[Any, Row]:
         """Move all of these tasks, and return their rows by key. Raises what is wrong with the first that stays."""
         transition = self._row(state, call)
         opened = self.database.open()
         move = partial(self._move, opened, call)
-        keys_listed = listed(keys) if len(keys) > 1 else None
+        keys_listed = opened.dialect.listed(keys) if len(keys) > 1 else None
         if keys_listed:
             rows = move("keys", transition, mark, {"keys": keys_listed})
         else:
@@ -335,7 +370,8 @@ class Moves(Generic[T]):
         """Move a batch of what one timer makes due. Returns how many."""
         rows, call = Rows("due", row.source, column=row.due), Call(row.event, {}, {})
         try:
-            moved = len(self._run(self.database.open(), call, rows, row, {"n": BATCH}))
+            run = partial(self._run, self.database.open(), call, rows, row, {"n": BATCH})
+            moved = len(self.database.guarded(run))
         except Exception as error:
             if not self.store.is_refusal(error):
                 raise
@@ -351,9 +387,10 @@ class Moves(Generic[T]):
             due = self.database.execute(self.database.dialect.due(rows), {"n": n})
             for parts in due[tried:]:
                 try:
-                    moved += len(
-                        self._run(self.database.open(), call, Rows("key", row.source), row, named(tuple(parts)))
+                    run = partial(
+                        self._run, self.database.open(), call, Rows("key", row.source), row, named(tuple(parts))
                     )
+                    moved += len(self.database.guarded(run))
                 except Exception as error:
                     if not self.store.is_refusal(error):
                         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any, Generic, TypeVar
 
@@ -42,10 +43,13 @@ class Puts(Generic[T]):
         most = self.database.open(to_write=True).dialect.most_values
         if len(brought) == 1:
             return [self._put_one(row, brought[0], seconds, words)]
-        with self.database.store.atomic():
+
+        def put() -> list[T]:
             if self._unique:
                 return [self._put_one(row, new, seconds, words) for new in brought]
             return [task for batch in _batches(brought, most) for task in self._insert(row, batch, seconds)]
+
+        return self.database.whole(put)
 
     def _check_own(self, new: New, seconds: Seconds) -> None:
         for option in seconds:
@@ -57,7 +61,8 @@ class Puts(Generic[T]):
         value = new.values.get(self.tasks.table.roles[unique.role].name) if unique else None
         if unique is None or value is None:
             return self._insert(row, [new], seconds)[0]
-        with self.database.store.atomic():
+
+        def put() -> T:
             found = self.database.execute(self.database.dialect.holder(unique), {"unique": value})
             if not found:
                 return self._insert(row, [new], seconds)[0]
@@ -67,6 +72,14 @@ class Puts(Generic[T]):
             if words["on_conflict"] == "skip":
                 return self.tasks.returned(found[0])
             return self._replace(row, found[0], new, {**new.own, **seconds})
+
+        for _ in range(TRIES):
+            try:
+                return self.database.whole(put)
+            except Duplicate as error:
+                if error.key is not None:
+                    raise
+        raise Duplicate(self.name, value)  # each time another had put it meanwhile, and finished it before we looked
 
     def _replace(self, row: Transition, found: Row, new: New, seconds: Seconds) -> T:
         """Update a task in place, as if it were put anew."""
@@ -97,13 +110,15 @@ class Puts(Generic[T]):
             fields = [value for new in complete for value in new.values.values()]
             values = self.database.values(seconds)
             values.update(zip(statement.names, fields, strict=True), adding=len(tasks))
+            run = partial(self.database.run, opened, statement, values, row.event, row.source, row.target)
             try:
-                rows = self.database.run(opened, statement, values, row.event, row.source, row.target)
+                rows = self.database.guarded(run) if complete[0].made_key or self._unique else run()
             except Exception as error:
-                if self.database.store.is_refusal(error) and any(
-                    new.made_key and self._is_there(new) for new in complete
-                ):
-                    continue
+                if self.database.store.is_refusal(error):
+                    if any(new.made_key and self._is_there(new) for new in complete):
+                        continue
+                    if self._unique and opened.dialect.is_duplicate(self._unique, str(error)):
+                        raise Duplicate(self.name) from error
                 raise
             if len(rows) < len(tasks):
                 self._refuse(len(tasks))

@@ -25,7 +25,7 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
     lost = [state for state in old.machine.states if state not in new.machine.states]
     _check(new.machine, lost, move)
     before, after = database.open(), Database(store, new, database.clock, database.observers).connect()
-    with store.atomic():
+    with before.dialect.installing(store):
         counts = [row for row in database.execute(before.dialect.actual_counts()) if row[1] in lost]
         stranded = [(state, n) for tube, state, n in counts if tube == "" and state not in move]
         if stranded:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Protocol
@@ -41,6 +41,16 @@ class ProofOfLife(Protocol):
 
     def alone(self, uuid: str) -> AbstractContextManager[bool]:
         """Whether no process holds this session; and none begins to within the `with`."""
+
+    @property
+    def lease(self) -> float | None:
+        """Seconds after which a session ends that was not renewed; None where the system tells who lives."""
+
+    def gone(self, uuids: Sequence[str]) -> list[str]:
+        """Those of these sessions that no process seems to hold."""
+
+    def lost(self) -> list[str]:
+        """The sessions of this process whose proof the system has taken away since this was last asked."""
 
     def renew(self) -> bool:
         """Prove it again, where the proof was lost. Returns whether all others have had the time to do so, too."""
@@ -71,6 +81,9 @@ class Keeper(Protocol):
 
     def postpone(self, uuid: str) -> bool:
         """Have a session end in so many seconds as the database is configured for. False when at once."""
+
+    def is_there(self, uuid: str) -> bool:
+        """Whether the database lists a session that has not ended."""
 
     def over(self, uuid: str) -> bool:
         """Whether a session that was to end has ended for good: looked at as a write, that nobody may pass by."""
@@ -187,6 +200,26 @@ class Sessions:
         self._open: dict[str, Session] = {}
         self._own: Session | None = None
         self._lock = threading.Lock()
+        self._lost: set[str] = set()  # those that were ended while this process held them
+
+    @property
+    def lease(self) -> float | None:
+        """For how many seconds a session goes on without being renewed; None where the system tells who lives."""
+        return None if self._proof is None or self._proof[0] is None else self._proof[0].lease
+
+    def is_lost(self, name: str) -> bool:
+        """Whether a session of this process was ended by the database, or by others."""
+        session = self._open.get(name)
+        if session is not None and session.held and session.listed:
+            some = next(iter(self.keepers), None)
+            if some is not None and not some.is_there(name):
+                self._lose(session)
+        return name in self._lost
+
+    def _lose(self, session: Session) -> None:
+        """A session was ended, and not by this process."""
+        self._lost.add(session.uuid)
+        session.close()
 
     @property
     def keepers(self) -> list[Keeper]:
@@ -302,6 +335,10 @@ class Sessions:
         if some is None:
             return False
         all_prove = self.proof is None or self.proof.renew()
+        for name in self.proof.lost() if self.proof else ():
+            if name in self._open:
+                log.warning("session %s is lost: the connection that proved it was. Its tasks are ready again", name)
+                self._lose(self._open[name])
         mine = [session for session in self.held() if session.listed]  # before: another thread may list one meanwhile
         ends: dict[str, float | None] = {}
         for name, queue, seconds in some.listed():
@@ -309,21 +346,25 @@ class Sessions:
                 ends[name] = seconds if ends.get(name) is None else ends[name]
         for session in mine:
             if session.uuid not in ends:
-                session.close()  # another process has ended it
+                self._lose(session)
         if self.looked_at > self._orphans_at:
             self._orphans_at = self.looked_at + ORPHANS
             ends |= dict.fromkeys(filter(_is_uuid, (name for k in keepers.values() if k for name in k.orphans())))
         here = {session.uuid for session in self.held()}
         others = {uuid: seconds for uuid, seconds in ends.items() if uuid not in here or seconds is not None}
-        for name, seconds in others.items():
+        living = [name for name, seconds in others.items() if seconds is None]
+        for name in (self.proof.gone(living) if self.proof else living) if all_prove else ():
             with self.alone(name) as alone:
-                if alone and all_prove and seconds is None:
+                if alone:
                     log.info("session %s is gone, and ends", name)
                     self.end(name, "died")
                     self.deaths += 1
-                elif seconds is not None and seconds <= 0 and some.over(name):
-                    self._give_back(name, "died")
-                    self.deaths += 1
+        for name, seconds in others.items():
+            if seconds is not None and seconds <= 0:
+                with self.alone(name):
+                    if some.over(name):
+                        self._give_back(name, "died")
+                        self.deaths += 1
         return bool(others)
 
     def unknown(self) -> None:

@@ -5,6 +5,7 @@ An ORM is one implementation of `Store` (adapters/peewee.py). Nothing else in xq
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,7 +14,18 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 T = TypeVar("T")
 
 Kind = Literal[
-    "auto", "bigauto", "integer", "bigint", "float", "double", "text", "uuid", "datetime", "decimal", "other"
+    "auto",
+    "bigauto",
+    "integer",
+    "bigint",
+    "float",
+    "double",
+    "text",
+    "uuid",
+    "datetime",
+    "timestamptz",
+    "decimal",
+    "other",
 ]
 Row = Sequence[Any]
 Values = Mapping[str, Any]  # by name
@@ -48,8 +60,16 @@ class Table:
 class Writes(Protocol):
     """Tells that somebody may have written to a database."""
 
-    def wait(self, seconds: float) -> bool:
-        """Whether a write was told of, or this process called, within so many seconds."""
+    unseen: float  # seconds within which there may be more than was told of
+
+    def wait(self, seconds: float, eagerly: bool) -> bool:
+        """Whether a write was told of, or this process called, within so many seconds.
+
+        Where nobody tells, it is to be looked for: often, when somebody waits (`eagerly`).
+        """
+
+    def has_changed(self, store: Store[Any], told: bool) -> bool:
+        """Whether somebody has committed since this was last asked. What was told of is waited for a little."""
 
     def call(self) -> None:
         """End the wait of another thread."""
@@ -73,8 +93,14 @@ HISTORY: Final[Mapping[str, Kind]] = {  # the table of transitions, where the fe
 }
 
 
-def beside(table: str, suffix: str) -> str:
-    """The name of something of xq's that belongs to a table."""
+SUFFIX = 24  # bytes for what is added to the name of a table, where names must be short
+
+
+def beside(table: str, suffix: str, longest: int | None = None) -> str:
+    """The name of something of xq's that belongs to a table, in at most so many bytes."""
+    if longest is not None and len(table.encode()) > longest - SUFFIX:
+        short = table.encode()[: longest - SUFFIX - 9].decode(errors="ignore")
+        table = f"{short}~{hashlib.sha256(table.encode()).hexdigest()[:8]}"
     return f"{table}_xq_{suffix}"
 
 
@@ -85,6 +111,50 @@ class Reader(Protocol):
 
     def instance(self, values: Mapping[str, Any]) -> Any:
         """An instance of the model, which carries what is not a column as a plain attribute."""
+
+
+class Driver(Protocol):
+    """One driver. Imports nothing of it: a connection that is handed over tells enough."""
+
+    begin: tuple[str, ...]  # what a transaction of xq's own begins with, beside BEGIN
+    errors_end_transactions: bool  # whether an error undoes a transaction but for what a savepoint saves
+
+    def check(self, connection: Any) -> None:
+        """Raise ConfigurationError when this driver, or its server, cannot be used."""
+
+    def in_transaction(self, connection: Any) -> bool:
+        """Whether a transaction is open, by whomever."""
+
+    def is_broken(self, connection: Any) -> bool:
+        """Whether a connection is known to be gone."""
+
+    def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
+        """Run one statement, prepared where the driver can."""
+
+    def is_misfit(self, error: BaseException) -> bool:
+        """Whether the driver refused to send a value."""
+
+    def is_conflict(self, error: BaseException) -> bool:
+        """Whether the database undid a transaction for another's sake: run again, it may succeed."""
+
+    # of a connection that nobody uses meanwhile
+
+    def number(self, connection: Any) -> int:
+        """Its number, as the server said when it was opened."""
+
+    def fileno(self, connection: Any) -> int: ...
+
+    def hear(self, connection: Any) -> bool:
+        """Whether the server has told something since this was last asked. Finds out when the connection is gone."""
+
+
+@dataclass(frozen=True)
+class Connector:
+    """Makes connections of a driver, in autocommit."""
+
+    open: Callable[[], Any]
+    driver: Driver
+    errors: Callable[[], AbstractContextManager[object]]  # in which the driver's errors become the ORM's
 
 
 class Store(Protocol[T]):
@@ -149,6 +219,16 @@ class Store(Protocol[T]):
 
     def is_failure(self, error: BaseException) -> bool:
         """Whether `error` came from the database at all."""
+
+    def is_conflict(self, error: BaseException) -> bool:
+        """Whether the database undid a transaction for another's sake (a deadlock): run again, it may succeed."""
+
+    @property
+    def driver(self) -> Driver:
+        """What differs between the drivers below the ORM."""
+
+    def connector(self) -> Connector:
+        """What makes connections that the ORM knows nothing of. Keeps nothing of the ORM's alive."""
 
     # Called when a statement is about to run on a new connection; again, when that was within a transaction, after it.
     connected: Callable[[], None]

@@ -35,8 +35,6 @@ RETRY = 1.0  # seconds after which what failed is tried again
 # little enough not to be noticed.
 PAUSE, WAITED_FOR = 0.02, 0.002
 IN_VAIN = 16  # looks after which those who wait are taken to have no interest in what is written
-# A write is told of before its transaction can be seen: how long to sleep between the looks for it.
-COMMITTING = (0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128)
 
 
 class QueueKeeper:
@@ -132,13 +130,27 @@ class QueueKeeper:
         return self.database.dialect.proof_of_life(self.database.store)
 
     def rejoin(self, uuid: str) -> bool:
-        return bool(self._run(self.database.dialect.session_rejoined, uuid=uuid))
+        dialect, sessions = self.database.dialect, self.database.sessions
+        lease = sessions.lease if sessions else None
+        return self._whole(dialect.session_goes_on, dialect.session_is_there, uuid=uuid, lease=lease)
+
+    def is_there(self, uuid: str) -> bool:
+        return bool(self._run(self.database.dialect.session_is_there, uuid=uuid))
 
     def postpone(self, uuid: str) -> bool:
-        return bool(self._run(self.database.dialect.session_postponed, uuid=uuid))
+        return self._whole(self.database.dialect.session_postponed, self.database.dialect.session_ends, uuid=uuid)
 
     def over(self, uuid: str) -> bool:
-        return bool(self._run(self.database.dialect.session_over, uuid=uuid))
+        return self._whole(self.database.dialect.session_over, uuid=uuid)
+
+    def _whole(self, *texts: str, **values: Any) -> bool:
+        """Whether the last of these statements finds something; all of them as one transaction, which writes."""
+
+        def run() -> bool:
+            self.database.begin_writing()
+            return bool([self._run(sql, **values) for sql in texts][-1])
+
+        return self.database.whole(run)
 
     def forget_waits(self, uuid: str) -> None:
         self._run(self.database.dialect.forget_waits(), uuid=uuid)
@@ -148,12 +160,15 @@ class QueueKeeper:
 
     def give_back(self, uuid: str, event: str) -> None:
         dialect = self.database.dialect
-        with self.database.store.atomic():
+
+        def give_back() -> None:
             self.database.begin_writing()
             self.moves.give_back(uuid, event)
             if event == "died":
                 self.forget_waits(uuid)
             self._run(dialect.session_struck, uuid=uuid, queue=dialect.source_name)
+
+        self.database.whole(give_back)
         self.waiting.heard()  # signals given within the transaction were of what nobody could see yet
 
 
@@ -164,7 +179,6 @@ class Sweeper:
         self._database = ref(database)
         self._writes = writes
         self._sessions = mine
-        self._version: object = None
         self._armed = float("inf")  # the monotonic time for which the timer is set
         self._rang = True
         self._doubt = FALLBACK  # seconds after which to look without being told
@@ -201,7 +215,7 @@ class Sweeper:
         while not self._over:
             self._hurry.wait(pause)
             self._hurry.clear()
-            told = self._writes.wait(seconds)
+            told = self._writes.wait(seconds, any(keeper.waiting.anybody for keeper in self._keepers()))
             if self._over or self._database() is None:
                 break
             with self.working:
@@ -255,7 +269,7 @@ class Sweeper:
         keepers = self._installed()
         if not keepers:
             return PAUSE, FALLBACK
-        changed = self._has_changed(keepers[0].database, told and not self._rang)
+        changed = self._writes.has_changed(keepers[0].database.store, told and not self._rang)
         called = False
         if changed or not (told or self._doubt < FALLBACK):
             called = sum(keeper.waiting.heard() for keeper in keepers) > 0
@@ -271,21 +285,9 @@ class Sweeper:
         waited_for = any(keeper.waiting.anybody for keeper in keepers)
         pause = min(PAUSE, WAITED_FOR * 2.0 ** max(0, min(self._in_vain, 64) - IN_VAIN)) if waited_for else PAUSE
         # What was told of may have been two writes: one that was seen, and one on its way to the disk, which is slow.
-        self._doubt = COMMITTING[-1] if told else min(2 * self._doubt, FALLBACK)
+        self._doubt = min(self._writes.unseen if told else 2 * self._doubt, FALLBACK)
         seconds = min(self._doubt, self._look_at - time.monotonic())
         return pause, max(0.0, seconds)
-
-    def _has_changed(self, database: Database, told: bool) -> bool:
-        """Whether somebody has committed since the last look; where a write was told of, it is waited for a little."""
-        for pause in COMMITTING if told else ():
-            version = database.dialect.version(database.store)
-            if version != self._version:
-                break
-            time.sleep(pause)
-        version = database.dialect.version(database.store)
-        changed = version != self._version
-        self._version = version
-        return changed
 
     def _bury_the_dead(self) -> None:
         """End the sessions of which no process is left, when it is time to look for them."""

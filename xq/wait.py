@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from xq.database import Database
@@ -245,13 +246,12 @@ class Waiting(Generic[T]):
         parts: Parts = ()
         try:
             # One thread at a time: SQLite is not fair to those who want its lock. And nothing ends in between.
-            with self._writing, self.database.store.atomic():
-                row, state = self.moves.look(named_task())
-                last = self.tasks.returned(row)
-                if state not in self.machine.pending:
-                    return last, self._processed("", state)
-                parts = self.tasks.key_of(row)  # as the row has it: triggers compare more strictly than columns may
-                self._begin(ending, parts)
+            with self._writing:
+                row, state = self.database.whole(partial(self._begin, ending, named_task))
+            last = self.tasks.returned(row)
+            if state not in self.machine.pending:
+                return last, self._processed("", state)
+            parts = self.tasks.key_of(row)
             while ending.event is None and deadline.left > 0:
                 alone = self._alone()
                 called = ending.awake.wait(min(deadline.left, ALONE if alone else SLICE))
@@ -271,13 +271,20 @@ class Waiting(Generic[T]):
             return last, ending.event is not None and self._processed(ending.event, ending.target)
         return self.tasks.returned(row), self._processed(ending.event or "", ending.target or state)
 
-    def _begin(self, ending: Ending, parts: Parts) -> None:
+    def _begin(self, ending: Ending, named_task: Callable[[], Parts]) -> tuple[Row, str]:
+        """Have the end of a task be told of, if it is yet to come. Returns its row, and its state."""
         opened = self.database.open()
-        session = opened.sessions.own()
-        self.database.list_session(opened, session)
-        self._endings[ending.waiter] = ending  # before the row is seen: what is told of it finds somebody
-        values = {**named(parts), "waiter": ending.waiter, "uuid": session.uuid}
-        self.database.execute(self.database.dialect.begin_wait(), values)
+        named_parts = named_task()
+        self.database.execute(opened.dialect.hold(), named(named_parts))
+        row, state = self.moves.look(named_parts)
+        if state in self.machine.pending:
+            session = opened.sessions.own()
+            self.database.list_session(opened, session)
+            self._endings[ending.waiter] = ending  # before the row is seen: what is told of it finds somebody
+            parts = self.tasks.key_of(row)  # as the row has it: triggers compare more strictly than columns may
+            values = {**named(parts), "waiter": ending.waiter, "uuid": session.uuid}
+            self.database.execute(opened.dialect.begin_wait(), values)
+        return row, state
 
     def _end(self, ending: Ending, parts: Parts) -> None:
         self._endings.pop(ending.waiter, None)

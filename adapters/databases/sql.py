@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 from xq.compile import After, Change, Given, Own, Rows, Statement, listed
 from xq.errors import ConfigurationError
@@ -22,12 +23,12 @@ QUEUES = "xq_queue"  # what is installed in it, and how it was configured
 STALE = {  # the ends of names that a configuration of a queue may have, and another not
     "table": re.compile("owner|wait|history"),
     "index": re.compile("taken|runat|deadline|unique|oldest_.(_of_tube)?"),
-    "trigger": re.compile("insert|update|delete"),
+    "trigger": re.compile("insert|update|delete|truncate"),
 }
 
 
 # A named value, or what is quoted, in which there is none.
-NAMED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|:(?P<name>[^\W\d]\w*)""")
+NAMED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|:(?P<name>[^\W\d]\w*)""")
 
 
 @lru_cache(maxsize=1000)
@@ -44,7 +45,8 @@ def by_position(sql: str, mark: str) -> tuple[str, tuple[str, ...]]:
         names.append(found["name"])
         return mark
 
-    return NAMED.sub(marked, sql), tuple(names)
+    text = NAMED.sub(marked, sql.replace("%", "%%") if mark == "%s" else sql)
+    return (text, tuple(names)) if names else (sql, ())  # without values, a driver leaves its marks alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,12 @@ class Dialect(ABC):
     def table_columns(self, store: Store[Any]) -> set[str]:
         """The columns of the application's table that the model has as well; none when there is no table."""
 
+    @contextmanager
+    def installing(self, store: Store[Any]) -> Iterator[None]:
+        """Change what is installed, as one transaction where the database can, and nobody else meanwhile."""
+        with store.atomic():
+            yield
+
     @abstractmethod
     def connected(self, store: Store[Any]) -> None:
         """Set a new connection up."""
@@ -136,10 +144,6 @@ class Dialect(ABC):
     @abstractmethod
     def writes(self, store: Store[Any]) -> Writes | None:
         """What tells that another process may have written; None where none can."""
-
-    @abstractmethod
-    def version(self, store: Store[Any]) -> object:
-        """Something that is another after each commit that was not made on this connection."""
 
     @abstractmethod
     def remember_owner(self) -> str:
@@ -168,10 +172,13 @@ class Dialect(ABC):
     take_number: str
     begin_writing: str  # a write that changes nothing: takes the lock that writes need, where a read would be too early
     never: str  # what a role that remembers seconds holds for never, since NULL means the default; as SQL
-    keys_at_once: str  # the rows of a list of keys, `:keys`; as SQL
-    no_limit: int  # the `:n` of all rows
+    forever: float = math.inf  # the same, as a value
+    no_limit: int | None  # the `:n` of all rows
     most_values: int  # that one statement may bring
     mark: str  # what stands for a value in the SQL of the driver
+    longest_name: int | None = None  # in bytes
+    absent_rows = ""  # what follows a SELECT of no table that has a condition
+    lock = ""  # what has a SELECT wait for whoever writes its rows, and others for whoever runs it
 
     def not_by_index(self, column: str) -> str:
         """A column in a condition that the planner shall not look up in an index."""
@@ -180,6 +187,27 @@ class Dialect(ABC):
     def by_index(self, name: str) -> str:
         """What follows a table that shall be read by this index, whatever the planner believes of it."""
         return ""
+
+    @property
+    @abstractmethod
+    def keys_at_once(self) -> str:
+        """The rows of a list of keys, `:keys`; as SQL."""
+
+    def can_list(self, keys: Sequence[Sequence[Any]]) -> bool:
+        """Whether these keys may come as one list."""
+        return True
+
+    def on_conflict(self, key: str, update: str = "") -> str:
+        """What follows an INSERT whose row may be there already: it is updated, or stays as it is."""
+        return f" ON CONFLICT ({key}) DO {f'UPDATE SET {update}' if update else 'NOTHING'}"
+
+    def entered(self, word: str) -> str:
+        """What is written into the status field, by a statement that may have to tell the triggers its event."""
+        return word
+
+    def varying(self, length: int) -> str:
+        """The type of text of at most so many characters, in a table of xq's."""
+        return "TEXT"
 
     def drop(self, kind: str, name: str) -> str:
         """SQL that drops an object of this queue, if it is there."""
@@ -205,7 +233,7 @@ class Dialect(ABC):
 
     def name(self, suffix: str) -> str:
         """The name of something that belongs to this queue."""
-        return beside(self.source.name, suffix)
+        return beside(self.source.name, suffix, self.longest_name)
 
     def object(self, name: str) -> str:
         """A name, quoted, in the schema of the table."""
@@ -259,19 +287,23 @@ class Dialect(ABC):
         """Lower priority first, then the key."""
         return ", ".join(filter(None, [self.roles.get("priority"), *self.keys]))
 
-    def where(self, rows: Rows) -> str:
-        state = self.is_state(rows.state)
+    def fenced(self, rows: Rows, chosen: str, state: str) -> str:
+        """The rows of a key, or of a list of them, in a state, and in the right hand."""
         fence = {
             "": "",
             "session": f" AND substr({self.owner}, 1, 37) = :session",
             "take": f" AND {self.owner} = :mark",
         }[rows.fence]
+        return f"{chosen} AND {state}{fence}"
+
+    def where(self, rows: Rows) -> str:
+        state = self.is_state(rows.state)
         if rows.way == "key":
-            return f"{self.by_key()} AND {state}{fence}"
+            return self.fenced(rows, self.by_key(), state)
         if rows.way == "keys":
             # By the key: an index that leads with the status would read all that are taken.
             state = self.is_state(rows.state, self.not_by_index(self.roles["status"]))
-            return f"{self.key} IN ({self.keys_at_once}) AND {state}{fence}"
+            return self.fenced(rows, f"{self.key} IN ({self.keys_at_once})", state)
         if rows.way in ("first", "oldest"):
             tube = f" AND {self.roles['tube']} = :tube" if rows.tube else ""
             index = f"oldest_{rows.state}{'_of_tube' * rows.tube}"
@@ -286,26 +318,28 @@ class Dialect(ABC):
         return state
 
     @property
+    def held_by(self) -> str:
+        """The role owner, as it is compared with a range."""
+        return self.roles["owner"]
+
+    @property
     def held(self) -> str:
         """The owner begins with the session: said as a range, which an index can look up."""
         if "owner" in self.roles:
-            return f"{self.roles['owner']} >= :session AND {self.roles['owner']} < :session_end"
+            return f"{self.held_by} >= :session AND {self.held_by} < :session_end"
         side = self.object(self.name("owner"))
         keys = ", ".join(self.keys)
         return f"{self.key} IN (SELECT {keys} FROM {side} WHERE owner >= :session AND owner < :session_end)"
 
     def picked(self, chosen: str, index: str = "", one: bool = False) -> str:
         """The first `n` rows that a condition chooses, or the first one, by this index of the queue."""
+        return f"{self.key} {'=' if one else 'IN'} ({self.pick(', '.join(self.keys), chosen, index, one)})"
+
+    def pick(self, columns: str, chosen: str, index: str = "", one: bool = False) -> str:
+        """A query of the first `n` rows that a condition chooses, or of the first one."""
         by = self.by_index(self.name(index)) if index else ""
-        # SQLite lets a key be NULL: such a row equals nothing, and must not stand in the way of others.
-        named = "".join(
-            f"{key} IS NOT NULL AND "
-            for key, field in zip(self.keys, self.source.key, strict=True)
-            if field.kind not in ("auto", "bigauto")
-        )
-        is_, limit = ("=", "1") if one else ("IN", ":n")
-        keys = ", ".join(self.keys)
-        return f"{self.key} {is_} (SELECT {keys} FROM {self.table_in_schema}{by} WHERE {named}{chosen} LIMIT {limit})"
+        limit = "1" if one else ":n"
+        return f"SELECT {columns} FROM {self.table_in_schema}{by} WHERE {chosen} LIMIT {limit}"
 
     # what changes
 
@@ -332,7 +366,7 @@ class Dialect(ABC):
                 TOKEN.name: ":owner",
                 PLUS_ONE.name: f"COALESCE({self.roles[role]}, 0) + 1",
             }[value.name]
-        return self.literal(self.words[value] if role == "status" else value)
+        return self.entered(self.literal(self.words[value])) if role == "status" else self.literal(value)
 
     def move(self, rows: Rows, change: Change) -> Statement:
         """Move rows to another state, or delete them, or prolong their state. Returns them as they then are."""
@@ -374,18 +408,29 @@ class Dialect(ABC):
         )
         values = f"VALUES {rows}"
         conflict = ""
+        admitted = ""
         for guard in self.machine.guards:
             if guard.name == "limit":
-                values = f"SELECT * FROM (VALUES {rows}) WHERE {self.crowd(guard)} + :adding <= {guard.value}"
+                values, admitted = self.limited(rows, guard)
             elif guard.name == "unique":
-                conflict = (
-                    f" ON CONFLICT ({self.roles[guard.role]}) WHERE {self.in_states(self.holding(guard))} DO NOTHING"
-                )
+                conflict = self.unless_held(guard)
         return Statement(
             f"INSERT INTO {self.object(self.source.name)} ({', '.join([*brought, *roles])}) {values}{conflict} "
             f"RETURNING {self.columns}",
             names=tuple(f"{self._parameters[name]}_{i}" for i in range(count) for name in names),
+            admitted=admitted,
         )
+
+    def limited(self, rows: str, guard: Guard) -> tuple[str, str]:
+        """What an INSERT inserts as long as there is room, and what must return a row before, where that is needed."""
+        return f"SELECT * FROM (VALUES {rows}) WHERE {self.room(guard)}", ""
+
+    def room(self, guard: Guard) -> str:
+        return f"{self.crowd(guard)} + :adding <= {guard.value}"
+
+    def unless_held(self, guard: Guard) -> str:
+        """What follows an INSERT that shall insert nothing where a unique value is held."""
+        return f" ON CONFLICT ({self.roles[guard.role]}) WHERE {self.in_states(self.holding(guard))} DO NOTHING"
 
     def holding(self, guard: Guard) -> list[str]:
         """The states of a guard that this queue has."""
@@ -395,10 +440,8 @@ class Dialect(ABC):
         """How many tasks are in the states of a guard, from the counters: the same effort for any number."""
         states = ", ".join(f"'{state}'" for state in self.holding(guard))
         counts = self.object(self.name("count"))
-        return (
-            f"(SELECT COALESCE(SUM(n * ((target IN ({states})) - (source IN ({states})))), 0)"
-            f" FROM {counts} WHERE tube = '')"
-        )
+        into, out = (f"CASE WHEN {column} IN ({states}) THEN n ELSE 0 END" for column in ("target", "source"))
+        return f"(SELECT COALESCE(SUM({into} - {out}), 0) FROM {counts} WHERE tube = '')"
 
     def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
         """Run a statement, with what follows from it, as one transaction. The triggers are told the event."""
@@ -407,7 +450,7 @@ class Dialect(ABC):
         with store.atomic():
             rows = self.execute(store, statement.sql, values)
             keys = [[row[place] for place in self._key_at] for row in rows]
-            keys_listed = listed(keys) if statement.then_all else None
+            keys_listed = self.listed(keys) if statement.then_all else None
             if keys_listed:
                 self.execute(store, statement.then_all, {"keys": keys_listed, "owner": values["owner"]})
             else:
@@ -415,6 +458,10 @@ class Dialect(ABC):
                     named = {f"k{i}": part for i, part in enumerate(key)}
                     self.execute(store, statement.then, {**named, "owner": values["owner"]})
         return rows
+
+    def listed(self, keys: Sequence[Sequence[Any]]) -> str | None:
+        """Keys as the one value `:keys`; None where that cannot be."""
+        return listed(keys) if self.can_list(keys) else None
 
     def execute(self, store: Store[Any], sql: str, values: Values) -> list[Row]:
         """Run SQL with named values."""
@@ -440,11 +487,15 @@ class Dialect(ABC):
         """The keys of the rows that a timer makes due."""
         return f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE {self.where(rows)}"
 
+    def hold(self) -> str:
+        """Has whoever would move the task of a key wait for the end of this transaction."""
+        return self.begin_writing
+
     def holder(self, guard: Guard) -> str:
         """The row that holds a unique value."""
         role = self.roles[guard.role]
         states = self.in_states(self.holding(guard))
-        return f"SELECT {self.columns} FROM {self.table_in_schema} WHERE {role} = :unique AND {states}"
+        return f"SELECT {self.columns} FROM {self.table_in_schema} WHERE {role} = :unique AND {states}{self.lock}"
 
     def by_state(self, state: str) -> str:
         """The tasks in a state, oldest first."""
@@ -467,14 +518,16 @@ class Dialect(ABC):
     def counters(self) -> str:
         return f"SELECT tube, source, target, n FROM {self.object(self.name('count'))}"
 
-    def clear_counters(self) -> str:
-        return f"DELETE FROM {self.object(self.name('count'))}"
-
     def add_counter(self) -> str:
         return (
             f"INSERT INTO {self.object(self.name('count'))} (tube, source, target, n) "
-            "VALUES (:tube, :source, :target, :count) ON CONFLICT (tube, source, target) DO UPDATE SET n = n + :count"
+            f"VALUES (:tube, :source, :target, :count){self.on_conflict('tube, source, target', 'n = n + :count')}"
         )
+
+    def audit(self) -> str:
+        """The counters, and the tasks as the table itself has them (source NULL), at one moment: reads it whole."""
+        actual = f"SELECT tube, NULL AS source, state AS target, n FROM ({self.actual_counts()}) AS actual"
+        return f"{self.counters()} UNION ALL {actual}"
 
     def actual_counts(self) -> str:
         """Tube, letter and number of tasks as the table itself has them: reads it whole."""
@@ -496,6 +549,10 @@ class Dialect(ABC):
             f"SELECT tube, '', state, n FROM ({self.actual_counts()}) AS actual "
             f"WHERE NOT EXISTS (SELECT 1 FROM {counts})"
         )
+
+    def roll_up(self, store: Store[Any]) -> int:
+        """Add up some of what was appended to the counters, where they are appended to. Returns how many rows."""
+        return 0
 
     # time
 
@@ -559,6 +616,8 @@ class Dialect(ABC):
 
     # the history. A row of it is a transition of one task, in the order of the commits.
 
+    told: ClassVar[Mapping[str, Kind]] = HISTORY  # its columns
+
     @property
     def has_history(self) -> bool:
         return "history" in self.machine.settings
@@ -576,7 +635,8 @@ class Dialect(ABC):
             "attempt": f"{task}.{self.roles['attempts']}" if "attempts" in self.roles else "NULL",
         }
         columns = {**known, **what}
-        return f"INSERT INTO {history} ({', '.join(columns)}) SELECT {', '.join(columns.values())} {rows}"
+        names = ", ".join(map(self.quote, columns))
+        return f"INSERT INTO {history} ({names}) SELECT {', '.join(columns.values())} {rows}"
 
     def note_move(self, state: str, target: str) -> str:
         """Write into the history that every task in a state moves, where no trigger does."""
@@ -594,7 +654,7 @@ class Dialect(ABC):
     def history(self, of: Iterable[str]) -> str:
         """The rows of the history, each with the time since the one before it of its task; `of` a key, since, until."""
         conditions = {
-            "key": f"key = {self.told_key([f':k{i}' for i in range(len(self.keys))])}",
+            "key": f"{self.quote('key')} = {self.told_key([f':k{i}' for i in range(len(self.keys))])}",
             "since": "at_us >= :since",
             "until": "at_us < :until",
         }
@@ -603,10 +663,11 @@ class Dialect(ABC):
             asked.append(f"at_us >= {self._forgotten_before}")
         whose = f" WHERE {conditions['key']}" if "key" in of else ""
         # Within a time as well, the row before it may be older.
-        before = "at_us - LAG(at_us) OVER (PARTITION BY key ORDER BY id)"
+        before = f"at_us - LAG(at_us) OVER (PARTITION BY {self.quote('key')} ORDER BY id)"
+        columns = ", ".join(map(self.quote, self.told))
         return (
-            f"SELECT {', '.join(HISTORY)}, dur_us "
-            f"FROM (SELECT *, {before} AS dur_us FROM {self.object(self.name('history'))}{whose}) AS told"
+            f"SELECT {columns}, dur_us "
+            f"FROM (SELECT {columns}, {before} AS dur_us FROM {self.object(self.name('history'))}{whose}) AS told"
             f"{' WHERE ' * bool(asked)}{' AND '.join(asked)} ORDER BY id"
         )
 
@@ -642,37 +703,47 @@ class Dialect(ABC):
     queues = f"SELECT name FROM {QUEUES}"
     sessions = f"SELECT uuid, since FROM {SESSIONS} WHERE queue = '' ORDER BY since, uuid"
     session_struck = f"DELETE FROM {SESSIONS} WHERE uuid = :uuid AND queue = :queue"
-    set_setting = (
-        f"INSERT INTO {SETTINGS} (name, value) VALUES (:name, :value) "
-        "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-    )
+
+    @property
+    def set_setting(self) -> str:
+        values = self.on_conflict("name", "value = :value")
+        return f"INSERT INTO {SETTINGS} (name, value) VALUES (:name, :value){values}"
 
     @property
     def session_listed(self) -> str:
-        """That there is a session, and that it may hold tasks of this queue."""
-        rows = ", ".join(f"(:uuid, {queue}, {self.now})" for queue in ("''", self.literal(self.source_name)))
-        return f"INSERT INTO {SESSIONS} (uuid, queue, since) VALUES {rows} ON CONFLICT (uuid, queue) DO NOTHING"
+        """That there is a session, and that it may hold tasks of this queue; it ends in `:lease` seconds, or lives."""
+        rows = ", ".join(
+            f"(:uuid, {queue}, {self.now}, {self.now} + :lease)" for queue in ("''", self.literal(self.source_name))
+        )
+        return f"INSERT INTO {SESSIONS} (uuid, queue, since, ends) VALUES {rows}{self.on_conflict('uuid, queue')}"
 
     @property
-    def session_rejoined(self) -> str:
-        """Have a session go on, unless it has ended."""
-        return (
-            f"UPDATE {SESSIONS} SET ends = NULL WHERE uuid = :uuid AND (ends IS NULL OR ends > {self.now}) RETURNING 1"
-        )
+    def session_goes_on(self) -> str:
+        """Have a session go on for `:lease` seconds, or for good, unless it has ended."""
+        return f"UPDATE {SESSIONS} SET ends = {self.now} + :lease WHERE uuid = :uuid AND {self._goes_on}"
+
+    @property
+    def session_is_there(self) -> str:
+        return f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = '' AND {self._goes_on}"
+
+    @property
+    def _goes_on(self) -> str:
+        return f"(ends IS NULL OR ends > {self.now})"
 
     @property
     def session_over(self) -> str:
-        """Whether a session that was to end can be rejoined no more. It writes, and so waits for whoever rejoins it."""
-        return f"UPDATE {SESSIONS} SET ends = ends WHERE uuid = :uuid AND ends <= {self.now} RETURNING 1"
+        """Whether a session that was to end can be rejoined no more."""
+        return f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND ends <= {self.now}{self.lock}"
 
     @property
     def session_postponed(self) -> str:
         """Have a session end when session_ttr has passed, where it is set."""
         ttr = f"(SELECT value FROM {SETTINGS} WHERE name = 'session_ttr' AND value > 0)"
         return (
-            f"UPDATE {SESSIONS} SET ends = COALESCE(ends, {self.now} + {ttr}) "
-            f"WHERE uuid = :uuid AND {ttr} IS NOT NULL RETURNING 1"
+            f"UPDATE {SESSIONS} SET ends = COALESCE(ends, {self.now} + {ttr}) WHERE uuid = :uuid AND {ttr} IS NOT NULL"
         )
+
+    session_ends = f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND ends IS NOT NULL"
 
     def orphans(self) -> str:
         """The sessions that hold tasks of this queue, or wait in it, and are not listed: reads all taken tasks."""
@@ -699,13 +770,49 @@ class Dialect(ABC):
 
     def shared(self) -> list[Object]:
         """Tables that all queues of a database share."""
+        name, uuid = self.varying(255), self.varying(36)
         tables = {
-            QUEUES: "name TEXT PRIMARY KEY, version TEXT NOT NULL, fingerprint TEXT NOT NULL",
-            SESSIONS: "uuid TEXT NOT NULL, queue TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, "
+            QUEUES: f"name {name} PRIMARY KEY, version {name} NOT NULL, fingerprint TEXT NOT NULL",
+            SESSIONS: f"uuid {uuid} NOT NULL, queue {name} NOT NULL, since DOUBLE PRECISION NOT NULL, "
             "ends DOUBLE PRECISION, PRIMARY KEY (uuid, queue)",
-            SETTINGS: "name TEXT PRIMARY KEY, value DOUBLE PRECISION NOT NULL",
+            SETTINGS: f"name {name} PRIMARY KEY, value DOUBLE PRECISION NOT NULL",
         }
         return [
             Object("table", name, (f"CREATE TABLE IF NOT EXISTS {name} ({columns})",), f"DROP TABLE IF EXISTS {name}")
-            for name, columns in tables.items()
+            for name, columns in (tables | self.more_shared()).items()
         ]
+
+    def more_shared(self) -> dict[str, str]:
+        """Tables that all queues of a database share in this kind of database alone: name -> columns."""
+        return {}
+
+    def indexes(self) -> list[Object]:
+        """What finds the rows of each way. Rows at rest stand in none of them, where the database has partial ones."""
+        return [self.index(suffix, *found) for suffix, found in self._indexes().items()]
+
+    @abstractmethod
+    def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
+        """An index of the rows that meet a condition."""
+
+    def _indexes(self) -> dict[str, tuple[str, str, bool]]:
+        """What each index is of, by suffix: columns, the condition of its rows, whether it is unique."""
+        found: dict[str, tuple[str, str, bool]] = {}
+        for state in self.machine.picked():
+            found[f"oldest_{state}"] = (self.order, self.is_state(state), False)
+            if "tube" in self.roles and state == "R":
+                found[f"oldest_{state}_of_tube"] = (f"{self.roles['tube']}, {self.order}", self.is_state(state), False)
+        for column in {timer.column: None for timers in self.machine.timers.values() for timer in timers}:
+            role = self.roles[column]
+            found[column] = (f"{self.roles['status']}, {role}", f"{role} IS NOT NULL", False)
+        # The taken tasks of a session must be found among ten million others. An index of their own costs a fifth of
+        # the throughput, so where their ttr stands in one already, those without a ttr join them there.
+        taken = self.is_state(TAKEN)
+        if "runat" in found and ("owner" in self.roles or self.machine.timer(TAKEN, "runat")):
+            columns, condition, unique = found["runat"]
+            found["runat"] = (columns, f"{taken} OR {condition}", unique)
+        elif "owner" in self.roles:
+            found["taken"] = (self.held_by, taken, False)
+        for guard in self.machine.guards:
+            if guard.role:
+                found[guard.name] = (self.roles[guard.role], self.in_states(self.holding(guard)), True)
+        return found

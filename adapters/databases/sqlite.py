@@ -134,6 +134,15 @@ class Sqlite(Dialect):
         # Without a schema SQLite would look in every attached one, and find the index of another queue.
         return f"DROP {kind.upper()} IF EXISTS {self._schema}.{self.quote(name)}"
 
+    def pick(self, columns: str, chosen: str, index: str = "", one: bool = False) -> str:
+        # SQLite lets a key be NULL: such a row equals nothing, and must not stand in the way of others.
+        named = "".join(
+            f"{key} IS NOT NULL AND "
+            for key, field in zip(self.keys, self.source.key, strict=True)
+            if field.kind not in ("auto", "bigauto")
+        )
+        return super().pick(columns, named + chosen, index, one)
+
     def by_index(self, name: str) -> str:
         # Statistics of another day may tell the planner that a state holds most rows, and the table is read whole.
         return f" INDEXED BY {self.quote(name)}"
@@ -223,11 +232,9 @@ class Sqlite(Dialect):
 
     def writes(self, store: Store[Any]) -> Writes | None:
         files = self._files(store)
-        return FileWrites(files) if files else None
-
-    def version(self, store: Store[Any]) -> object:
         schemas = dict.fromkeys(["main", self.source.schema or "main"])
-        return [store.execute(f"PRAGMA {self.quote(schema)}.data_version") for schema in schemas]
+        versions = [f"PRAGMA {self.quote(schema)}.data_version" for schema in schemas]
+        return FileWrites(files, versions) if files else None
 
     def existing(self, store: Store[Any]) -> dict[str, str]:
         schemas = dict.fromkeys(["main", self.source.schema or "main"])
@@ -273,39 +280,12 @@ class Sqlite(Dialect):
             for suffix, body in tables.items()
         ]
 
-    def indexes(self) -> list[Object]:
-        """Partial ones: what a transition costs is the pages it writes, and rows at rest stand in none of them."""
-        found: dict[str, tuple[str, str, str]] = {}  # suffix -> unique, columns, condition
-        for state in self.machine.picked():
-            found[f"oldest_{state}"] = ("", self.order, self.is_state(state))
-            if "tube" in self.roles and state == "R":
-                found[f"oldest_{state}_of_tube"] = ("", f"{self.roles['tube']}, {self.order}", self.is_state(state))
-        for column in {timer.column: None for timers in self.machine.timers.values() for timer in timers}:
-            role = self.roles[column]
-            found[column] = ("", f"{self.roles['status']}, {role}", f"{role} IS NOT NULL")
-        # The taken tasks of a session must be found among ten million others. An index of their own costs a fifth of
-        # the throughput, so where their ttr stands in one already, those without a ttr join them there.
-        taken = self.is_state(TAKEN)
-        if "runat" in found and ("owner" in self.roles or self.machine.timer(TAKEN, "runat")):
-            unique, columns, condition = found["runat"]
-            found["runat"] = (unique, columns, f"{taken} OR {condition}")
-        elif "owner" in self.roles:
-            found["taken"] = ("", self.roles["owner"], taken)
-        for guard in self.machine.guards:
-            if guard.role:
-                found[guard.name] = ("UNIQUE ", self.roles[guard.role], self.in_states(self.holding(guard)))
-        return [
-            Object(
-                "index",
-                self.name(suffix),
-                (
-                    f"CREATE {unique}INDEX IF NOT EXISTS {self.object(self.name(suffix))} "
-                    f"ON {self.table} ({columns}) WHERE {condition}",
-                ),
-                self.drop("index", self.name(suffix)),
-            )
-            for suffix, (unique, columns, condition) in found.items()
-        ]
+    def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
+        create = (
+            f"CREATE {'UNIQUE ' * unique}INDEX IF NOT EXISTS {self.object(self.name(suffix))} "
+            f"ON {self.table} ({columns}) WHERE {condition}"
+        )
+        return Object("index", self.name(suffix), (create,), self.drop("index", self.name(suffix)))
 
     def triggers(self) -> list[Object]:
         status, tube = self.roles["status"], self.roles.get("tube", "")

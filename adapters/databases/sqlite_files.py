@@ -17,15 +17,18 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 from weakref import WeakValueDictionary
 
 from xq.errors import ConfigurationError
+from xq.store import Store
 
 YOUNG = 0.5  # seconds that a new lock file proves no death: whoever lost the old one locks this one meanwhile
 ENDING = 0.5  # seconds to wait for whoever is ending a session, which may be kept for a while (session_ttr)
 POLL = 0.02  # seconds between two looks, where no file can be watched
+# A write is told of before its transaction can be seen: how long to sleep between the looks for it.
+COMMITTING = (0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128)
 
 
 class Locks:
@@ -142,6 +145,14 @@ class Locks:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    lease: float | None = None
+
+    def gone(self, uuids: Sequence[str]) -> list[str]:
+        return list(uuids)  # to lock one is to know
+
+    def lost(self) -> list[str]:
+        return []
 
     def there(self) -> bool:
         """Whether the database is there at all; it is not made by asking."""
@@ -273,7 +284,11 @@ def watch() -> Watch | None:
 class FileWrites:
     """Waits until somebody may have written to one of the files of a database, or this process calls."""
 
-    def __init__(self, files: Sequence[str]) -> None:
+    unseen = COMMITTING[-1]
+
+    def __init__(self, files: Sequence[str], versions: Sequence[str]) -> None:
+        self._versions = versions  # SQL that tells another number after each commit of another connection
+        self._version: object = None
         # Not the files themselves: to watch one, a kqueue opens it, and closing it would drop SQLite's own locks.
         self._logs = [f"{file}-wal" for file in files]
         self._files = files
@@ -285,8 +300,7 @@ class FileWrites:
         self._call.setblocking(False)
         self._watch = watch()
 
-    def wait(self, seconds: float) -> bool:
-        """Whether a write was told of, or this process called, within so many seconds."""
+    def wait(self, seconds: float, eagerly: bool) -> bool:
         listened = select.poll()  # select() knows no descriptor beyond 1023
         listened.register(self._heard, select.POLLIN)
         watched = 0
@@ -304,13 +318,25 @@ class FileWrites:
                 self._heard.recv(4096)
         return bool(told) or polls
 
+    def has_changed(self, store: Store[Any], told: bool) -> bool:
+        for pause in COMMITTING if told else ():
+            if self._look(store) != self._version:
+                break
+            time.sleep(pause)
+        version = self._look(store)
+        changed = version != self._version
+        self._version = version
+        return changed
+
+    def _look(self, store: Store[Any]) -> object:
+        return [store.execute(sql) for sql in self._versions]
+
     def call(self) -> None:
-        """End the wait of another thread."""
         with suppress(OSError):  # it is called already, or over
             self._call.send(b"x")
 
     def replaced(self) -> bool:
-        """Whether other files are where those were that were seen last; a connection stays with those it opened."""
+        # A connection stays with the files that it opened.
         before, self._seen = self._seen, self._there()
         return self._seen != before
 

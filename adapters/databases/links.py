@@ -1,0 +1,299 @@
+"""A connection of a process to a server, beside those of its threads: it proves that the process lives, and hears.
+
+The server drops with the connection the lock that the process holds on it, however the process ends, and tells it of
+commits where it can. A process has one for each database, made when it first takes or waits.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import select
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+from weakref import WeakKeyDictionary
+
+from xq.adapters.databases.sql import by_position
+from xq.store import Connector, Row, Store
+
+ENDING = 0.5  # seconds to wait for whoever is ending a session
+POLL = 0.02  # seconds between two tries to get a lock
+LEASE = 10.0  # seconds that a session goes on where no connection stays open, and so nothing tells that it lives
+RENEWED = LEASE / 5  # seconds after which it is renewed
+
+
+@dataclass(frozen=True)
+class Words:
+    """What one kind of server is asked on a link: SQL with named values."""
+
+    connected: tuple[str, ...]  # first of all
+    number: str  # the number of the connection, as the server knows it
+    listen: str  # hear of commits; empty where the server tells of none
+    lock: str  # hold `:lock`, a number of 63 bits, as long as the connection lasts; a row that tells whether it could
+    unlock: str
+    join: str  # that the process `:process` holds the session `:uuid`
+    part: str  # that it holds it no longer
+    living: str  # the sessions that processes hold which live
+    bury: str  # that no process holds the session `:uuid`
+    renew: str  # have the session `:uuid` go on for `:lease` seconds, where it has not ended
+    there: str  # a row, where the session `:uuid` has not ended
+
+
+class Link:
+    """Proof of life of a process, and what it hears of others."""
+
+    _of_database: WeakKeyDictionary[Any, Link] = WeakKeyDictionary()
+    _inherited: list[Link] = []  # by a child: never closed there, since that would close the parent's
+    _finding = threading.Lock()
+
+    def __init__(self, connector: Connector, words: Words) -> None:
+        self._connector = connector
+        self._words = words
+        self._connection: Any = None
+        self._process = 0  # the number whose lock proves that this process lives
+        self._stays = True  # whether the connection keeps its session at the server
+        self._held: Counter[str] = Counter()
+        self._ending: set[str] = set()  # a process does not conflict with itself
+        self._lost: list[str] = []
+        self._renewed = 0.0  # the monotonic time
+        self._lock = threading.RLock()
+
+    @classmethod
+    def of(cls, database: object, store: Store[Any], words: Words) -> Link:
+        """The link of this process with a database."""
+        with cls._finding:
+            link = cls._of_database.get(database)
+            if link is None:
+                link = cls._of_database[database] = cls(store.connector(), words)
+            return link
+
+    @classmethod
+    def forked(cls) -> None:
+        cls._finding = threading.Lock()
+        cls._inherited.extend(cls._of_database.values())
+        cls._of_database = WeakKeyDictionary()
+
+    # the connection
+
+    def open(self) -> None:
+        """Have a connection, and on it the proof that this process lives. Raises the ORM's errors."""
+        with self._lock:
+            if self.is_open:
+                return
+            with self._connector.errors():
+                connection = self._connection = self._connector.open()
+                try:
+                    self._connector.driver.check(connection)
+                    for sql in self._words.connected:
+                        self._run(sql)
+                    ((number,),) = self._run(self._words.number)
+                    # A pooler between us and the server greets with a number of its own.
+                    self._stays = number == self._connector.driver.number(connection)
+                    self._process = secrets.randbits(62)
+                    if self._stays:
+                        self._run(self._words.lock, lock=self._process)
+                        if self._words.listen:
+                            self._run(self._words.listen)
+                except BaseException:
+                    self._connection = None
+                    with suppress(Exception):
+                        connection.close()
+                    raise
+            held, self._held = list(self._held), Counter()
+            self._lost.extend(uuid for uuid in held if not self._regained(uuid))
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection is not None and not self._connector.driver.is_broken(self._connection)
+
+    @property
+    def hears(self) -> bool:
+        """Whether the server tells of commits."""
+        return self.is_open and self._stays and bool(self._words.listen)
+
+    def fileno(self) -> int:
+        return self._connector.driver.fileno(self._connection)
+
+    def hear(self) -> bool:
+        """Whether the server has told of a commit since this was last asked, or the connection is gone."""
+        with self._lock:
+            if not self.is_open:
+                return True
+            with self._connector.errors():
+                return self._connector.driver.hear(self._connection) or not self.is_open
+
+    def close(self) -> None:
+        with self._lock, suppress(Exception):
+            if self._connection is not None:
+                self._connection.close()
+
+    def _run(self, sql: str, **values: Any) -> list[Row]:
+        text, names = by_position(sql, "%s")
+        with self._lock, self._connector.errors():
+            cursor = self._connection.cursor()
+            cursor.execute(text, [values[name] for name in names] or None)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    # proof of life
+
+    @property
+    def lease(self) -> float | None:
+        return None if self._stays else LEASE
+
+    def hold(self, uuid: str) -> bool:
+        """Prove that a process of this session lives. False where another process is about to end it."""
+        deadline = time.monotonic() + ENDING
+        while True:
+            with self._lock:
+                self.open()
+                if uuid in self._held or (uuid not in self._ending and self._joined(uuid)):
+                    self._held[uuid] += 1
+                    return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL)
+
+    def _joined(self, uuid: str) -> bool:
+        with self._gate(uuid) as open_:
+            if open_:
+                self._run(self._words.join, uuid=uuid, process=self._process)
+            return open_
+
+    def _regained(self, uuid: str) -> bool:
+        """Hold a session anew, which was held on a connection that is gone, if others have kept it alive."""
+        if not self._stays:
+            lives = bool(self._run(self._words.there, uuid=uuid))
+        else:
+            lives = uuid not in self.gone([uuid])
+        if lives and self._joined(uuid):
+            self._held[uuid] += 1
+        return uuid in self._held
+
+    @contextmanager
+    def _gate(self, uuid: str) -> Iterator[bool]:
+        """Whether no other process begins to hold this session, or to end it, within the `with`."""
+        if not self._stays:
+            yield True  # a lock would stay with whatever connection the pooler had at hand
+            return
+        number = UUID(uuid).int % 2**62
+        ((free,),) = self._run(self._words.lock, lock=number)
+        try:
+            yield bool(free)
+        finally:
+            if free and self.is_open:
+                self._run(self._words.unlock, lock=number)
+
+    def let_go(self, uuid: str) -> None:
+        """Prove it no longer, when it was let go of as often as it was held."""
+        with self._lock:
+            if uuid not in self._held:
+                return
+            self._held[uuid] -= 1
+            if self._held[uuid] == 0:
+                del self._held[uuid]
+                with suppress(Exception):  # then it went with the connection
+                    if self.is_open:
+                        self._run(self._words.part, uuid=uuid, process=self._process)
+
+    def gone(self, uuids: Sequence[str]) -> list[str]:
+        """Those of these sessions that no process holds which lives."""
+        if not uuids:
+            return []
+        self.open()
+        living = {uuid for (uuid,) in self._run(self._words.living)}
+        return [uuid for uuid in uuids if uuid not in living]
+
+    @contextmanager
+    def alone(self, uuid: str) -> Iterator[bool]:
+        """Whether no process holds this session; and none begins to within the `with`."""
+        with self._lock:
+            self.open()
+            free = uuid not in self._held and uuid not in self._ending
+            if free:
+                self._ending.add(uuid)
+        if not free:
+            yield False
+            return
+        try:
+            with self._gate(uuid) as open_:
+                alone = open_ and uuid in self.gone([uuid])
+                if alone:
+                    self._run(self._words.bury, uuid=uuid)
+                yield alone
+        finally:
+            with self._lock:
+                self._ending.discard(uuid)
+
+    def renew(self) -> bool:
+        with self._lock:
+            self.open()
+            if not self._stays and time.monotonic() - self._renewed > RENEWED:
+                self._renewed = time.monotonic()
+                for uuid in list(self._held):
+                    self._run(self._words.renew, uuid=uuid, lease=LEASE)
+        return True
+
+    def lost(self) -> list[str]:
+        with self._lock:
+            lost, self._lost = self._lost, []
+            return lost
+
+    def there(self) -> bool:
+        return True  # nothing is made by connecting
+
+
+class Listener:
+    """Waits until the server tells of a commit, or this process calls."""
+
+    unseen = float("inf")  # it tells when a commit can be seen
+
+    def __init__(self, link: Link) -> None:
+        link.open()
+        self._link = link
+        self._heard, self._call = socket.socketpair()
+        self._heard.setblocking(False)
+        self._call.setblocking(False)
+        self._polled = False
+        self._lost = False
+
+    def wait(self, seconds: float, eagerly: bool) -> bool:
+        if not self._link.is_open:
+            self._lost = True
+            return True
+        self._polled = eagerly and not self._link.hears
+        listened = select.poll()
+        listened.register(self._heard, select.POLLIN)
+        listened.register(self._link.fileno(), select.POLLIN)
+        told = {descriptor for descriptor, _ in listened.poll(0 if self._polled else 1000 * seconds)}
+        called = self._heard.fileno() in told
+        if called:
+            with suppress(BlockingIOError):
+                self._heard.recv(4096)
+        heard = self._link.hear() if told - {self._heard.fileno()} else False
+        self._lost |= not self._link.is_open
+        return called or heard or self._polled
+
+    def has_changed(self, store: Store[Any], told: bool) -> bool:
+        return told
+
+    def call(self) -> None:
+        with suppress(OSError):  # it is called already, or over
+            self._call.send(b"x")
+
+    def replaced(self) -> bool:
+        lost, self._lost = self._lost, False
+        return lost
+
+    def close(self) -> None:
+        self._heard.close()
+        self._call.close()
+
+
+os.register_at_fork(after_in_child=Link.forked)

@@ -1,0 +1,445 @@
+"""MariaDB 10.6 and later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from xq.adapters.databases.links import Words
+from xq.adapters.databases.servers import ALIVE, PART, Server
+from xq.adapters.databases.sql import SESSIONS, Object
+from xq.compile import Change, Rows, Statement
+from xq.errors import ConfigurationError
+from xq.machine import ABSENT, TAKEN, Guard
+from xq.store import HISTORY, Field, Kind, Row, Store, Values
+
+SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
+EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"  # compared byte by byte
+PREFIX = 191  # characters of a long text that an index holds
+
+
+class Mysql(Server):
+    """UPDATE returns nothing here: rows are locked by a SELECT, changed by their keys, and read back."""
+
+    now = f"COALESCE(:now, {SERVER_TIME})"
+    now_us = f"CAST(ROUND({now} * 1000000) AS SIGNED)"
+    # There is no infinity. A power of two, which a single-precision column holds as well.
+    forever = 2.0**100
+    never = f"{2**100}e0"
+    numbers = "CREATE TEMPORARY TABLE IF NOT EXISTS xq_change (number BIGINT PRIMARY KEY)"
+    add_number = "INSERT INTO xq_change (number) VALUES (:number)"
+    take_number = "DELETE FROM xq_change WHERE number = :number RETURNING number"
+    no_limit = 2**64 - 1
+    most_values = 10_000
+    longest_name = 64
+    absent_rows = " FROM DUAL"
+    telling = f"(@xq_told := CONCAT(:told, {SERVER_TIME})) IS NOT NULL"
+    list_kinds: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("auto", "bigauto", "integer", "bigint"), "BIGINT"),
+        "text": f"VARCHAR(255) {EXACT}",
+        "uuid": f"VARCHAR(255) {EXACT}",
+    }
+
+    link = Words(
+        connected=("SET SESSION wait_timeout = 31536000",),  # a year: the most there is
+        number="SELECT CONNECTION_ID()",
+        listen="",
+        lock="SELECT GET_LOCK(CONCAT('xq.', :lock), 0)",
+        unlock="SELECT RELEASE_LOCK(CONCAT('xq.', :lock))",
+        join=f"INSERT IGNORE INTO {ALIVE} (uuid, process) VALUES (:uuid, :process)",
+        part=f"DELETE FROM {ALIVE} WHERE uuid = :uuid AND process = :process",
+        living=f"SELECT DISTINCT uuid FROM {ALIVE} WHERE IS_USED_LOCK(CONCAT('xq.', process)) IS NOT NULL",
+        bury=f"DELETE FROM {ALIVE} WHERE uuid = :uuid",
+        renew=f"UPDATE {SESSIONS} SET ends = {SERVER_TIME} + :lease WHERE uuid = :uuid AND ends > {SERVER_TIME}",
+        there=f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > {SERVER_TIME})",
+    )
+
+    # words
+
+    @staticmethod
+    def quote(name: str) -> str:
+        return "`" + name.replace("`", "``") + "`"
+
+    @staticmethod
+    def literal(value: Any) -> str:
+        text = Server.literal(value)
+        return text.replace("\\", "\\\\") if isinstance(value, str) else text
+
+    def varying(self, length: int) -> str:
+        return f"VARCHAR({length}) {EXACT}"
+
+    def whole(self, number: str) -> str:
+        return f"CAST({number} AS SIGNED)"
+
+    def moment(self, kind: Kind, seconds: str) -> str:
+        if kind in ("datetime", "timestamptz"):
+            return f"TIMESTAMPADD(MICROSECOND, {seconds} * 1000000, '1970-01-01')"
+        if kind == "bigint":
+            return f"CEIL({seconds})"  # rounded up: nothing falls due too early
+        return seconds
+
+    def seconds(self, kind: Kind, column: str) -> str:
+        if kind in ("datetime", "timestamptz"):
+            return f"(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {column}) / 1e6)"
+        return column
+
+    def bound(self, kind: Kind) -> str:
+        return self.moment(kind, self.now) if kind in ("datetime", "timestamptz") else self.now
+
+    def differ(self, one: str, other: str) -> str:
+        return f"NOT ({one} <=> {other})"
+
+    def on_conflict(self, key: str, update: str = "") -> str:
+        first = key.partition(",")[0]
+        return f" ON DUPLICATE KEY UPDATE {update or f'{first} = {first}'}"
+
+    def by_index(self, name: str) -> str:
+        return f" FORCE INDEX ({self.quote(name)})"
+
+    @property
+    def keys_at_once(self) -> str:
+        kind = self.list_kinds[self.source.key[0].kind]
+        return f"SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k {kind} PATH '$')) AS listed"
+
+    def told_key(self, parts: Sequence[str]) -> str:
+        told = [_told(field, part) for field, part in zip(self.source.key, parts, strict=True)]
+        if len(told) == 1:
+            return f"CAST({told[0]} AS CHAR)"
+        return f"JSON_ARRAY({', '.join(told)})"
+
+    # which rows
+
+    @property
+    def _owners(self) -> str:
+        return self.object(self.name("owner"))
+
+    def pick(self, columns: str, chosen: str, index: str = "", one: bool = False) -> str:
+        return f"{super().pick(columns, chosen, index, one)}{self.lock} SKIP LOCKED"
+
+    def _locked(self, rows: Rows, columns: str) -> str:
+        """A query that locks the rows, and returns them as they are."""
+        table, state = self.table_in_schema, self.is_state(rows.state)
+        if rows.way in ("first", "oldest"):
+            tube = f" AND {self.roles['tube']} = :tube" if rows.tube else ""
+            index = f"oldest_{rows.state}{'_of_tube' * rows.tube}"
+            chosen = f"{state}{tube}{self.not_due(rows.state)} ORDER BY {self.order}"
+            return self.pick(columns, chosen, index, rows.way == "first")
+        if rows.way == "due":
+            column = self.roles[rows.column]
+            due = f"{state} AND {column} <= {self.bound(self.kind(rows.column))} ORDER BY {column}"
+            return self.pick(columns, due, rows.column)
+        same = " AND ".join(f"{self.table}.{key} = o.{key}" for key in self.keys)
+        joined = f"{table} JOIN {self._owners} AS o ON {same}"
+        if rows.way == "held":
+            if "owner" in self.roles:
+                return self.pick(columns, f"{state} AND {self.held}")
+            return (
+                f"SELECT {columns} FROM {joined} WHERE {state} AND o.owner >= :session AND o.owner < :session_end "
+                f"LIMIT :n{self.lock} SKIP LOCKED"
+            )
+        if rows.way in ("all", "each"):
+            return f"SELECT {columns} FROM {table} WHERE {state}{self.lock}"
+        chosen = self.by_key() if rows.way == "key" else f"{self.key} IN ({self.keys_at_once})"
+        chosen = " AND ".join(f"{self.table}.{part}" for part in chosen.split(" AND "))
+        if not rows.fence:
+            return f"SELECT {columns} FROM {table} WHERE {chosen} AND {state}{self.lock}"
+        owner, of = (self.roles["owner"], table) if "owner" in self.roles else ("o.owner", joined)
+        fence = {"session": f"LEFT({owner}, 37) = :session", "take": f"{owner} = :mark"}[rows.fence]
+        return f"SELECT {columns} FROM {of} WHERE {chosen} AND {state} AND {fence}{self.lock}"
+
+    # what changes
+
+    def move(self, rows: Rows, change: Change) -> Statement:
+        table = self.table_in_schema
+        names = tuple(self._parameters[name] for name in change.update)
+        own = {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
+        if rows.way == "all":  # nobody wants them back
+            tell = f" AND {self.telling}" * self.has_history
+            where = f"WHERE {self.is_state(rows.state)}"
+            if change.target == ABSENT:
+                return Statement(f"DELETE FROM {table} {where}{tell}", names=names)
+            return Statement(f"UPDATE {table} SET {self._set(own | self._of_roles(change))} {where}", names=names)
+        of_table = [f"{self.table}.{self.quote(field.column)}" for field in self.source.fields]
+        chosen = "WHERE :chosen"
+        if change.target == ABSENT:  # a deleted task is returned as it last was, its update applied
+            last = [
+                own.get(self.quote(field.column), column)
+                for field, column in zip(self.source.fields, of_table, strict=True)
+            ]
+            tell = f" AND {self.telling}" * self.has_history
+            lock = self._locked(rows, ", ".join([*last, *(f"{self.table}.{key}" for key in self.keys)]))
+            return Statement(f"DELETE FROM {table} {chosen}{tell}", names=names, lock=lock)
+        remembers = change.roles.get("status") == TAKEN and "owner" not in self.roles
+        return Statement(
+            f"UPDATE {table} SET {self._set(own | self._of_roles(change))} {chosen}",
+            then=f"INSERT INTO {self._owners} ({', '.join(self.keys)}, owner) VALUES :rows "
+            "ON DUPLICATE KEY UPDATE owner = VALUES(owner)"
+            if remembers
+            else "",
+            names=names,
+            lock=self._locked(rows, ", ".join(f"{self.table}.{key}" for key in self.keys)),
+            back=f"SELECT {self.columns} FROM {table} {chosen}",
+        )
+
+    @staticmethod
+    def _set(columns: Mapping[str, str]) -> str:
+        return ", ".join(f"{column} = {value}" for column, value in columns.items())
+
+    def run_alone(self, store: Store[Any], statement: Statement, values: Values) -> list[Row]:
+        if not statement.lock:
+            return self.execute(store, statement.sql, values)
+        with store.atomic():
+            found = self.execute(store, statement.lock, values)
+            if not found:
+                return []
+            wide = len(self.keys)
+            keys = [tuple(row[len(row) - wide :]) for row in found]
+            named = {f"k{i}_{j}": part for i, key in enumerate(keys) for j, part in enumerate(key)}
+            each = ["(" + ", ".join(f":k{i}_{j}" for j in range(wide)) + ")" for i in range(len(keys))]
+            chosen = f"{self.key} IN ({', '.join(each)})" if wide > 1 else f"{self.key} IN ({', '.join(each)})"
+            whole = {**values, **named}
+            if statement.then:  # before: triggers look there
+                rows = ", ".join(f"{row[:-1]}, :owner)" for row in each)
+                self.execute(store, statement.then.replace(":rows", rows), whole)
+            self.execute(store, statement.sql.replace(":chosen", chosen), whole)
+            if not statement.back:
+                return [row[: len(row) - wide] for row in found]
+            return self.execute(store, statement.back.replace(":chosen", chosen), whole)
+
+    def remember_owner(self) -> str:
+        return "by the plan itself"
+
+    remember_owners = remember_owner
+
+    def hold(self) -> str:
+        return f"SELECT 1 FROM {self.table_in_schema} WHERE {self.by_key()}{self.lock}"
+
+    @contextmanager
+    def installing(self, store: Store[Any]) -> Iterator[None]:
+        # Each statement that creates something is a transaction of its own, and ends the one that is open.
+        if store.in_transaction():
+            raise ConfigurationError("MariaDB ends a transaction where something is installed: install outside of it")
+        ((locked,),) = store.execute("SELECT GET_LOCK(CONCAT('xq.', DATABASE()), 60)")
+        if not locked:
+            raise ConfigurationError("another process has been installing for a minute: try again")
+        try:
+            yield
+        finally:
+            store.execute("SELECT RELEASE_LOCK(CONCAT('xq.', DATABASE()))")
+
+    def unless_held(self, guard: Guard) -> str:
+        return ""  # an error here undoes the statement and not the transaction
+
+    def is_duplicate(self, guard: Guard, refusal: str) -> bool:
+        return f"{self.name(guard.name)}'" in refusal
+
+    def holder(self, guard: Guard) -> str:
+        return (
+            f"SELECT {self.columns} FROM {self.table_in_schema} "
+            f"WHERE {self.quote(self.name('held'))} = {_digest(':unique')}{self.lock}"
+        )
+
+    # what is installed
+
+    def drop(self, kind: str, name: str) -> str:
+        if kind == "index":
+            drop = f"DROP INDEX IF EXISTS {self.quote(name)} ON {self.table_in_schema}"
+            if self.machine.guard("unique") and name == self.name("unique"):
+                held = self.quote(self.name("held"))
+                drop = (
+                    f"ALTER TABLE {self.table_in_schema} DROP INDEX IF EXISTS {self.quote(name)}, "
+                    f"DROP COLUMN IF EXISTS {held}"
+                )
+            return drop
+        return super().drop(kind, name)
+
+    @property
+    def _schema(self) -> str:
+        return self.literal(self.source.schema) if self.source.schema else "DATABASE()"
+
+    def existing(self, store: Store[Any]) -> dict[str, str]:
+        table = self.literal(self.source.name)
+        shared = ", ".join(self.literal(item.name) for item in self.shared())
+        beside = self.literal(self.name("").replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_") + "%")
+        return {
+            name: kind
+            for name, kind in store.execute(
+                "SELECT table_name, 'table' FROM information_schema.tables WHERE "
+                f"(table_schema = {self._schema} AND table_name LIKE {beside}) "
+                f"OR (table_schema = DATABASE() AND table_name IN ({shared})) "
+                "UNION SELECT index_name, 'index' FROM information_schema.statistics "
+                f"WHERE table_schema = {self._schema} AND table_name = {table} "
+                "UNION SELECT trigger_name, 'trigger' FROM information_schema.triggers "
+                f"WHERE event_object_schema = {self._schema} AND event_object_table = {table}"
+            )
+        }
+
+    def table_columns(self, store: Store[Any]) -> set[str]:
+        found = store.execute(
+            "SELECT column_name FROM information_schema.columns "
+            f"WHERE table_schema = {self._schema} AND table_name = {self.literal(self.source.name)}"
+        )
+        present = {name.lower() for (name,) in found}
+        return {field.column for field in self.source.fields if field.column.lower() in present}
+
+    def objects(self) -> list[Object]:
+        return [*self.side_tables(), *self.indexes(), *self.triggers()]
+
+    def side_tables(self) -> list[Object]:
+        keys, parts = ", ".join(self.keys), ", ".join(self._parts())
+        as_parts = ", ".join(f"{key} AS {part}" for key, part in zip(self.keys, self._parts(), strict=True))
+        letter, text = self.varying(1), self.varying(255)
+        nothing = f"FROM {self.table_in_schema} LIMIT 0"
+        # In the types of the key, whatever they are.
+        tables = {
+            "count": f"(id BIGINT AUTO_INCREMENT PRIMARY KEY, tube {text} NOT NULL, source {letter} NOT NULL, "
+            f"target {letter} NOT NULL, n BIGINT NOT NULL)",
+            "wait": f"(waiter {self.varying(64)} NOT NULL, session {self.varying(36)} NOT NULL, "
+            f"since DOUBLE NOT NULL, event {text}, target {letter}, PRIMARY KEY ({parts}, waiter)) "
+            f"AS SELECT {as_parts} {nothing}",
+        }
+        if "owner" not in self.roles:
+            tables["owner"] = f"(owner {self.varying(64)} NOT NULL, PRIMARY KEY ({keys})) AS SELECT {keys} {nothing}"
+        if self.has_history:
+            types = {"bigauto": "BIGINT AUTO_INCREMENT PRIMARY KEY", "bigint": "BIGINT", "text": text}
+            columns = ", ".join(f"{self.quote(column)} {types[kind]}" for column, kind in HISTORY.items())
+            tables["history"] = f"({columns})"
+        return [
+            Object(
+                "table",
+                self.name(suffix),
+                (f"CREATE TABLE IF NOT EXISTS {self.object(self.name(suffix))} {body}",),
+                self.drop("table", self.name(suffix)),
+            )
+            for suffix, body in tables.items()
+        ]
+
+    def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
+        name, table = self.name(suffix), self.table_in_schema
+        if unique:
+            # There are no partial indexes: a column that is NULL outside the states that count is in their place. It
+            # holds a digest: a text may be too long for an index, and compares as loosely as its collation does.
+            held = self.quote(self.name("held"))
+            made = f"CASE WHEN {condition} THEN {_digest(columns)} END"
+            create: tuple[str, ...] = (
+                f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {held} CHAR(64) CHARACTER SET ascii INVISIBLE "
+                f"GENERATED ALWAYS AS ({made}) VIRTUAL",
+                f"CREATE UNIQUE INDEX IF NOT EXISTS {self.quote(name)} ON {table} ({held})",
+            )
+            return Object("index", name, create, self.drop("index", name))
+        leading = self.roles["status"]
+        listed = columns if columns.startswith(leading) else f"{leading}, {columns}"
+        short = ", ".join(self._short(column) for column in listed.split(", "))
+        create = (f"CREATE INDEX IF NOT EXISTS {self.quote(name)} ON {table} ({short})",)
+        return Object("index", name, create, self.drop("index", name))
+
+    def _short(self, column: str) -> str:
+        """A column of an index, or so much of it as one can hold."""
+        field = next((field for field in self.source.fields if self.quote(field.column) == column), None)
+        return f"{column}({PREFIX})" if field is not None and field.type.upper() == "TEXT" else column
+
+    def triggers(self) -> list[Object]:
+        status, counts = self.roles["status"], self.object(self.name("count"))
+        old, new = self.letter(f"OLD.{status}"), self.letter(f"NEW.{status}")
+        was, is_ = (self.in_states(self.machine.states, f"{version}.{status}") for version in ("OLD", "NEW"))
+        was_pending, is_pending = (
+            f"COALESCE({self.in_states(self.machine.pending, f'{v}.{status}')}, FALSE)" for v in ("OLD", "NEW")
+        )
+        moved_key, absent = self.moved_key(), f"'{ABSENT}'"
+        columns = "(tube, source, target, n)"
+
+        def count(tube: str, source: str, target: str, when: str) -> str:
+            return f"IF {when} THEN INSERT INTO {counts} {columns} VALUES ({tube}, {source}, {target}, 1); END IF;"
+
+        def forget_owner(when: str) -> str:
+            same = " AND ".join(f"{key} = OLD.{key}" for key in self.keys)
+            return f"IF {when} THEN DELETE FROM {self._owners} WHERE {same}; END IF;"
+
+        def leave_word(when: str, target: str) -> str:
+            same = " AND ".join(f"{part} = OLD.{key}" for part, key in zip(self._parts(), self.keys, strict=True))
+            return (
+                f"IF {when} THEN UPDATE {self.waits} SET event = told, target = {target} "
+                f"WHERE {same} AND event IS NULL; END IF;"
+            )
+
+        inserted = [count("''", absent, new, is_)]
+        deleted = [count("''", old, absent, was)]
+        if self.tube_stats:
+            tube, tubes = self.roles["tube"], ", ".join(map(self.literal, self.tube_stats))
+            inserted.append(count(f"NEW.{tube}", absent, new, f"{is_} AND NEW.{tube} IN ({tubes})"))
+            deleted.append(count(f"OLD.{tube}", old, absent, f"{was} AND OLD.{tube} IN ({tubes})"))
+        updated = [count(*what) for what in self.updates()]
+        if self.has_history:
+            entered = f"({self.differ(f'OLD.{status}', f'NEW.{status}')} OR told <> 'write')"
+            inserted.append(self._note("NEW", absent, new, is_))
+            deleted.append(self._note("OLD", old, absent, was))
+            updated += [
+                self._note("NEW", old, new, f"NOT ({moved_key}) AND ({was} OR {is_}) AND {entered}"),
+                self._note("OLD", old, absent, f"({moved_key}) AND {was}"),
+                self._note("NEW", absent, new, f"({moved_key}) AND {is_}"),
+            ]
+        if "owner" not in self.roles:
+            taken = self.is_state(TAKEN, f"OLD.{status}")
+            left = f"({self.differ(f'NEW.{status}', f'OLD.{status}')} OR {moved_key})"
+            updated.append(forget_owner(f"{taken} AND {left}"))
+            deleted.append(forget_owner(taken))
+        ended = f"{was_pending} AND (NOT {is_pending} OR {moved_key})"
+        updated.append(leave_word(ended, f"CASE WHEN {moved_key} THEN {absent} ELSE {new} END"))
+        deleted.append(leave_word(was_pending, absent))
+        bodies = {"insert": inserted, "update": updated, "delete": deleted}
+        return [self._trigger(suffix, body) for suffix, body in bodies.items()]
+
+    def _trigger(self, suffix: str, body: Sequence[str]) -> Object:
+        name = self.name(suffix)
+        declared = f"DECLARE told {self.varying(255)} DEFAULT 'write'; "
+        if self.has_history:
+            declared += f"DECLARE at_us BIGINT DEFAULT {SERVER_TIME} * 1000000; "
+            told = "CAST(@xq_told AS CHAR CHARACTER SET utf8mb4)"
+            part = f"SUBSTRING_INDEX(SUBSTRING_INDEX({told}, '{PART}', {{n}}), '{PART}', -1)"
+            queue, now, statement = (part.format(n=n) for n in (2, 3, 4))
+            declared += (
+                f"IF {queue} = {self.literal(self.source_name)} AND {statement} = CAST({SERVER_TIME} AS CHAR) "
+                f"THEN SET told = {part.format(n=1)}; "
+                f"IF {now} <> '' THEN SET at_us = ROUND({now} * 1000000); END IF; END IF; "
+            )
+        return Object(
+            "trigger",
+            name,
+            (
+                f"CREATE OR REPLACE TRIGGER {self.object(name)} AFTER {suffix.upper()} ON {self.table_in_schema} "
+                f"FOR EACH ROW BEGIN {declared}{' '.join(body)} END",
+            ),
+            self.drop("trigger", name),
+        )
+
+    def _note(self, version: str, source: str, target: str, when: str) -> str:
+        status = self.roles["status"]
+        holders = {"OLD": source, "NEW": target}
+        held = " ".join(
+            f"WHEN {self.is_state(TAKEN, f'{at}.{status}')} THEN {self._holder(at)}"
+            for at, letter in holders.items()
+            if letter != f"'{ABSENT}'"
+        )
+        what = {"at_us": "at_us", "source": source, "target": target, "event": "told", "owner": f"CASE {held} END"}
+        written = self.noted(self.object(self.name("history")), version, what, "FROM DUAL")
+        return f"IF {when} THEN {written}; END IF;"
+
+    def _holder(self, version: str) -> str:
+        if "owner" in self.roles:
+            return f"{version}.{self.roles['owner']}"
+        same = " AND ".join(f"o.{key} = {version}.{key}" for key in self.keys)
+        return f"(SELECT o.owner FROM {self._owners} AS o WHERE {same})"
+
+
+def _digest(value: str) -> str:
+    return f"SHA2({value}, 256)"
+
+
+def _told(field: Field, part: str) -> str:
+    """A part of a key as the application writes it, of what is stored; as SQL."""
+    if field.kind != "uuid":
+        return part
+    pieces = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+    dashed = ", '-', ".join(f"SUBSTR({part}, {start}, {length})" for start, length in pieces)
+    return f"CASE LENGTH({part}) WHEN 32 THEN CONCAT({dashed}) ELSE {part} END"

@@ -1,0 +1,430 @@
+"""PostgreSQL 13 and later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from xq.adapters.databases.links import Words
+from xq.adapters.databases.servers import ALIVE, PART, Server
+from xq.adapters.databases.sql import SESSIONS, SETTINGS, Object
+from xq.compile import Change, Rows, Statement
+from xq.machine import ABSENT, TAKEN, Guard
+from xq.store import HISTORY, Field, Kind, Store
+
+SERVER_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS float8)"  # moves within a transaction, and is stable
+CHANNEL = "xq"
+
+TEXT_OF_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS text)"  # of this statement and no other
+
+
+class Postgres(Server):
+    """Rows are chosen and locked by one statement, which skips what others have locked."""
+
+    now = f"COALESCE(CAST(:now AS float8), {SERVER_TIME})"
+    now_us = f"CAST(ROUND({now} * 1000000) AS bigint)"
+    never = "CAST('Infinity' AS float8)"
+    numbers = "CREATE TEMP TABLE IF NOT EXISTS xq_change (number bigint PRIMARY KEY)"
+    add_number = "INSERT INTO pg_temp.xq_change (number) VALUES (:number)"
+    take_number = "DELETE FROM pg_temp.xq_change WHERE number = :number RETURNING number"
+    no_limit = None
+    most_values = 65_535
+    longest_name = 63
+    telling = f"set_config('xq.told', :told || {TEXT_OF_TIME}, true) <> ''"
+    list_kinds: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("auto", "bigauto", "integer", "bigint"), "bigint"),
+        "text": "text",
+        "uuid": "uuid",
+    }
+    # A number to tell by what is settled: all rows whose xid is less than pg_snapshot_xmin(pg_current_snapshot()).
+    told: ClassVar[Mapping[str, Kind]] = {**HISTORY, "xid": "bigint"}
+
+    link = Words(
+        connected=(
+            "SELECT set_config('idle_session_timeout', '0', false) WHERE current_setting('idle_session_timeout', true) "
+            "IS NOT NULL",  # since PostgreSQL 14
+            # Of a machine that is gone nobody hears but by these; in seconds.
+            "SET tcp_keepalives_idle = 2",
+            "SET tcp_keepalives_interval = 2",
+            "SET tcp_keepalives_count = 3",
+        ),
+        number="SELECT pg_backend_pid()",
+        listen=f"LISTEN {CHANNEL}",
+        lock="SELECT pg_try_advisory_lock(:lock)",
+        unlock="SELECT pg_advisory_unlock(:lock)",
+        join=f"INSERT INTO {ALIVE} (uuid, process) VALUES (:uuid, :process) ON CONFLICT DO NOTHING",
+        part=f"DELETE FROM {ALIVE} WHERE uuid = :uuid AND process = :process",
+        living=f"SELECT DISTINCT uuid FROM {ALIVE} WHERE NOT pg_try_advisory_xact_lock_shared(process)",
+        bury=f"DELETE FROM {ALIVE} WHERE uuid = :uuid",
+        renew=f"UPDATE {SESSIONS} SET ends = {SERVER_TIME} + :lease WHERE uuid = :uuid AND ends > {SERVER_TIME}",
+        there=f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > {SERVER_TIME})",
+    )
+
+    # words
+
+    def moment(self, kind: Kind, seconds: str) -> str:
+        if kind == "datetime":
+            return f"(to_timestamp({seconds}) AT TIME ZONE 'UTC')"
+        if kind == "timestamptz":
+            return f"to_timestamp({seconds})"
+        if kind == "bigint":
+            return f"CAST(ceil({seconds}) AS bigint)"  # rounded up: nothing falls due too early
+        return seconds
+
+    def seconds(self, kind: Kind, column: str) -> str:
+        timed = kind in ("datetime", "timestamptz")
+        return f"CAST(extract(epoch FROM {column}) AS float8)" if timed else column
+
+    def bound(self, kind: Kind) -> str:
+        return self.moment(kind, self.now) if kind in ("datetime", "timestamptz") else self.now
+
+    def amount(self, value: Any) -> str:
+        return f"CAST({super().amount(value)} AS float8)"
+
+    def differ(self, one: str, other: str) -> str:
+        return f"{one} IS DISTINCT FROM {other}"
+
+    @property
+    def order(self) -> str:
+        priority = self.roles.get("priority")
+        return ", ".join([*([f"{priority} NULLS FIRST"] if priority else []), *self.keys])
+
+    @property
+    def held_by(self) -> str:
+        return f'({self.roles["owner"]} COLLATE "C")'  # a range of bytes
+
+    @property
+    def keys_at_once(self) -> str:
+        kind = self.list_kinds[self.source.key[0].kind]
+        return f"SELECT CAST(listed AS {kind}) FROM json_array_elements_text(CAST(:keys AS json)) AS listed"
+
+    def told_key(self, parts: Sequence[str]) -> str:
+        if len(parts) == 1:
+            return _told(self.source.key[0], parts[0])
+        told = [_told(field, part, alone=False) for field, part in zip(self.source.key, parts, strict=True)]
+        return f"CAST(json_build_array({', '.join(told)}) AS text)"
+
+    # which rows
+
+    def pick(self, columns: str, chosen: str, index: str = "", one: bool = False) -> str:
+        locked = f"{super().pick(columns, chosen, index, one)}{self.lock} SKIP LOCKED"
+        # Materialized: a query that locks must not run twice.
+        return locked if one else f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
+
+    def fenced(self, rows: Rows, chosen: str, state: str) -> str:
+        if not rows.fence or "owner" in self.roles:
+            return super().fenced(rows, chosen, state)
+        # The row, then the owner beside it: what another transaction does to both it does in this order, too. A mere
+        # look at the owner would be a look into the past, where the row had to be waited for.
+        fence = {"session": "substr(o.owner, 1, 37) = :session", "take": "o.owner = :mark"}[rows.fence]
+        keys = ", ".join(self.keys)
+        locked = f"SELECT {keys} FROM {self.table_in_schema} WHERE {chosen} AND {state}{self.lock}"
+        theirs = ", ".join(f"o.{key}" for key in self.keys)
+        same = " AND ".join(f"o.{key} = locked.{key}" for key in self.keys)
+        held = f"SELECT {theirs} FROM {self._owners} AS o, locked WHERE {same} AND {fence}{self.lock} OF o"
+        return (
+            f"{self.key} IN (WITH locked AS MATERIALIZED ({locked}), held AS MATERIALIZED ({held}) SELECT * FROM held)"
+        )
+
+    @property
+    def _owners(self) -> str:
+        return self.object(self.name("owner"))
+
+    def picked(self, chosen: str, index: str = "", one: bool = False) -> str:
+        if chosen.endswith(self.held) and "owner" not in self.roles:
+            return self._picked_of_session()
+        return super().picked(chosen, index, one)
+
+    def _picked_of_session(self) -> str:
+        keys = ", ".join(f"t.{key}" for key in self.keys)
+        same = " AND ".join(f"o.{key} = t.{key}" for key in self.keys)
+        taken = self.is_state(TAKEN, f"t.{self.roles['status']}")
+        theirs = 'o.owner COLLATE "C" >= :session AND o.owner COLLATE "C" < :session_end'
+        return (
+            f"{self.key} IN (WITH picked AS MATERIALIZED (SELECT {keys} FROM {self.table_in_schema} AS t, "
+            f"{self._owners} AS o WHERE {same} AND {taken} AND {theirs} LIMIT :n{self.lock} SKIP LOCKED) "
+            "SELECT * FROM picked)"
+        )
+
+    # what changes
+
+    def move(self, rows: Rows, change: Change) -> Statement:
+        found = super().move(rows, change)
+        sql = found.sql
+        if change.target == ABSENT and self.has_history:
+            sql = sql.replace(" WHERE ", f" WHERE {self.telling} AND ", 1)
+        if not found.then:
+            return Statement(sql, names=found.names)
+        keys = ", ".join(self.keys)
+        remembered = (
+            f"INSERT INTO {self._owners} ({keys}, owner) SELECT {keys}, :owner FROM moved "
+            f"ON CONFLICT ({keys}) DO UPDATE SET owner = excluded.owner"
+        )
+        return Statement(f"WITH moved AS ({sql}), remembered AS ({remembered}) SELECT * FROM moved", names=found.names)
+
+    def remember_owner(self) -> str:
+        return "by the statement itself"
+
+    remember_owners = remember_owner
+
+    def hold(self) -> str:
+        # Written: that a row was merely locked would not be noticed under REPEATABLE READ.
+        status = self.roles["status"]
+        return f"UPDATE {self.table_in_schema} SET {status} = {status} WHERE {self.by_key()}"
+
+    @contextmanager
+    def installing(self, store: Store[Any]) -> Iterator[None]:
+        with store.atomic():
+            # CREATE .. IF NOT EXISTS fails where another transaction creates the same.
+            store.execute("SELECT pg_advisory_xact_lock(hashtext('xq'), hashtext(current_schema()))")
+            yield
+
+    def is_duplicate(self, guard: Guard, refusal: str) -> bool:
+        return f'"{self.name(guard.name)}"' in refusal
+
+    # what is installed
+
+    def drop(self, kind: str, name: str) -> str:
+        if kind == "trigger":
+            return f"DROP FUNCTION IF EXISTS {self.object(name)}() CASCADE"  # and with it its triggers
+        return super().drop(kind, name)
+
+    def existing(self, store: Store[Any]) -> dict[str, str]:
+        shared = ", ".join(f"to_regclass({self.literal(item.name)})" for item in self.shared())
+        mine = f"to_regclass({self.literal(self.table_in_schema)})"
+        beside = self.literal(self.name("").replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_") + "%")
+        return {
+            name: kind
+            for name, kind in store.execute(
+                "SELECT relname, 'table' FROM pg_class WHERE relkind IN ('r', 'p') AND "
+                f"(oid IN ({shared}) OR (relname LIKE {beside} AND "
+                f"relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = {mine}))) "
+                "UNION ALL SELECT c.relname, 'index' FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+                f"WHERE i.indrelid = {mine} AND i.indisvalid "
+                f"UNION ALL SELECT tgname, 'trigger' FROM pg_trigger WHERE tgrelid = {mine} AND NOT tgisinternal"
+            )
+        }
+
+    def table_columns(self, store: Store[Any]) -> set[str]:
+        found = store.execute(
+            f"SELECT attname FROM pg_attribute WHERE attrelid = to_regclass({self.literal(self.table_in_schema)}) "
+            "AND attnum > 0 AND NOT attisdropped"
+        )
+        return {name for (name,) in found} & {field.column for field in self.source.fields}
+
+    def objects(self) -> list[Object]:
+        return [*self.side_tables(), *self.indexes(), *self.triggers()]
+
+    def side_tables(self) -> list[Object]:
+        keys, parts = ", ".join(self.keys), ", ".join(self._parts())
+        as_parts = ", ".join(f"{key} AS {part}" for key, part in zip(self.keys, self._parts(), strict=True))
+        nothing = f"FROM {self.table_in_schema} WITH NO DATA"
+        # Taken in the types of the key, whatever they are. The counters are rewritten all the time.
+        tables = {
+            "count": ("(tube text, source text, target text, n bigint NOT NULL)", ""),
+            "wait": (
+                f"AS SELECT {as_parts}, CAST('' AS text) AS waiter, CAST('' AS text) AS session, "
+                f"CAST(0 AS float8) AS since, CAST('' AS text) AS event, CAST('' AS text) AS target {nothing}",
+                f"{parts}, waiter",
+            ),
+        }
+        if "owner" not in self.roles:
+            tables["owner"] = (f"AS SELECT {keys}, CAST('' AS text) AS owner {nothing}", keys)
+        if self.has_history:
+            types = {
+                "bigauto": "bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY",
+                "bigint": "bigint",
+                "text": "text",
+            }
+            columns = ", ".join(f'"{column}" {types[kind]}' for column, kind in HISTORY.items())
+            xid = "xid bigint DEFAULT CAST(CAST(pg_current_xact_id() AS text) AS bigint)"
+            tables["history"] = (f"({columns}, {xid})", "")
+        found = []
+        for suffix, (body, key) in tables.items():
+            name = self.name(suffix)
+            create = [f"CREATE TABLE IF NOT EXISTS {self.object(name)} {body}"]
+            if key:
+                unique = self.quote(self.name(f"{suffix}_key"))
+                create.append(f"CREATE UNIQUE INDEX IF NOT EXISTS {unique} ON {self.object(name)} ({key})")
+            if suffix in ("count", "owner", "wait"):
+                create.append(f"ALTER TABLE {self.object(name)} SET ({BUSY})")
+            found.append(Object("table", name, tuple(create), self.drop("table", name)))
+        return found
+
+    def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
+        name = self.name(suffix)
+        create = (
+            f"CREATE {'UNIQUE ' * unique}INDEX IF NOT EXISTS {self.quote(name)} "
+            f"ON {self.table_in_schema} ({columns}) WHERE {condition}"
+        )
+        return Object("index", name, (create,), self.drop("index", name))
+
+    # triggers. A change of many rows is counted at once where the rows are new or gone; a change of a row on its own,
+    # since what was and what is can be told from one another only then, be its key another.
+
+    def triggers(self) -> list[Object]:
+        status = self.roles["status"]
+        watched = " OR ".join(self.differ(f"OLD.{column}", f"NEW.{column}") for column in self.watched())
+        if self.has_history:  # a statement of xq that writes a status enters it, be it the one that is there
+            watched += " OR COALESCE(current_setting('xq.told', true), '') <> ''"
+        states = self.in_states(self.machine.states, f"changed.{status}")
+        letter = self.letter(f"changed.{status}")
+        pending = self.in_states(self.machine.pending, f"changed.{status}")
+        limit = self.machine.guard("limit")
+        freed = [f"{self.in_states(self.holding(limit), '{0}.' + status)}"] if limit else []
+
+        inserted = [
+            *self._count_all("X", letter, states, tubes=True, gone=False),
+            *self._note_all(f"'{ABSENT}'", letter, states, "NULL"),
+            f"IF EXISTS (SELECT 1 FROM changed WHERE {pending}) THEN {NOTIFY} END IF;",
+        ]
+        same = " AND ".join(f"w.{part} = changed.{key}" for part, key in zip(self._parts(), self.keys, strict=True))
+        word = f"UPDATE {self.waits} AS w SET event = told, target = '{ABSENT}' FROM changed WHERE {same} AND w.event IS NULL AND {pending};"
+        taken = self.is_state(TAKEN, f"changed.{status}")
+        deleted = [
+            *self._count_all("X", letter, states, tubes=True, gone=True),
+            *self._note_all(letter, f"'{ABSENT}'", states, f"CASE WHEN {taken} THEN {self._holder('changed')} END"),
+            *self._forget_owners(taken),
+            word,
+            f"IF FOUND{self._or_freed(freed)} THEN {NOTIFY} END IF;",
+        ]
+        rows = f"FROM {self.table_in_schema} AS changed"
+        truncated = [text.replace("FROM changed", rows) for text in deleted]
+        return [
+            self._trigger("insert", "AFTER INSERT", "REFERENCING NEW TABLE AS changed FOR EACH STATEMENT", inserted),
+            self._trigger("delete", "AFTER DELETE", "REFERENCING OLD TABLE AS changed FOR EACH STATEMENT", deleted),
+            self._trigger("truncate", "BEFORE TRUNCATE", "FOR EACH STATEMENT", truncated),
+            self._trigger("update", "AFTER UPDATE", f"FOR EACH ROW WHEN ({watched})", self._updated(freed)),
+        ]
+
+    def _or_freed(self, freed: list[str]) -> str:
+        return f" OR EXISTS (SELECT 1 FROM changed WHERE {freed[0].format('changed')})" if freed else ""
+
+    def _count_all(self, absent: str, letter: str, states: str, tubes: bool, gone: bool) -> list[str]:
+        counts = self.object(self.name("count"))
+        ends = f"{letter}, '{absent}'" if gone else f"'{absent}', {letter}"
+        everything = f"INSERT INTO {counts} SELECT '', {ends}, COUNT(*) FROM changed WHERE {states} GROUP BY 2, 3;"
+        if not self.tube_stats:
+            return [everything]
+        tube = f"changed.{self.roles['tube']}"
+        listed = ", ".join(map(self.literal, self.tube_stats))
+        return [
+            everything,
+            f"INSERT INTO {counts} SELECT {tube}, {ends}, COUNT(*) FROM changed WHERE {states} "
+            f"AND {tube} IN ({listed}) GROUP BY 1, 2, 3;",
+        ]
+
+    def _note_all(self, source: str, target: str, when: str, owner: str) -> list[str]:
+        if not self.has_history:
+            return []
+        if source == f"'{ABSENT}'":  # a row may be inserted as taken
+            taken = self.is_state(TAKEN, f"changed.{self.roles['status']}")
+            owner = f"CASE WHEN {taken} THEN {self._holder('changed')} END"
+        what = {"at_us": "at_us", "source": source, "target": target, "event": "told", "owner": owner}
+        return [self.noted(self.object(self.name("history")), "changed", what, f"FROM changed WHERE {when}") + ";"]
+
+    def _holder(self, version: str) -> str:
+        if "owner" in self.roles:
+            return f"{version}.{self.roles['owner']}"
+        same = " AND ".join(f"o.{key} = {version}.{key}" for key in self.keys)
+        return f"(SELECT o.owner FROM {self._owners} AS o WHERE {same})"
+
+    def _forget_owners(self, taken: str) -> list[str]:
+        if "owner" in self.roles:
+            return []
+        same = " AND ".join(f"o.{key} = changed.{key}" for key in self.keys)
+        return [f"DELETE FROM {self._owners} AS o USING (SELECT * FROM changed) AS changed WHERE {same} AND {taken};"]
+
+    def _updated(self, freed: list[str]) -> list[str]:
+        status, counts = self.roles["status"], self.object(self.name("count"))
+        old, new = self.letter(f"OLD.{status}"), self.letter(f"NEW.{status}")
+        was, is_ = (self.in_states(self.machine.states, f"{version}.{status}") for version in ("OLD", "NEW"))
+        was_pending, is_pending = (
+            f"COALESCE({self.in_states(self.machine.pending, f'{v}.{status}')}, false)" for v in ("OLD", "NEW")
+        )
+        moved_key, absent = self.moved_key(), f"'{ABSENT}'"
+        body = [
+            f"INSERT INTO {counts} SELECT {tube}, {source}, {target}, 1 WHERE {when};"
+            for tube, source, target, when in self.updates()
+        ]
+        if self.has_history:
+            history = self.object(self.name("history"))
+
+            def note(version: str, source: str, target: str, when: str) -> str:
+                holders = {"OLD": source, "NEW": target}
+                held = " ".join(
+                    f"WHEN {self.is_state(TAKEN, f'{at}.{status}')} THEN {self._holder(at)}"
+                    for at, letter in holders.items()
+                    if letter != absent
+                )
+                owner = f"CASE {held} END"
+                what = {"at_us": "at_us", "source": source, "target": target, "event": "told", "owner": owner}
+                return f"{self.noted(history, version, what, f'WHERE {when}')};"
+
+            entered = f"({self.differ(f'OLD.{status}', f'NEW.{status}')} OR told <> 'write')"
+            body += [
+                note("NEW", old, new, f"NOT ({moved_key}) AND ({was} OR {is_}) AND {entered}"),
+                note("OLD", old, absent, f"({moved_key}) AND {was}"),
+                note("NEW", absent, new, f"({moved_key}) AND {is_}"),
+            ]
+        if "owner" not in self.roles:
+            same = " AND ".join(f"o.{key} = OLD.{key}" for key in self.keys)
+            left = f"{self.is_state(TAKEN, f'OLD.{status}')} AND ({self.differ(f'NEW.{status}', f'OLD.{status}')} OR {moved_key})"
+            body.append(f"IF {left} THEN DELETE FROM {self._owners} AS o WHERE {same}; END IF;")
+        same = " AND ".join(f"{part} = OLD.{key}" for part, key in zip(self._parts(), self.keys, strict=True))
+        target = f"CASE WHEN {moved_key} THEN {absent} ELSE {new} END"
+        ended = f"{was_pending} AND (NOT {is_pending} OR {moved_key})"
+        body += [
+            f"IF {ended} THEN UPDATE {self.waits} SET event = told, target = {target} "
+            f"WHERE {same} AND event IS NULL; IF FOUND THEN {NOTIFY} END IF; END IF;",
+            f"IF {self._calls(freed)} THEN {NOTIFY} END IF;",
+        ]
+        return body
+
+    def _calls(self, freed: list[str]) -> str:
+        """When a change of a row is of interest to others: it can be taken, or will be, or there is room."""
+        status = self.roles["status"]
+        called = [self.in_states([s for s in ("R", "W") if s in self.machine.states], f"NEW.{status}")]
+        if freed:
+            called.append(f"({freed[0].format('OLD')} AND NOT {freed[0].format('NEW')})")
+        return " OR ".join(called)
+
+    def _trigger(self, suffix: str, event: str, how: str, body: Sequence[str]) -> Object:
+        name = self.name(suffix)
+        function = f"{self.object(name)}()"
+        declared = ""
+        if self.has_history:
+            parts = f"string_to_array(current_setting('xq.told', true), '{PART}')"
+            ours = f"parts[2] = {self.literal(self.source_name)} AND parts[4] = {TEXT_OF_TIME}"
+            declared = (
+                f"parts text[] := {parts}; "
+                f"told text := CASE WHEN {ours} THEN parts[1] ELSE 'write' END; "
+                f"at_us bigint := CASE WHEN {ours} AND parts[3] <> '' THEN CAST(parts[3] AS float8) "
+                f"ELSE {SERVER_TIME} END * 1000000; "
+            )
+        else:
+            declared = "told text := 'write'; "
+        text = f"#variable_conflict use_variable\nDECLARE {declared}BEGIN {' '.join(body)} RETURN NULL; END"
+        return Object(
+            "trigger",
+            name,
+            (
+                f"CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql "
+                f"SET search_path FROM CURRENT AS $xq$ {text} $xq$",
+                f"DROP TRIGGER IF EXISTS {self.quote(name)} ON {self.table_in_schema}",
+                f"CREATE TRIGGER {self.quote(name)} {event} ON {self.table_in_schema} {how} EXECUTE FUNCTION {function}",
+            ),
+            self.drop("trigger", name),
+        )
+
+
+NOTIFY = f"PERFORM pg_notify('{CHANNEL}', '') WHERE NOT EXISTS (SELECT 1 FROM {SETTINGS} WHERE name = 'notify' AND value = 0);"
+BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
+
+
+def _told(field: Field, part: str, alone: bool = True) -> str:
+    """A part of a key as the history tells it."""
+    if field.kind in ("auto", "bigauto", "integer", "bigint", "decimal") and not alone:
+        return part
+    return f"CAST({part} AS text)"

@@ -1,0 +1,150 @@
+"""What differs between the drivers of the databases, below any ORM: sqlite3, psycopg 3 and pymysql."""
+
+from __future__ import annotations
+
+import re
+import select
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xq.errors import ConfigurationError
+from xq.store import Driver
+
+SHORT = 4_000  # characters of a statement that is worth preparing: longer ones differ from call to call
+POSTGRES, MARIADB = 130_000, (10, 6)  # the oldest servers that have what the statements use
+
+
+class Sqlite3:
+    """The standard library's."""
+
+    # IMMEDIATE: a transaction that reads first and then finds another writer would have to be refused.
+    begin: tuple[str, ...] = ("IMMEDIATE",)
+    errors_end_transactions = False
+
+    def check(self, connection: Any) -> None:
+        pass
+
+    def in_transaction(self, connection: Any) -> bool:
+        return bool(connection.in_transaction)
+
+    def is_broken(self, connection: Any) -> bool:
+        return False
+
+    def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
+        cursor.execute(sql, values)
+
+    def is_misfit(self, error: BaseException) -> bool:
+        return "binding parameter" in str(error)
+
+    def is_conflict(self, error: BaseException) -> bool:
+        return False
+
+    def number(self, connection: Any) -> int:
+        raise NotImplementedError
+
+    def fileno(self, connection: Any) -> int:
+        raise NotImplementedError
+
+    def hear(self, connection: Any) -> bool:
+        raise NotImplementedError
+
+
+class Psycopg:
+    """psycopg 3, in autocommit."""
+
+    begin: tuple[str, ...] = ()
+    errors_end_transactions = True
+
+    def check(self, connection: Any) -> None:
+        info: Any = getattr(connection, "info", None)
+        if not hasattr(connection, "pgconn"):
+            raise ConfigurationError(
+                "xq speaks to PostgreSQL through psycopg 3: give the database prefer_psycopg3=True"
+            )
+        if info.server_version < POSTGRES:
+            raise ConfigurationError(
+                f"xq needs PostgreSQL {POSTGRES // 10_000} or later, this is {info.server_version}"
+            )
+
+    def in_transaction(self, connection: Any) -> bool:
+        return connection.pgconn.transaction_status in (2, 3)  # within one, in order or failed
+
+    def is_broken(self, connection: Any) -> bool:
+        return bool(connection.closed)
+
+    def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
+        # An application turns preparing off (prepare_threshold=None) where its connection is not its own.
+        own = len(sql) < SHORT and bool(values) and cursor.connection.prepare_threshold is not None
+        cursor.execute(sql, values or None, prepare=True if own else None)
+
+    def is_misfit(self, error: BaseException) -> bool:
+        return "cannot adapt type" in str(error) or "cannot dump" in str(error)
+
+    def is_conflict(self, error: BaseException) -> bool:
+        return getattr(error, "sqlstate", None) in ("40001", "40P01")  # serialization failure, deadlock
+
+    def number(self, connection: Any) -> int:
+        return int(connection.info.backend_pid)
+
+    def fileno(self, connection: Any) -> int:
+        return int(connection.fileno())
+
+    def hear(self, connection: Any) -> bool:
+        server, told = connection.pgconn, False
+        try:
+            server.consume_input()
+            while server.notifies():
+                told = True
+        except Exception:  # what was closed at the other end is closed here
+            connection.close()
+        return told
+
+
+class Pymysql:
+    """pymysql, in autocommit."""
+
+    begin: tuple[str, ...] = ()
+    errors_end_transactions = False
+    IN_TRANSACTION = 1  # of the flags that the server sends
+
+    def check(self, connection: Any) -> None:
+        version = str(connection.server_version)
+        numbers = re.findall(r"\d+", version.replace("5.5.5-", "", 1))
+        if "MariaDB" not in version:
+            raise ConfigurationError(
+                f"xq speaks MariaDB {'.'.join(map(str, MARIADB))} or later, this is MySQL {version}"
+            )
+        if tuple(map(int, numbers[:2])) < MARIADB:
+            raise ConfigurationError(f"xq needs MariaDB {'.'.join(map(str, MARIADB))} or later, this is {version}")
+
+    def in_transaction(self, connection: Any) -> bool:
+        return bool(connection.server_status & self.IN_TRANSACTION)
+
+    def is_broken(self, connection: Any) -> bool:
+        return not connection.open
+
+    def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
+        cursor.execute(sql, values or None)
+
+    def is_misfit(self, error: BaseException) -> bool:
+        return "can not be used with MySQL" in str(error)  # infinity
+
+    def is_conflict(self, error: BaseException) -> bool:
+        # A deadlock; a row that was changed since the transaction began.
+        return bool(error.args) and error.args[0] in (1213, 1020)
+
+    def number(self, connection: Any) -> int:
+        return int(connection.thread_id())
+
+    def fileno(self, connection: Any) -> int:
+        return int(connection._sock.fileno())
+
+    def hear(self, connection: Any) -> bool:
+        readable = select.poll()
+        readable.register(connection._sock, select.POLLIN)
+        if readable.poll(0):  # MariaDB says nothing without being asked, but good-bye
+            connection._force_close()
+        return False
+
+
+DRIVERS: Mapping[str, Driver] = {"sqlite": Sqlite3(), "postgres": Psycopg(), "mysql": Pymysql()}
