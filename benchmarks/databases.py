@@ -217,7 +217,8 @@ class OnServer(Home):
 
     def describe(self) -> str:
         settings = ", ".join(f"{name}={value}" for name, value in self.settings.items())
-        own = self.server.peewee(self.server.ADMINISTRATOR[1])
+        user, database = self.server.ADMINISTRATOR
+        own = self.server.peewee(database, user=user)
         return machine.describe(self.server.folder, f"{software(own)}, {settings}")
 
     def close(self) -> None:
