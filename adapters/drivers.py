@@ -36,6 +36,9 @@ class Sqlite3:
     def is_misfit(self, error: BaseException) -> bool:
         return "binding parameter" in str(error)
 
+    def is_beyond(self, error: BaseException) -> bool:
+        return isinstance(error, (OverflowError, UnicodeError))
+
     def is_conflict(self, error: BaseException) -> bool:
         return False
 
@@ -78,7 +81,14 @@ class Psycopg:
         cursor.execute(sql, values or None, prepare=True if own else None)
 
     def is_misfit(self, error: BaseException) -> bool:
-        return "cannot adapt type" in str(error) or "cannot dump" in str(error)
+        # There is no such comparison; the types are not the same, or cannot be told.
+        unlike = getattr(error, "sqlstate", None) in ("42883", "42804", "42P18", "42846")
+        return unlike or "cannot adapt type" in str(error) or "cannot dump" in str(error)
+
+    def is_beyond(self, error: BaseException) -> bool:
+        # What cannot be read as the type, is out of its range, or of its encoding; a text that is too long is another's.
+        unfit = getattr(error, "sqlstate", None) in ("22P02", "22P03", "22P05", "22003", "22007", "22008", "22021")
+        return unfit or "cannot contain NUL" in str(error) or isinstance(error, (OverflowError, UnicodeError))
 
     def is_conflict(self, error: BaseException) -> bool:
         return getattr(error, "sqlstate", None) in ("40001", "40P01")  # serialization failure, deadlock
@@ -127,7 +137,13 @@ class Pymysql:
         cursor.execute(sql, values or None)
 
     def is_misfit(self, error: BaseException) -> bool:
-        return "can not be used with MySQL" in str(error)  # infinity
+        return isinstance(error, TypeError)
+
+    def is_beyond(self, error: BaseException) -> bool:
+        infinite = "can not be used with MySQL" in str(error)
+        # Out of range, no number, no such character, no date.
+        unfit = bool(error.args) and error.args[0] in (1264, 1265, 1292, 1366, 1367)
+        return infinite or unfit or isinstance(error, (OverflowError, UnicodeError))
 
     def is_conflict(self, error: BaseException) -> bool:
         # A deadlock; a row that was changed since the transaction began.

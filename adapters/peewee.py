@@ -147,7 +147,7 @@ class PeeweeStore(Generic[M]):
         # Fetched to the end: only then does SQLite end, and commit, a statement with RETURNING.
         cursor = self._cursor(sql, values)
         try:
-            rows: list[Row] = cursor.fetchall() if cursor.description else []
+            rows: list[Row] = list(cursor.fetchall()) if cursor.description else []
         except Exception:  # the commit is part of the last fetch, and Peewee tells of the execution only
             with pw.__exception_wrapper__:  # type: ignore[attr-defined]
                 raise
@@ -174,12 +174,12 @@ class PeeweeStore(Generic[M]):
                 cursor = connection.cursor()
                 driver.execute(cursor, sql, values)
             return cursor
-        except (OverflowError, UnicodeError) as error:
-            raise BadValue(f"the database cannot hold a value given: {error}") from error
-        except pw.PeeweeException as error:
-            if not driver.is_misfit(error):
+        except Exception as error:
+            cause = _of_the_driver(error)
+            kind = BadValue if driver.is_beyond(cause) else BadType if driver.is_misfit(cause) else None
+            if kind is None:
                 raise
-            raise BadType(f"the database cannot hold a value given: {error}") from error
+            raise kind(f"the database cannot hold a value given: {error}") from error
 
     @staticmethod
     def _connection(database: pw.Database, driver: Driver) -> Any:
@@ -251,7 +251,7 @@ class PeeweeStore(Generic[M]):
         return isinstance(error, pw.PeeweeException)
 
     def is_conflict(self, error: BaseException) -> bool:
-        return self.is_failure(error) and self.driver.is_conflict(error.args[0] if error.args else error)
+        return self.is_failure(error) and self.driver.is_conflict(_of_the_driver(error))
 
     def connector(self) -> Connector:
         kind, database = ENGINES[self.engine], ref(self._known_database)
@@ -327,6 +327,12 @@ class PeeweeStore(Generic[M]):
             drop_all(*args, **options)
 
         schema.create_all, schema.drop_all = create, drop
+
+
+def _of_the_driver(error: BaseException) -> BaseException:
+    """What the driver raised, where Peewee has put its own error around it."""
+    inner = error.args[0] if isinstance(error, pw.PeeweeException) and error.args else None
+    return inner if isinstance(inner, BaseException) else error
 
 
 FIELDS: Mapping[Kind, type[pw.Field[Any]]] = {

@@ -132,7 +132,10 @@ class Driver(Protocol):
         """Run one statement, prepared where the driver can."""
 
     def is_misfit(self, error: BaseException) -> bool:
-        """Whether the driver refused to send a value."""
+        """Whether the driver refused to send a value, or the database to compare it with what it has."""
+
+    def is_beyond(self, error: BaseException) -> bool:
+        """Whether the type of a column cannot hold a value."""
 
     def is_conflict(self, error: BaseException) -> bool:
         """Whether the database undid a transaction for another's sake: run again, it may succeed."""

@@ -151,6 +151,8 @@ class Tasks(Generic[T]):
                 raise self._bad_key(field, f"is text, not {shown(value)}")
             value = str(value)
         key = self._converted(field, value)
+        if field.kind in INTEGERS and not isinstance(key, int):
+            raise self._bad_key(field, f"is an integer, not {shown(value)}")
         try:
             hash(key)
         except TypeError:

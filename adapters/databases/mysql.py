@@ -295,12 +295,12 @@ class Mysql(Server):
         tables = {
             "count": f"(id BIGINT AUTO_INCREMENT PRIMARY KEY, tube {text} NOT NULL, source {letter} NOT NULL, "
             f"target {letter} NOT NULL, n BIGINT NOT NULL)",
-            "wait": f"(waiter {self.varying(64)} NOT NULL, session {self.varying(36)} NOT NULL, "
-            f"since DOUBLE NOT NULL, event {text}, target {letter}, PRIMARY KEY ({parts}, waiter)) "
+            "wait": f"(waiter {self.varying(64)} DEFAULT '', session {self.varying(36)} DEFAULT '', "
+            f"since DOUBLE, event {text}, target {letter}, PRIMARY KEY ({parts}, waiter)) "
             f"AS SELECT {as_parts} {nothing}",
         }
         if "owner" not in self.roles:
-            tables["owner"] = f"(owner {self.varying(64)} NOT NULL, PRIMARY KEY ({keys})) AS SELECT {keys} {nothing}"
+            tables["owner"] = f"(owner {self.varying(64)} DEFAULT '', PRIMARY KEY ({keys})) AS SELECT {keys} {nothing}"
         if self.has_history:
             types = {"bigauto": "BIGINT AUTO_INCREMENT PRIMARY KEY", "bigint": "BIGINT", "text": text}
             columns = ", ".join(f"{self.quote(column)} {types[kind]}" for column, kind in HISTORY.items())
