@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+MANY = 1_000  # rows of counters that are worth adding up
 PAUSES: Final = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512)  # seconds, at most, in conflicts
 
 
@@ -174,6 +175,22 @@ class Database:
         except Exception as error:
             self._explain(opened, error)
             raise
+
+    def counters(self) -> list[Any]:
+        """The counters, as they are; where they have become many rows, those are added up for the next time."""
+        found = self.execute(self.dialect.counters())
+        if sum(rows for *_, rows in found) > MANY and not self.store.in_transaction():
+            self.roll_up()
+        return [tuple(row[:4]) for row in found]
+
+    def roll_up(self) -> None:
+        """Add the counters up, as far as nobody else does."""
+        dialect = self.dialect
+        try:
+            self.again(lambda: dialect.roll_up(self.store))
+        except Exception as error:
+            if not self.store.is_failure(error):  # a standby cannot
+                raise
 
     def again(self, work: Callable[[], R]) -> R:
         """What `work` returns, which is done again when the database undid it for another's sake (a deadlock).

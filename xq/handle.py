@@ -347,8 +347,7 @@ class Queue(Generic[T]):
 
     def stats(self, pretty: bool = False) -> Stats:
         """Counts per state and transitions, exact at the last commit, whoever wrote. `pretty` spells the states."""
-        counters: list[Any] = self._database.execute(self._database.dialect.counters())
-        found = stats(counters, self.machine.states, self._database.definition.tube_stats)
+        found = stats(self._database.counters(), self.machine.states, self._database.definition.tube_stats)
         return found.spelled() if pretty else found
 
     queue_stats = stats
@@ -396,15 +395,25 @@ class Queue(Generic[T]):
         """Another session, or the one of this uuid. Raises UnknownSession when none of that uuid is open."""
         return self._keeper.session(None if uuid is None else sessions.checked(uuid))
 
-    def configure(self, *, session_ttr: float | None) -> None:
-        """Have this database keep the tasks of a session that is lost or closed for so many seconds (None: not at all).
+    def configure(self, *, session_ttr: float | None = MISSING, notify: bool = MISSING) -> None:
+        """Set what holds for all queues of this database, and is stored in it.
 
-        Meanwhile `session(uuid)` can come back to them. Stored in the database, for all its queues.
+        `session_ttr`: keep the tasks of a session that is lost or closed for so many seconds (None: not at all), in
+        which `session(uuid)` can come back to them. `notify`: whether PostgreSQL tells waiting processes of new tasks
+        (NOTIFY); without it they look about once a second. Elsewhere it means nothing.
         """
-        seconds = 0.0 if session_ttr is None else self._tasks.seconds("session_ttr", session_ttr)
-        if seconds is None:
-            raise BadValue("session_ttr is a number of seconds that ends, not math.inf")
-        self._database.execute(self._database.dialect.set_setting, {"name": "session_ttr", "value": seconds})
+        if session_ttr is not MISSING:
+            seconds = 0.0 if session_ttr is None else self._tasks.seconds("session_ttr", session_ttr)
+            if seconds is None:
+                raise BadValue("session_ttr is a number of seconds that ends, not math.inf")
+            self._set("session_ttr", seconds)
+        if notify is not MISSING:
+            if not isinstance(notify, bool):
+                raise BadType(f"notify is True or False, not {shown(notify)}")
+            self._set("notify", float(notify))
+
+    def _set(self, name: str, value: float) -> None:
+        self._database.execute(self._database.dialect.set_setting, {"name": name, "value": value})
 
     # installing
 
@@ -420,6 +429,13 @@ class Queue(Generic[T]):
     def check(self) -> list[str]:
         """What is missing or uncounted, in words; empty when all is well. Reads the whole table."""
         return self._database.connect().installation.check()
+
+    def tune(self) -> list[str]:
+        """Have the database keep up with a table whose rows change all the time. Returns the SQL that was run.
+
+        On PostgreSQL autovacuum comes soon, and works without pauses; elsewhere there is nothing to set.
+        """
+        return self._database.open().installation.tune()
 
     def recount(self) -> None:
         """Set the counts to what the table holds, where writers passed by the triggers (see `check`)."""

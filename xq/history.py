@@ -9,7 +9,7 @@ from typing import Any
 from xq.database import Database
 from xq.errors import FeatureOff
 from xq.machine import Machine
-from xq.store import HISTORY, Reader, beside
+from xq.store import Reader
 from xq.tasks import Tasks, named
 
 
@@ -29,7 +29,8 @@ class History:
             raise FeatureOff(
                 f"the history needs the feature 'history', which {store.name} does not have", feature="history"
             )
-        return store.reader(f"{store.name}History", beside(store.table, "history"), HISTORY)
+        dialect = self.database.connect().dialect
+        return store.reader(f"{store.name}History", dialect.name("history"), dialect.told)
 
     def read(self, key: object, since: float | datetime | None, until: float | datetime | None) -> list[Any]:
         """The transitions of a task, or of all, in order. Raises FeatureOff, BadType and BadValue."""
@@ -39,4 +40,4 @@ class History:
         values |= {name: self.tasks.microseconds(name, at) for name, at in moments.items() if at is not None}
         asked = tuple(name for name, value in {"key": key, **moments}.items() if value is not None)
         rows = self.database.execute(self.database.dialect.history(asked), values)
-        return [instance(dict(zip([*HISTORY, "dur_us"], row, strict=True))) for row in rows]
+        return [instance(dict(zip([*self.database.dialect.told, "dur_us"], row, strict=True))) for row in rows]

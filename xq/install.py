@@ -122,6 +122,13 @@ class Installation:
             if there.get(name) != here.get(name)
         ]
 
+    def tune(self) -> list[str]:
+        """Have the database keep up with a table whose rows change all the time. Returns the SQL that was run."""
+        statements = self.dialect.tuned()
+        for sql in statements:
+            self.store.execute(sql)
+        return statements
+
     def check(self) -> list[str]:
         """As `missing`, and whether the numbers are still exact: reads the whole table."""
         missing = self.missing()
@@ -138,7 +145,7 @@ class Installation:
 
     def _corrections(self) -> dict[tuple[str, str], int]:
         # Both by one statement, and so at one moment, whoever writes meanwhile.
-        found = [(tube, source, target, int(n)) for tube, source, target, n in self.store.execute(self.dialect.audit())]
+        found = [(tube, source, target, n) for tube, source, target, n, _ in self.store.execute(self.dialect.audit())]
         actual = {(tube, target): n for tube, source, target, n in found if source is None}
         return corrections([row for row in found if row[1] is not None], actual)
 
@@ -150,7 +157,7 @@ class Installation:
 
     def reset(self) -> None:
         """Set the transitions to none, by taking away what was counted: what others count meanwhile stays."""
-        counted: list[Any] = self.store.execute(self.dialect.counters())
+        counted: list[Any] = [row[:4] for row in self.store.execute(self.dialect.counters())]
         for (tube, state), n in corrections(counted, {}).items():
             self.add_counter(tube, "", state, -n)
         for tube, source, target, n in counted:

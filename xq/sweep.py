@@ -30,7 +30,8 @@ log = logging.getLogger("xq")
 FALLBACK = 0.9  # seconds after which a signal that was lost is made up for
 LOOK = 0.4  # seconds between two looks at who lives, while other sessions may hold tasks
 LONGEST = 86_400.0  # seconds that the timer is set for at most
-RETRY = 1.0  # seconds after which what failed is tried again
+ROLL_UP = 1.0  # seconds between two times that counters are added up, while there is anything to count
+RETRY = 0.5  # seconds after which what failed is tried again
 # Seconds from one look to the next, however much is written: half of what a due time may be late, and for waiters
 # little enough not to be noticed.
 PAUSE, WAITED_FOR = 0.02, 0.002
@@ -180,6 +181,7 @@ class Sweeper:
         self._writes = writes
         self._sessions = mine
         self._armed = float("inf")  # the monotonic time for which the timer is set
+        self._roll_up_at = 0.0  # the monotonic time at which to add the counters up
         self._rang = True
         self._doubt = FALLBACK  # seconds after which to look without being told
         self._complaint = ""
@@ -266,6 +268,7 @@ class Sweeper:
         """
         if self._writes.replaced():
             self._give_up_connection()  # else it would see the old file for ever
+            self._look_at = 0.0
         keepers = self._installed()
         if not keepers:
             return PAUSE, FALLBACK
@@ -280,6 +283,10 @@ class Sweeper:
             self._bury_the_dead()
             if changed or self._rang or not told:  # nobody tells of a clock that was set
                 self._keep_time(timed)
+        if changed and time.monotonic() >= self._roll_up_at:
+            for keeper in keepers:
+                keeper.database.counters()
+            self._roll_up_at = time.monotonic() + ROLL_UP
         # What is written again and again may be of no interest to those who wait.
         self._in_vain = 0 if called or not told else self._in_vain + 1
         waited_for = any(keeper.waiting.anybody for keeper in keepers)

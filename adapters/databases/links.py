@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 from xq.adapters.databases.sql import by_position
 from xq.store import Connector, Row, Store
@@ -72,6 +72,7 @@ class Link:
             link = cls._of_database.get(database)
             if link is None:
                 link = cls._of_database[database] = cls(store.connector(), words)
+                finalize(database, link.close).atexit = False
             return link
 
     @classmethod

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from xq.adapters.databases.links import Words
-from xq.adapters.databases.servers import ALIVE, PART, Server
+from xq.adapters.databases.servers import ALIVE, PART, ROLL_UP, Server
 from xq.adapters.databases.sql import SESSIONS, Object
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError
@@ -211,6 +212,27 @@ class Mysql(Server):
         return "by the plan itself"
 
     remember_owners = remember_owner
+
+    def roll_up(self, store: Store[Any]) -> None:
+        count = self.object(self.name("count"))
+        ((last,),) = store.execute(f"SELECT MAX(id) FROM {count}")
+        if last is None:
+            return
+        # Not to the end of the table: there others append, and a lock on the last row is one on what follows.
+        some = (
+            f"SELECT id, tube, source, target, n FROM {count} WHERE id < {last} ORDER BY id LIMIT {ROLL_UP}"
+            f"{self.lock} SKIP LOCKED"
+        )
+        with store.atomic():
+            found = store.execute(some)
+            sums: Counter[tuple[str, str, str]] = Counter()
+            for _, tube, source, target, n in found:
+                sums[tube, source, target] += n
+            if len(found) > len(sums):
+                store.execute(f"DELETE FROM {count} WHERE id IN ({', '.join(str(row[0]) for row in found)})")
+                for (tube, source, target), n in sums.items():
+                    values = {"tube": tube, "source": source, "target": target, "count": n}
+                    self.execute(store, self.add_counter(), values)
 
     def hold(self) -> str:
         return f"SELECT 1 FROM {self.table_in_schema} WHERE {self.by_key()}{self.lock}"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from xq.adapters.databases.links import Words
-from xq.adapters.databases.servers import ALIVE, PART, Server
+from xq.adapters.databases.servers import ALIVE, PART, ROLL_UP, Server
 from xq.adapters.databases.sql import SESSIONS, SETTINGS, Object
 from xq.compile import Change, Rows, Statement
 from xq.machine import ABSENT, TAKEN, Guard
@@ -174,6 +174,22 @@ class Postgres(Server):
 
     remember_owners = remember_owner
 
+    def roll_up(self, store: Store[Any]) -> None:
+        count = self.object(self.name("count"))
+        # Those that another process adds up are passed by.
+        some = f"SELECT ctid FROM {count} LIMIT {ROLL_UP}{self.lock} SKIP LOCKED"
+        store.execute(
+            f"WITH old AS (DELETE FROM {count} WHERE ctid = ANY(ARRAY({some})) RETURNING *) "
+            f"INSERT INTO {count} (tube, source, target, n) SELECT tube, source, target, SUM(n) FROM old GROUP BY 1, 2, 3"
+        )
+
+    def tuned(self) -> list[str]:
+        tables = [
+            self.table_in_schema,
+            *(self.object(t.name) for t in self.side_tables() if t.name != self.name("count")),
+        ]
+        return [f"ALTER TABLE {table} SET ({BUSY})" for table in tables]
+
     def hold(self) -> str:
         # Written: that a row was merely locked would not be noticed under REPEATABLE READ.
         status = self.roles["status"]
@@ -226,7 +242,7 @@ class Postgres(Server):
         keys, parts = ", ".join(self.keys), ", ".join(self._parts())
         as_parts = ", ".join(f"{key} AS {part}" for key, part in zip(self.keys, self._parts(), strict=True))
         nothing = f"FROM {self.table_in_schema} WITH NO DATA"
-        # Taken in the types of the key, whatever they are. The counters are rewritten all the time.
+        # In the types of the key, whatever they are.
         tables = {
             "count": ("(tube text, source text, target text, n bigint NOT NULL)", ""),
             "wait": (
@@ -253,7 +269,7 @@ class Postgres(Server):
             if key:
                 unique = self.quote(self.name(f"{suffix}_key"))
                 create.append(f"CREATE UNIQUE INDEX IF NOT EXISTS {unique} ON {self.object(name)} ({key})")
-            if suffix in ("count", "owner", "wait"):
+            if suffix == "count":  # rewritten all the time
                 create.append(f"ALTER TABLE {self.object(name)} SET ({BUSY})")
             found.append(Object("table", name, tuple(create), self.drop("table", name)))
         return found
@@ -278,7 +294,7 @@ class Postgres(Server):
         letter = self.letter(f"changed.{status}")
         pending = self.in_states(self.machine.pending, f"changed.{status}")
         limit = self.machine.guard("limit")
-        freed = [f"{self.in_states(self.holding(limit), '{0}.' + status)}"] if limit else []
+        crowd = self.holding(limit) if limit else []
 
         inserted = [
             *self._count_all("X", letter, states, tubes=True, gone=False),
@@ -293,7 +309,7 @@ class Postgres(Server):
             *self._note_all(letter, f"'{ABSENT}'", states, f"CASE WHEN {taken} THEN {self._holder('changed')} END"),
             *self._forget_owners(taken),
             word,
-            f"IF FOUND{self._or_freed(freed)} THEN {NOTIFY} END IF;",
+            f"IF FOUND{self._or_freed(crowd)} THEN {NOTIFY} END IF;",
         ]
         rows = f"FROM {self.table_in_schema} AS changed"
         truncated = [text.replace("FROM changed", rows) for text in deleted]
@@ -301,11 +317,12 @@ class Postgres(Server):
             self._trigger("insert", "AFTER INSERT", "REFERENCING NEW TABLE AS changed FOR EACH STATEMENT", inserted),
             self._trigger("delete", "AFTER DELETE", "REFERENCING OLD TABLE AS changed FOR EACH STATEMENT", deleted),
             self._trigger("truncate", "BEFORE TRUNCATE", "FOR EACH STATEMENT", truncated),
-            self._trigger("update", "AFTER UPDATE", f"FOR EACH ROW WHEN ({watched})", self._updated(freed)),
+            self._trigger("update", "AFTER UPDATE", f"FOR EACH ROW WHEN ({watched})", self._updated(crowd)),
         ]
 
-    def _or_freed(self, freed: list[str]) -> str:
-        return f" OR EXISTS (SELECT 1 FROM changed WHERE {freed[0].format('changed')})" if freed else ""
+    def _or_freed(self, crowd: list[str]) -> str:
+        left = self.in_states(crowd, f"changed.{self.roles['status']}")
+        return f" OR EXISTS (SELECT 1 FROM changed WHERE {left})" if crowd else ""
 
     def _count_all(self, absent: str, letter: str, states: str, tubes: bool, gone: bool) -> list[str]:
         counts = self.object(self.name("count"))
@@ -342,7 +359,7 @@ class Postgres(Server):
         same = " AND ".join(f"o.{key} = changed.{key}" for key in self.keys)
         return [f"DELETE FROM {self._owners} AS o USING (SELECT * FROM changed) AS changed WHERE {same} AND {taken};"]
 
-    def _updated(self, freed: list[str]) -> list[str]:
+    def _updated(self, crowd: list[str]) -> list[str]:
         status, counts = self.roles["status"], self.object(self.name("count"))
         old, new = self.letter(f"OLD.{status}"), self.letter(f"NEW.{status}")
         was, is_ = (self.in_states(self.machine.states, f"{version}.{status}") for version in ("OLD", "NEW"))
@@ -384,16 +401,17 @@ class Postgres(Server):
         body += [
             f"IF {ended} THEN UPDATE {self.waits} SET event = told, target = {target} "
             f"WHERE {same} AND event IS NULL; IF FOUND THEN {NOTIFY} END IF; END IF;",
-            f"IF {self._calls(freed)} THEN {NOTIFY} END IF;",
+            f"IF {self._calls(crowd)} THEN {NOTIFY} END IF;",
         ]
         return body
 
-    def _calls(self, freed: list[str]) -> str:
+    def _calls(self, crowd: list[str]) -> str:
         """When a change of a row is of interest to others: it can be taken, or will be, or there is room."""
         status = self.roles["status"]
         called = [self.in_states([s for s in ("R", "W") if s in self.machine.states], f"NEW.{status}")]
-        if freed:
-            called.append(f"({freed[0].format('OLD')} AND NOT {freed[0].format('NEW')})")
+        if crowd:
+            left = self.in_states(crowd, f"OLD.{status}"), self.in_states(crowd, f"NEW.{status}")
+            called.append(f"({left[0]} AND NOT {left[1]})")
         return " OR ".join(called)
 
     def _trigger(self, suffix: str, event: str, how: str, body: Sequence[str]) -> Object:

@@ -14,7 +14,7 @@ from xq.sessions import ProofOfLife
 from xq.store import Row, Store, Values, Writes
 
 ALIVE = "xq_alive"  # the sessions that each process holds; it proves by a lock of its own that it lives
-ROLL_UP = 1_000  # rows of counters that are added up at once
+ROLL_UP = 10_000  # rows of counters that are added up at once
 PART = "\x1f"  # between the parts of what triggers are told
 
 
@@ -79,7 +79,7 @@ class Server(Dialect):
 
     def counters(self) -> str:
         return (
-            f"SELECT tube, source, target, {self.whole('SUM(n)')} AS n FROM {self.object(self.name('count'))} "
+            f"SELECT tube, source, target, {self.whole('SUM(n)')} AS n, COUNT(*) FROM {self.object(self.name('count'))} "
             "GROUP BY tube, source, target"
         )
 

@@ -516,7 +516,8 @@ class Dialect(ABC):
     # tube that is counted; one whose source is '' holds tasks that were there before counting began.
 
     def counters(self) -> str:
-        return f"SELECT tube, source, target, n FROM {self.object(self.name('count'))}"
+        """Tube, source, target, how often, and how many rows of the table tell it."""
+        return f"SELECT tube, source, target, n, 1 FROM {self.object(self.name('count'))}"
 
     def add_counter(self) -> str:
         return (
@@ -526,7 +527,7 @@ class Dialect(ABC):
 
     def audit(self) -> str:
         """The counters, and the tasks as the table itself has them (source NULL), at one moment: reads it whole."""
-        actual = f"SELECT tube, NULL AS source, state AS target, n FROM ({self.actual_counts()}) AS actual"
+        actual = f"SELECT tube, NULL AS source, state AS target, n, 0 FROM ({self.actual_counts()}) AS actual"
         return f"{self.counters()} UNION ALL {actual}"
 
     def actual_counts(self) -> str:
@@ -550,9 +551,13 @@ class Dialect(ABC):
             f"WHERE NOT EXISTS (SELECT 1 FROM {counts})"
         )
 
-    def roll_up(self, store: Store[Any]) -> int:
-        """Add up some of what was appended to the counters, where they are appended to. Returns how many rows."""
-        return 0
+    def roll_up(self, store: Store[Any]) -> None:
+        """Add up some of what was appended to the counters, where they are appended to."""
+        return None
+
+    def tuned(self) -> list[str]:
+        """SQL that has the database keep up with a table whose rows change all the time."""
+        return []
 
     # time
 
