@@ -163,12 +163,6 @@ class Postgres(Server):
         )
         return Statement(f"WITH moved AS ({sql}), remembered AS ({remembered}) SELECT * FROM moved", names=found.names)
 
-    @property
-    def session_listed(self) -> str:
-        # Other processes look after the sessions that they know of, and a take tells them nothing.
-        listed = f"{super().session_listed} RETURNING 1"
-        return f"WITH listed AS ({listed}) SELECT pg_notify('{CHANNEL}', '') FROM listed LIMIT 1"
-
     def remember_owner(self) -> str:
         return "by the statement itself"
 
