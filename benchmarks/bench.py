@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks import waiting
 from benchmarks.contestants import PAYLOAD, Batches, Place, Xq, counted_floor, floor, model
-from benchmarks.databases import HOMES, Database, Home
+from benchmarks.databases import HOMES, Home
 from benchmarks.measure import Crew, Numbers, Opens, Series, behind, in_threads, percentile, race, single_calls, timed
 from benchmarks.report import Effort, Section, Table, micro, milli, rate, run
 
@@ -45,10 +45,10 @@ FEATURES: Mapping[str, Opens[Batches]] = {
 
 
 def opened(
-    stack: ExitStack, names: Mapping[str, Opens[Batches]], database: Database, waiting: int = 0
+    stack: ExitStack, names: Mapping[str, Opens[Batches]], home: Home, waiting: int = 0, durable: bool = False
 ) -> dict[str, Batches]:
-    """Each with a table of its own in one database, where so many tasks wait."""
-    found = {name: opens(Place(database, f"task_{i}")) for i, (name, opens) in enumerate(names.items())}
+    """Each in a database of its own, where so many tasks wait."""
+    found = {name: opens(Place(home.new(f"queue-{i}", durable))) for i, (name, opens) in enumerate(names.items())}
     for contestant in found.values():
         stack.callback(contestant.close)
         if waiting:
@@ -75,7 +75,7 @@ def against_the_floor(results: Mapping[str, Series], measured: Iterable[str]) ->
 
 def singly(contestants: Mapping[str, Opens[Batches]], effort: Effort, home: Home) -> Table:
     with ExitStack() as stack:
-        queues = opened(stack, contestants, home.new("single"))
+        queues = opened(stack, contestants, home)
         results = race(queues, lambda n: single_calls(queues[n], effort.calls, effort.waiting), effort.repetitions)
     return Table(["", *CALLS], against_the_floor(results, CALLS))
 
@@ -104,7 +104,7 @@ def batches(effort: Effort, home: Home) -> Table:
         return found
 
     with ExitStack() as stack:
-        queues = opened(stack, MAIN, home.new("batches"))
+        queues = opened(stack, MAIN, home)
         results = race(queues, lambda name: measured(queues[name]), effort.repetitions)
     rows = []
     for name, of in results.items():
@@ -128,7 +128,7 @@ def columns(results: Mapping[tuple[str, int], Series]) -> dict[str, Series]:
 
 def processes(durable: bool, effort: Effort, home: Home) -> Table:
     with ExitStack() as stack:
-        queues = opened(stack, MAIN, home.new("processes", durable), effort.waiting)
+        queues = opened(stack, MAIN, home, effort.waiting, durable)
         members = {name: (MAIN[name], queue.place) for name, queue in queues.items()}
         crew = stack.enter_context(Crew(max(effort.processes), members))
         results = race(
@@ -142,7 +142,7 @@ def processes(durable: bool, effort: Effort, home: Home) -> Table:
 
 def threads(effort: Effort, home: Home) -> Table:
     with ExitStack() as stack:
-        queues = opened(stack, MAIN, home.new("threads"), effort.waiting)
+        queues = opened(stack, MAIN, home, effort.waiting)
         results = race(
             product(MAIN, effort.threads),
             lambda who: {"cycle": in_threads(queues[who[0]], who[1], effort.seconds)},

@@ -1,6 +1,6 @@
 """Who is compared: hand-written SQL, which is the floor, and xq with more and more switched on.
 
-All have tables of their own in one database, and the same durability. Each can be opened in another process and used by
+Each has a database of its own, and the same durability. Each can be opened in another process and used by
 several threads: what is handed round is a function of a `Place`.
 """
 
@@ -294,6 +294,7 @@ class Xq(Batches):
         mapped = {role: role for role in ("status", "priority", *roles)}
         self.queue: xq.Queue[Any] = xq.upgrade(self.model, mapped, features or {})
         self.db.create_tables([self.model])
+        self.queue.install()  # on some databases Peewee does nothing, and tells nobody, where a table is there already
         self.queue.stats()  # the first call looks whether all is installed, which it must do before something is not
         if not statistics:
             # There is no option for it: it shows what counting costs. The owner must be a role, since the same

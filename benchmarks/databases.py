@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -176,13 +177,14 @@ class Files(Home):
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="xq-bench-"))
+        self._numbers = count()
 
     @classmethod
     def missing(cls) -> str | None:
         return None
 
     def new(self, name: str, durable: bool = False) -> Database:
-        return Sqlite(str(self.folder / f"{name}.db"), durable)
+        return Sqlite(str(self.folder / f"{next(self._numbers)}-{name}.db"), durable)
 
     def describe(self) -> str:
         return machine.describe(self.folder, software(self.new("none").peewee()))
@@ -210,7 +212,7 @@ class OnServer(Home):
         return cls.kind.missing()
 
     def new(self, name: str, durable: bool = False) -> Database:
-        made = f"bench_{secrets.token_hex(4)}_{name}".replace("-", "_")
+        made = f"bench_{secrets.token_hex(4)}"
         self.server.create(made)
         self._made.append(made)
         return self.database(self.server.url(made), durable)

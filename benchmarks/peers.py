@@ -277,11 +277,10 @@ REMARKS = {
 
 
 def peers(effort: Effort, home: Home) -> Table:
-    database = home.new("peers")
     with ExitStack() as stack:
         queues = {}
-        for i, (name, opens) in enumerate({**OURS, **PEERS[home.engine]}.items()):
-            queues[name] = opens(Place(database, f"task_{i}"))
+        for name, opens in {**OURS, **PEERS[home.engine]}.items():
+            queues[name] = opens(Place(home.new(name)))
             stack.callback(queues[name].close)
         results = race(queues, lambda n: single_calls(queues[n], effort.calls, effort.waiting), effort.repetitions)
     rows = []
@@ -297,8 +296,8 @@ SECTIONS = [
     Section(
         "peers",
         "Other queues",
-        "One process, one thread, one call after the other, in one database, where for nobody a commit waits for the "
-        "disk; each used as its documentation says, its put, its take, its ack (huey: running an empty task; "
+        "One process, one thread, one call after the other, each in its own database, where for nobody a commit "
+        "waits for the disk; each used as its documentation says, its put, its take, its ack (huey: running an empty task; "
         "django-tasks-db, procrastinate, pgqueuer: what their workers do around one, without signals, logging and "
         "sleeping). What is done is pruned between the repetitions by those that keep it. The sixth column says how "
         "many times as many cycles xq makes; the aim is 5.",

@@ -33,8 +33,8 @@ HEADER = """\
 Made by `make bench`, `make bench-long`, `make bench-peers` and `make profile`, each of which writes its tables anew and
 leaves the others. Every table says on what machine, when, and by which command it was measured. A ratio compares with
 *the floor*, hand-written SQL through the same driver on the same database in the same run: a table with one index,
-nothing else (`Floor` in [contestants.py](contestants.py)). All work in one database, and a commit does not wait for the
-disk unless a section says so: SQLite in WAL mode with `synchronous=NORMAL`, MariaDB with
+nothing else (`Floor` in [contestants.py](contestants.py)). Each has a database of its own, and a commit does not wait
+for the disk unless a section says so: SQLite in WAL mode with `synchronous=NORMAL`, MariaDB with
 `innodb_flush_log_at_trx_commit=2`, so that it survives the death of every process and the last ones not a power cut;
 PostgreSQL with `synchronous_commit=off`, where the last ones do not survive the server's death either. Servers listen
 on loopback TCP, and have their makers' settings but for those that a table names. Everybody is measured in turn, in an
