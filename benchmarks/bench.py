@@ -211,6 +211,29 @@ def backlog(sizes: Callable[[Effort], Sequence[int]], effort: Effort, home: Home
     return Table(["behind", "take, p50 µs", "p99 µs", small, "stats(), p50 ms", "p99 ms"], found)
 
 
+def burst(effort: Effort, home: Home) -> Table:
+    def takes(queue: Batches, before: Callable[[], object]) -> list[str]:
+        found = []
+        for _ in range(effort.samples):
+            before()
+            start = time.perf_counter()
+            task = queue.take()
+            found.append(time.perf_counter() - start)
+            queue.ack(task)
+        return [micro(percentile(found, 0.5)), micro(percentile(found, 0.99))]
+
+    rows = []
+    with ExitStack() as stack:
+        for name, queue in opened(stack, {FLOOR: floor, "xq": partial(Xq, roles=("owner",))}, home).items():
+            takes(queue, queue.put)
+            queue.place.database.settle()  # it is empty, and so is what a planner learns of it
+            rows.append([f"{name}, one after the other", *takes(queue, queue.put)])
+            for first in range(0, effort.burst, AT_ONCE // 100):
+                queue.put_many(min(AT_ONCE // 100, effort.burst - first))
+            rows.append([f"{name}, after {effort.burst:,} at once", *takes(queue, lambda: None)])
+    return Table(["puts", "take, p50 µs", "p99 µs"], rows)
+
+
 TEXT_OF_BACKLOG = (
     "take, and stats(), in tables with many rows: ready ones, which are taken from, or others, behind which a few "
     "ready ones are. The aim is that take stays as fast as behind few, and stats() under 5 ms."
@@ -267,6 +290,13 @@ SECTIONS = [
         "A long backlog",
         f"{TEXT_OF_BACKLOG} `make bench-long` has longer ones.",
         partial(backlog, attrgetter("backlogs")),
+    ),
+    Section(
+        "burst",
+        "Many at once after a quiet time",
+        "take in a queue that was idle and cleaned up while it was empty, before and after many tasks come at once: a "
+        "database that plans statements by what a table held then must not be led astray.",
+        burst,
     ),
     *waiting.SECTIONS,
 ]

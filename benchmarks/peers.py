@@ -297,10 +297,10 @@ SECTIONS = [
         "peers",
         "Other queues",
         "One process, one thread, one call after the other, each in its own database, where for nobody a commit "
-        "waits for the disk; each used as its documentation says, its put, its take, its ack (huey: running an empty task; "
-        "django-tasks-db, procrastinate, pgqueuer: what their workers do around one, without signals, logging and "
-        "sleeping). What is done is pruned between the repetitions by those that keep it. The sixth column says how "
-        "many times as many cycles xq makes; the aim is 5.",
+        "waits for the disk; each used as its documentation says, its put, its take, its ack (huey: running an empty "
+        "task; django-tasks-db, procrastinate, pgqueuer: what their workers do around one, without signals, logging "
+        "and sleeping). What is done is pruned between the repetitions by those that keep it. The sixth column says "
+        "how many times as many cycles xq makes; the aim is 5.",
         peers,
         tuple(PEERS),
     )

@@ -20,6 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from benchmarks import fused
 from benchmarks.bench import EVERYTHING
 from benchmarks.contestants import Contestant, Place, Xq, floor
 from benchmarks.databases import Home
@@ -235,6 +236,7 @@ SECTIONS: Sequence[Section] = [
         "makes what is called often look slower than it is.",
         functions,
     ),
+    *fused.SECTIONS,
 ]
 
 if __name__ == "__main__":

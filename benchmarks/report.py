@@ -24,7 +24,7 @@ from benchmarks.databases import HOMES, Home
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 ORDER = (  # of the sections in the file
-    *("single", "features", "batches", "processes", "threads", "full", "backlog", "latency", "killed", "idle"),
+    *("single", "features", "batches", "processes", "threads", "full", "backlog", "burst", "latency", "killed", "idle"),
     *("millions", "held", "fused", "peers", "layers", "functions"),
 )
 HEADER = """\
@@ -58,6 +58,7 @@ class Effort:
     processes: tuple[int, ...]
     batches: tuple[int, ...]
     backlogs: tuple[int, ...]  # rows
+    burst: int  # rows put at once
     millions: tuple[int, ...]  # and those of make bench-long
     samples: int  # of a latency
     kills: int
@@ -76,6 +77,7 @@ FULL = Effort(
     processes=(1, 2, 4, 8),
     batches=(10, 100, 1_000),
     backlogs=(10, 1_000_000),
+    burst=100_000,
     millions=(10, 10_000_000),
     samples=200,
     kills=10,
@@ -93,6 +95,7 @@ QUICK = Effort(
     processes=(1, 4),
     batches=(10, 100),
     backlogs=(10, 100_000),
+    burst=20_000,
     millions=(10, 1_000_000),
     samples=60,
     kills=3,
@@ -110,6 +113,7 @@ SMOKE = Effort(
     processes=(2,),
     batches=(3,),
     backlogs=(5, 10),
+    burst=20,
     millions=(5, 10),
     samples=3,
     kills=1,
