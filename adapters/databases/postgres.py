@@ -42,6 +42,8 @@ class Postgres(Server):
 
     link = Words(
         connected=(
+            # Whatever the application's is: single statements on tables of xq's own, which nobody tries again.
+            "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED",
             "SELECT set_config('idle_session_timeout', '0', false) WHERE current_setting('idle_session_timeout', true) "
             "IS NOT NULL",  # since PostgreSQL 14
             # Of a machine that is gone nobody hears but by these; in seconds.
