@@ -1,6 +1,6 @@
 """make storm: processes that do anything and are killed at any moment, and their servers with them, for many rounds.
 
-The storm is the tests'. Each round is a line of `ROUNDS`, which the report is made of, so it may be stopped and resumed.
+The storm is the tests'. Each round is a line of `ROUNDS`, which the report is made of: it may be stopped and resumed.
 """
 
 from __future__ import annotations
