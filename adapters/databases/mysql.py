@@ -50,7 +50,10 @@ class Mysql(Server):
     }
 
     link = Words(
-        connected=("SET SESSION wait_timeout = 31536000",),  # a year: the most there is
+        connected=(
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",  # on tables of xq's own, whatever else there is
+            "SET SESSION wait_timeout = 31536000",  # a year: the most there is
+        ),
         number="SELECT CONNECTION_ID()",
         listen=(),
         expect="",

@@ -50,6 +50,8 @@ class Postgres(Server):
 
     link = Words(
         connected=(
+            # Whatever the application's is: single statements on tables of xq's own, which nobody tries again.
+            "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED",
             "SELECT set_config('idle_session_timeout', '0', false) WHERE current_setting('idle_session_timeout', true) "
             "IS NOT NULL",  # since PostgreSQL 14
             # Of a machine that is gone nobody hears but by these; in seconds.
@@ -200,6 +202,18 @@ class Postgres(Server):
             *(self.object(t.name) for t in self.side_tables() if t.name != self.name("count")),
         ]
         return [f"ALTER TABLE {table} SET ({BUSY})" for table in tables]
+
+    def trouble(self, store: Store[Any]) -> str | None:
+        oldest = store.execute(
+            "SELECT pid, CAST(extract(epoch FROM statement_timestamp() - xact_start) AS int) FROM pg_stat_activity "
+            "WHERE backend_xmin IS NOT NULL AND datname = current_database() AND pid <> pg_backend_pid() "
+            f"AND xact_start < statement_timestamp() - interval '{LONG} seconds' ORDER BY 2 DESC LIMIT 1"
+        )
+        return "".join(
+            f"process {pid} has had a transaction open for {seconds} seconds: rows that are deleted meanwhile stay in the "
+            "indexes, and each take passes them by, more and more slowly until that transaction ends"
+            for pid, seconds in oldest
+        )
 
     def hold(self) -> str:
         # Written: that a row was merely locked would not be noticed under REPEATABLE READ.
@@ -492,6 +506,7 @@ class Postgres(Server):
 WAITED_FOR = f"EXISTS (SELECT 1 FROM {ALIVE} WHERE uuid = '' AND waits)"
 LISTENED_TO = f"EXISTS (SELECT 1 FROM {ALIVE} WHERE uuid = '')"
 TIMES = ("datetime", "timestamptz")
+LONG = 60  # seconds after which an open transaction is told of: takes beside it are slower already
 SOON = 1.0  # seconds: what falls due later is found without being told of, by a look once a second
 NOTIFY = f"PERFORM pg_notify('{CHANNEL}', '');"
 BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
