@@ -21,14 +21,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import machine
-<<<<<<< HEAD
-from benchmarks.databases import software
-from tests.conftest import DATABASES, SHARED
-from tests.storm import TICK, Plan, Report, Storm, plan
-=======
 from tests.conftest import SHARED
 from tests.storm import ISOLATIONS, SERVERS, TICK, Plan, Report, Storm, ground, plan
->>>>>>> fba93b9bceb7a19dd4781629acc14527e874c41d
 
 RESULTS = Path(__file__).parent / "STORM.md"
 ROUNDS = Path(__file__).parent / "storm.jsonl"  # not for the repository
@@ -110,16 +104,6 @@ class Round:
         return "  ".join(words)
 
 
-<<<<<<< HEAD
-def blow(of: Plan, database: str, folder: Path, progress: Progress) -> tuple[Report, str]:
-    """One round, with its bar, and what it was on."""
-    bar = progress.add_task(f"{of.seed}: {of}", total=1.0)
-    with DATABASES[database](folder) as db:
-        described = machine.describe(folder, software(db))
-        report = Storm(db, of, folder, lambda part: progress.update(bar, completed=part)).run()
-    progress.update(bar, completed=1.0)
-    return report, described
-=======
 def row(name: str, reports: Sequence[Report]) -> Sequence[str]:
     """A line of the table."""
     returns = sorted(seconds for report in reports for seconds in report.returns)
@@ -192,7 +176,6 @@ def kept(resumed: bool, databases: Sequence[str]) -> list[Round]:
     """The rounds of before that the report goes on with: all, or those on other databases."""
     lines = ROUNDS.read_text().splitlines() if ROUNDS.exists() else []
     return [one for one in map(Round.of, lines) if resumed or one.database not in databases]
->>>>>>> fba93b9bceb7a19dd4781629acc14527e874c41d
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -226,16 +209,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wrong = 0
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-<<<<<<< HEAD
-        for seed in given.seed or [secrets.token_hex(3) for _ in range(given.rounds)]:
-            folder = Path(tempfile.mkdtemp(prefix="xq-storm-", dir=given.dir))
-            of = plan(seed, given.processes, given.tasks, given.kills, given.stops)
-            report, described = blow(of, given.database, folder, progress)
-            reports.append(report)
-            console.print("  ".join(row(report)), highlight=False)
-            if report.violations:
-                for violation in report.violations:
-=======
         for number, seed in enumerate(given.seed or (secrets.token_hex(3) for _ in range(given.rounds))):
             for database in databases:
                 level = levels[given.isolation] if given.isolation else ISOLATIONS[number % len(ISOLATIONS)]
@@ -247,7 +220,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 wrong += len(violations)
                 console.print(str(rounds[-1]), highlight=False, soft_wrap=True)
                 for violation in violations:
->>>>>>> fba93b9bceb7a19dd4781629acc14527e874c41d
                     console.print(violation, style="red", highlight=False, markup=False)
                 if violations:
                     console.print(f"what each process did is in {folder}", highlight=False)

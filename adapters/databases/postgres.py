@@ -210,8 +210,8 @@ class Postgres(Server):
             f"AND xact_start < statement_timestamp() - interval '{LONG} seconds' ORDER BY 2 DESC LIMIT 1"
         )
         return "".join(
-            f"process {pid} has had a transaction open for {seconds} seconds: rows that are deleted meanwhile stay in the "
-            "indexes, and each take passes them by, more and more slowly until that transaction ends"
+            f"process {pid} has had a transaction open for {seconds} seconds: rows that are deleted meanwhile stay in "
+            "the indexes, and each take passes them by, more and more slowly until that transaction ends"
             for pid, seconds in oldest
         )
 
