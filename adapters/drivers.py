@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import select
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from xq.errors import ConfigurationError
-from xq.store import Driver
+from xq.store import Driver, Row
 
 SHORT = 4_000  # characters of a statement that is worth preparing: longer ones differ from call to call
 POSTGRES, MARIADB = 130_000, (10, 6)  # the oldest servers that have what the statements use
@@ -33,6 +33,10 @@ class Sqlite3:
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         cursor.execute(sql, values)
 
+    def rows(self, cursor: Any) -> list[Row]:
+        rows: list[Row] = cursor.fetchall()
+        return rows
+
     def is_misfit(self, error: BaseException) -> bool:
         return "binding parameter" in str(error)
 
@@ -46,6 +50,9 @@ class Sqlite3:
         raise NotImplementedError
 
     def fileno(self, connection: Any) -> int:
+        raise NotImplementedError
+
+    def on_told(self, connection: Any, call: Callable[[], None]) -> None:
         raise NotImplementedError
 
     def hear(self, connection: Any) -> bool:
@@ -80,6 +87,11 @@ class Psycopg:
         own = len(sql) < SHORT and bool(values) and cursor.connection.prepare_threshold is not None
         cursor.execute(sql, values or None, prepare=True if own else None)
 
+    def rows(self, cursor: Any) -> list[Row]:
+        # Its description is costly to ask for.
+        rows: list[Row] = cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
+        return rows
+
     def is_misfit(self, error: BaseException) -> bool:
         # There is no such comparison; the types are not the same, or cannot be told.
         unlike = getattr(error, "sqlstate", None) in ("42883", "42804", "42P18", "42846")
@@ -98,6 +110,9 @@ class Psycopg:
 
     def fileno(self, connection: Any) -> int:
         return int(connection.fileno())
+
+    def on_told(self, connection: Any, call: Callable[[], None]) -> None:
+        connection.add_notify_handler(lambda _: call())
 
     def hear(self, connection: Any) -> bool:
         server, told = connection.pgconn, False
@@ -128,13 +143,17 @@ class Pymysql:
             raise ConfigurationError(f"xq needs MariaDB {'.'.join(map(str, MARIADB))} or later, this is {version}")
 
     def in_transaction(self, connection: Any) -> bool:
-        return bool(connection.server_status & self.IN_TRANSACTION)
+        # What the server said last, which a connection that is gone never unlearns.
+        return bool(connection.open and connection.server_status & self.IN_TRANSACTION)
 
     def is_broken(self, connection: Any) -> bool:
         return not connection.open
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         cursor.execute(sql, values or None)
+
+    def rows(self, cursor: Any) -> list[Row]:
+        return list(cursor.fetchall()) if cursor.description else []
 
     def is_misfit(self, error: BaseException) -> bool:
         return isinstance(error, TypeError)
@@ -146,14 +165,18 @@ class Pymysql:
         return infinite or unfit or isinstance(error, (OverflowError, UnicodeError))
 
     def is_conflict(self, error: BaseException) -> bool:
-        # A deadlock; a row that was changed since the transaction began.
-        return bool(error.args) and error.args[0] in (1213, 1020)
+        # A deadlock, also of those who wait for the next number of a key; a row that was changed since the transaction
+        # began.
+        return bool(error.args) and error.args[0] in (1213, 1467, 1020)
 
     def number(self, connection: Any) -> int:
         return int(connection.thread_id())
 
     def fileno(self, connection: Any) -> int:
         return int(connection._sock.fileno())
+
+    def on_told(self, connection: Any, call: Callable[[], None]) -> None:
+        pass  # it tells nothing
 
     def hear(self, connection: Any) -> bool:
         readable = select.poll()

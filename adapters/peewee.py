@@ -79,6 +79,20 @@ class _Transaction(pw._transaction):
             self.db._clear_commit_callbacks()
 
 
+class _Savepoint(pw._savepoint):
+    """As Peewee's own, but the error that ended it is what is raised.
+
+    MariaDB undoes the whole transaction in a deadlock, with its savepoints, and refuses to go back to one.
+    """
+
+    def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
+        try:
+            super().__exit__(exc_type, exc_val, exc_tb)
+        except pw.DatabaseError:
+            if exc_val is None:
+                raise
+
+
 class _Prepared(threading.local):
     """The connection that each thread has prepared, and the one whose preparation an open transaction has put off."""
 
@@ -147,7 +161,7 @@ class PeeweeStore(Generic[M]):
         # Fetched to the end: only then does SQLite end, and commit, a statement with RETURNING.
         cursor = self._cursor(sql, values)
         try:
-            rows: list[Row] = list(cursor.fetchall()) if cursor.description else []
+            rows = self.driver.rows(cursor)
         except Exception:  # the commit is part of the last fetch, and Peewee tells of the execution only
             with pw.__exception_wrapper__:  # type: ignore[attr-defined]
                 raise
@@ -200,7 +214,7 @@ class PeeweeStore(Generic[M]):
         if not database.in_transaction() and not self.in_transaction():
             self._connection(database, self.driver)
             return _Transaction(database, self.driver)
-        return database.savepoint()
+        return _Savepoint(database)
 
     def in_transaction(self) -> bool:
         # The driver knows of those as well that were begun by a plain BEGIN.
@@ -331,7 +345,7 @@ class PeeweeStore(Generic[M]):
 
 def _of_the_driver(error: BaseException) -> BaseException:
     """What the driver raised, where Peewee has put its own error around it."""
-    inner = error.args[0] if isinstance(error, pw.PeeweeException) and error.args else None
+    inner = getattr(error, "orig", None) if isinstance(error, pw.PeeweeException) else None
     return inner if isinstance(inner, BaseException) else error
 
 

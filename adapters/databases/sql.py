@@ -201,9 +201,9 @@ class Dialect(ABC):
         """What follows an INSERT whose row may be there already: it is updated, or stays as it is."""
         return f" ON CONFLICT ({key}) DO {f'UPDATE SET {update}' if update else 'NOTHING'}"
 
-    def entered(self, word: str) -> str:
+    def entered(self, state: str) -> str:
         """What is written into the status field, by a statement that may have to tell the triggers its event."""
-        return word
+        return self.literal(self.words[state])
 
     def varying(self, length: int) -> str:
         """The type of text of at most so many characters, in a table of xq's."""
@@ -366,7 +366,7 @@ class Dialect(ABC):
                 TOKEN.name: ":owner",
                 PLUS_ONE.name: f"COALESCE({self.roles[role]}, 0) + 1",
             }[value.name]
-        return self.entered(self.literal(self.words[value])) if role == "status" else self.literal(value)
+        return self.entered(value) if role == "status" else self.literal(value)
 
     def move(self, rows: Rows, change: Change) -> Statement:
         """Move rows to another state, or delete them, or prolong their state. Returns them as they then are."""
@@ -633,15 +633,18 @@ class Dialect(ABC):
         return float(self.machine.settings.get("history", math.inf))
 
     def noted(self, history: str, task: str, what: Mapping[str, str], rows: str) -> str:
-        """SQL that writes a row of the history for each of `rows`, as `what` says by column. `task` has the columns."""
+        """SQL that writes a row of the history for each of `rows`, or one, as `what` says by column.
+
+        `task` has the columns.
+        """
         known = {
             "key": self.told_key([f"{task}.{key}" for key in self.keys]),
             "tube": f"{task}.{self.roles['tube']}" if "tube" in self.roles else "NULL",
             "attempt": f"{task}.{self.roles['attempts']}" if "attempts" in self.roles else "NULL",
         }
         columns = {**known, **what}
-        names = ", ".join(map(self.quote, columns))
-        return f"INSERT INTO {history} ({names}) SELECT {', '.join(columns.values())} {rows}"
+        names, values = ", ".join(map(self.quote, columns)), ", ".join(columns.values())
+        return f"INSERT INTO {history} ({names}) {f'SELECT {values} {rows}' if rows else f'VALUES ({values})'}"
 
     def note_move(self, state: str, target: str) -> str:
         """Write into the history that every task in a state moves, where no trigger does."""
