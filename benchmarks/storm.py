@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import machine
+from benchmarks.databases import software
 from tests.conftest import SHARED
 from tests.storm import ISOLATIONS, SERVERS, TICK, Plan, Report, Storm, ground, plan
 
@@ -64,7 +65,6 @@ class Round:
     """What one round found, and where and how it was made."""
 
     database: str
-    software: str  # of the server, if there is one
     made: str
     report: Report
 
@@ -143,8 +143,7 @@ def section(database: str, rounds: Sequence[Round]) -> Iterator[str]:
     if wrong:
         yield "\n".join(["What did not hold:", "", *wrong])
     yield f"The last one again: `{rounds[-1].again}`"
-    software = f", {rounds[-1].software}" if rounds[-1].software else ""
-    yield f"*{sum(r.seconds for r in reports):,.0f} s; the last one on {rounds[-1].made}{software}.*"
+    yield f"*{sum(r.seconds for r in reports):,.0f} s; the last one on {rounds[-1].made}.*"
 
 
 def text(rounds: Sequence[Round]) -> str:
@@ -167,9 +166,9 @@ def blow(of: Plan, database: str, folder: Path, progress: Progress) -> Round:
     bar = progress.add_task(f"{database}, {of.seed}: {of}", total=1.0)
     with ground(database, folder, of.isolation) as (db, server):
         report = Storm(db, of, folder, lambda part: progress.update(bar, completed=part), server).run()
-        software = f"{server.NAME} {server.version}" if server else ""
+        told = software(db)
     progress.remove_task(bar)
-    return Round(database, software, f"{date.today()}, {machine.describe(folder)}", report)
+    return Round(database, f"{date.today()}, {machine.describe(folder, told)}", report)
 
 
 def kept(resumed: bool, databases: Sequence[str]) -> list[Round]:

@@ -17,7 +17,14 @@ from xq.store import HISTORY, Field, Kind, Row, Store, Values
 
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"  # compared byte by byte
+NO_TRIGGERS = 1419  # the number of the error
 PREFIX = 191  # characters of a long text that an index holds
+
+
+def _part(n: int) -> str:
+    """A part of what the statement told, as SQL."""
+    told = "CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
+    return f"SUBSTRING_INDEX(SUBSTRING_INDEX({told}, '{PART}', {n}), '{PART}', -1)"
 
 
 class Mysql(Server):
@@ -48,7 +55,9 @@ class Mysql(Server):
             "SET SESSION wait_timeout = 31536000",  # a year: the most there is
         ),
         number="SELECT CONNECTION_ID()",
-        listen="",
+        listen=(),
+        expect="",
+        tell="",
         lock="SELECT GET_LOCK(CONCAT('xq.', :lock), 0)",
         unlock="SELECT RELEASE_LOCK(CONCAT('xq.', :lock))",
         join=f"INSERT IGNORE INTO {ALIVE} (uuid, process) VALUES (:uuid, :process)",
@@ -159,7 +168,7 @@ class Mysql(Server):
         names = tuple(self._parameters[name] for name in change.update)
         own = {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
         if rows.way == "all":  # nobody wants them back
-            tell = f" AND {self.telling}" * self.has_history
+            tell = f" AND {self.telling}"
             where = f"WHERE {self.is_state(rows.state)}"
             if change.target == ABSENT:
                 return Statement(f"DELETE FROM {table} {where}{tell}", names=names)
@@ -171,7 +180,7 @@ class Mysql(Server):
                 own.get(self.quote(field.column), column)
                 for field, column in zip(self.source.fields, of_table, strict=True)
             ]
-            tell = f" AND {self.telling}" * self.has_history
+            tell = f" AND {self.telling}"
             lock = self._locked(rows, ", ".join([*last, *(f"{self.table}.{key}" for key in self.keys)]))
             return Statement(f"DELETE FROM {table} {chosen}{tell}", names=names, lock=lock)
         remembers = change.roles.get("status") == TAKEN and "owner" not in self.roles
@@ -201,7 +210,7 @@ class Mysql(Server):
             keys = [tuple(row[len(row) - wide :]) for row in found]
             named = {f"k{i}_{j}": part for i, key in enumerate(keys) for j, part in enumerate(key)}
             each = ["(" + ", ".join(f":k{i}_{j}" for j in range(wide)) + ")" for i in range(len(keys))]
-            chosen = f"{self.key} IN ({', '.join(each)})" if wide > 1 else f"{self.key} IN ({', '.join(each)})"
+            chosen = f"{self.key} IN ({', '.join(each)})"
             whole = {**values, **named}
             if statement.then:  # before: triggers look there
                 rows = ", ".join(f"{row[:-1]}, :owner)" for row in each)
@@ -250,6 +259,13 @@ class Mysql(Server):
             raise ConfigurationError("another process has been installing for a minute: try again")
         try:
             yield
+        except Exception as error:
+            if store.is_failure(error) and f"({NO_TRIGGERS}," in str(error):
+                raise ConfigurationError(
+                    f"this user may not create triggers while the server keeps a binary log ({error}): have the "
+                    "administrator SET GLOBAL log_bin_trust_function_creators = 1, or install as one"
+                ) from error
+            raise
         finally:
             store.execute("SELECT RELEASE_LOCK(CONCAT('xq.', DATABASE()))")
 
@@ -287,18 +303,16 @@ class Mysql(Server):
         table = self.literal(self.source.name)
         shared = ", ".join(self.literal(item.name) for item in self.shared())
         beside = self.literal(self.name("").replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_") + "%")
-        return {
-            name: kind
-            for name, kind in store.execute(
-                "SELECT table_name, 'table' FROM information_schema.tables WHERE "
-                f"(table_schema = {self._schema} AND table_name LIKE {beside}) "
-                f"OR (table_schema = DATABASE() AND table_name IN ({shared})) "
-                "UNION SELECT index_name, 'index' FROM information_schema.statistics "
-                f"WHERE table_schema = {self._schema} AND table_name = {table} "
-                "UNION SELECT trigger_name, 'trigger' FROM information_schema.triggers "
-                f"WHERE event_object_schema = {self._schema} AND event_object_table = {table}"
-            )
-        }
+        found = store.execute(
+            "SELECT table_name, 'table' FROM information_schema.tables WHERE "
+            f"(table_schema = {self._schema} AND table_name LIKE {beside}) "
+            f"OR (table_schema = DATABASE() AND table_name IN ({shared})) "
+            "UNION SELECT index_name, 'index' FROM information_schema.statistics "
+            f"WHERE table_schema = {self._schema} AND table_name = {table} "
+            "UNION SELECT trigger_name, 'trigger' FROM information_schema.triggers "
+            f"WHERE event_object_schema = {self._schema} AND event_object_table = {table}"
+        )
+        return {name: str(kind) for name, kind in found}
 
     def table_columns(self, store: Store[Any]) -> set[str]:
         found = store.execute(
@@ -384,7 +398,8 @@ class Mysql(Server):
         def leave_word(when: str, target: str) -> str:
             same = " AND ".join(f"{part} = OLD.{key}" for part, key in zip(self._parts(), self.keys, strict=True))
             return (
-                f"IF {when} THEN UPDATE {self.waits} SET event = told, target = {target} "
+                f"IF {when} AND EXISTS (SELECT 1 FROM {self.waits}) THEN "
+                f"UPDATE {self.waits} SET event = {self._event}, target = {target} "
                 f"WHERE {same} AND event IS NULL; END IF;"
             )
 
@@ -415,18 +430,24 @@ class Mysql(Server):
         bodies = {"insert": inserted, "update": updated, "delete": deleted}
         return [self._trigger(suffix, body) for suffix, body in bodies.items()]
 
+    @property
+    def _ours(self) -> str:
+        """That what is told is of this statement, and of this queue."""
+        return f"{_part(2)} = {self.literal(self.source_name)} AND {_part(4)} = CAST({SERVER_TIME} AS CHAR)"
+
+    @property
+    def _event(self) -> str:
+        """What this statement told the triggers of this queue; another program's tell nothing, and are writes."""
+        return f"IF({self._ours}, {_part(1)}, 'write')"
+
     def _trigger(self, suffix: str, body: Sequence[str]) -> Object:
         name = self.name(suffix)
-        declared = f"DECLARE told {self.varying(255)} DEFAULT 'write'; "
+        declared = ""
         if self.has_history:
-            declared += f"DECLARE at_us BIGINT DEFAULT {SERVER_TIME} * 1000000; "
-            told = "CAST(@xq_told AS CHAR CHARACTER SET utf8mb4)"
-            part = f"SUBSTRING_INDEX(SUBSTRING_INDEX({told}, '{PART}', {{n}}), '{PART}', -1)"
-            queue, now, statement = (part.format(n=n) for n in (2, 3, 4))
-            declared += (
-                f"IF {queue} = {self.literal(self.source_name)} AND {statement} = CAST({SERVER_TIME} AS CHAR) "
-                f"THEN SET told = {part.format(n=1)}; "
-                f"IF {now} <> '' THEN SET at_us = ROUND({now} * 1000000); END IF; END IF; "
+            at = f"IF({self._ours} AND {_part(3)} <> '', {_part(3)} * 1e0, {SERVER_TIME})"
+            declared = (
+                f"DECLARE told {self.varying(255)} DEFAULT {self._event}; "
+                f"DECLARE at_us BIGINT DEFAULT ROUND({at} * 1000000); "
             )
         return Object(
             "trigger",
