@@ -399,6 +399,16 @@ def _timer() -> BackgroundScheduler:
         return _scheduler
 
 
+def _before_exit() -> None:
+    """Have no thread of ours die in the middle of something: a process that ended may have left its session to it."""
+    for sweeper in list(_sweepers.values()):
+        sweeper.end()
+        sweeper.working.acquire(timeout=RETRY)
+
+
+sessions.before_exit.append(_before_exit)
+
+
 def _before_fork() -> None:
     """No thread of ours shall be within the database, or hold a lock, when the process is copied without it."""
     # In this order, as the thread itself: it works, and then may have to start the timer.
