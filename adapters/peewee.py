@@ -331,7 +331,7 @@ class PeeweeStore(Generic[M]):
 
 def _of_the_driver(error: BaseException) -> BaseException:
     """What the driver raised, where Peewee has put its own error around it."""
-    inner = error.args[0] if isinstance(error, pw.PeeweeException) and error.args else None
+    inner = getattr(error, "orig", None) if isinstance(error, pw.PeeweeException) else None
     return inner if isinstance(inner, BaseException) else error
 
 
