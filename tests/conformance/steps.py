@@ -10,7 +10,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import peewee as pw
@@ -31,6 +31,16 @@ def eventually(condition: Callable[[], Any], within: float = PATIENCE) -> Any:
         assert time.monotonic() < deadline, "it did not come about"
         time.sleep(0.01)
     return found
+
+
+def writing(db: pw.Database) -> Any:
+    """A transaction in which to write: SQLite must hear of it at its beginning, where it may still wait for another."""
+    return db.atomic("IMMEDIATE") if isinstance(db, pw.SqliteDatabase) else db.atomic()
+
+
+def refused(db: pw.Database) -> Any:
+    """Within a transaction, around what the database itself will refuse: PostgreSQL wants a savepoint to return to."""
+    return db.savepoint() if isinstance(db, pw.PostgresqlDatabase) else nullcontext()
 
 
 def look(db: pw.Database) -> None:
