@@ -128,7 +128,8 @@ class Pymysql:
             raise ConfigurationError(f"xq needs MariaDB {'.'.join(map(str, MARIADB))} or later, this is {version}")
 
     def in_transaction(self, connection: Any) -> bool:
-        return bool(connection.server_status & self.IN_TRANSACTION)
+        # What the server said last, which a connection that is gone never unlearns.
+        return bool(connection.open and connection.server_status & self.IN_TRANSACTION)
 
     def is_broken(self, connection: Any) -> bool:
         return not connection.open
@@ -146,8 +147,9 @@ class Pymysql:
         return infinite or unfit or isinstance(error, (OverflowError, UnicodeError))
 
     def is_conflict(self, error: BaseException) -> bool:
-        # A deadlock; a row that was changed since the transaction began.
-        return bool(error.args) and error.args[0] in (1213, 1020)
+        # A deadlock, also of those who wait for the next number of a key; a row that was changed since the transaction
+        # began.
+        return bool(error.args) and error.args[0] in (1213, 1467, 1020)
 
     def number(self, connection: Any) -> int:
         return int(connection.thread_id())

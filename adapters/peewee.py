@@ -79,6 +79,20 @@ class _Transaction(pw._transaction):
             self.db._clear_commit_callbacks()
 
 
+class _Savepoint(pw._savepoint):
+    """As Peewee's own, but the error that ended it is what is raised.
+
+    MariaDB undoes the whole transaction in a deadlock, with its savepoints, and refuses to go back to one.
+    """
+
+    def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
+        try:
+            super().__exit__(exc_type, exc_val, exc_tb)
+        except pw.DatabaseError:
+            if exc_val is None:
+                raise
+
+
 class _Prepared(threading.local):
     """The connection that each thread has prepared, and the one whose preparation an open transaction has put off."""
 
@@ -200,7 +214,7 @@ class PeeweeStore(Generic[M]):
         if not database.in_transaction() and not self.in_transaction():
             self._connection(database, self.driver)
             return _Transaction(database, self.driver)
-        return database.savepoint()
+        return _Savepoint(database)
 
     def in_transaction(self) -> bool:
         # The driver knows of those as well that were begun by a plain BEGIN.

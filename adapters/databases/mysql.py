@@ -444,7 +444,8 @@ class Mysql(Server):
             if letter != f"'{ABSENT}'"
         )
         what = {"at_us": "at_us", "source": source, "target": target, "event": "told", "owner": f"CASE {held} END"}
-        written = self.noted(self.object(self.name("history")), version, what, "FROM DUAL")
+        # No SELECT: who inserts an unknown number of rows keeps all others from numbering theirs, until they deadlock.
+        written = self.noted(self.object(self.name("history")), version, what, "")
         return f"IF {when} THEN {written}; END IF;"
 
     def _holder(self, version: str) -> str:

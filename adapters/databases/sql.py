@@ -633,15 +633,18 @@ class Dialect(ABC):
         return float(self.machine.settings.get("history", math.inf))
 
     def noted(self, history: str, task: str, what: Mapping[str, str], rows: str) -> str:
-        """SQL that writes a row of the history for each of `rows`, as `what` says by column. `task` has the columns."""
+        """SQL that writes a row of the history for each of `rows`, or one, as `what` says by column.
+
+        `task` has the columns.
+        """
         known = {
             "key": self.told_key([f"{task}.{key}" for key in self.keys]),
             "tube": f"{task}.{self.roles['tube']}" if "tube" in self.roles else "NULL",
             "attempt": f"{task}.{self.roles['attempts']}" if "attempts" in self.roles else "NULL",
         }
         columns = {**known, **what}
-        names = ", ".join(map(self.quote, columns))
-        return f"INSERT INTO {history} ({names}) SELECT {', '.join(columns.values())} {rows}"
+        names, values = ", ".join(map(self.quote, columns)), ", ".join(columns.values())
+        return f"INSERT INTO {history} ({names}) {f'SELECT {values} {rows}' if rows else f'VALUES ({values})'}"
 
     def note_move(self, state: str, target: str) -> str:
         """Write into the history that every task in a state moves, where no trigger does."""
