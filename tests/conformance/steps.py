@@ -38,6 +38,12 @@ def writing(db: pw.Database) -> Any:
     return db.atomic("IMMEDIATE") if isinstance(db, pw.SqliteDatabase) else db.atomic()
 
 
+def keep_references(db: pw.Database) -> None:
+    """Have the database refuse to delete what others refer to: SQLite does so where it is told to."""
+    if isinstance(db, pw.SqliteDatabase):
+        db.pragma("foreign_keys", 1, permanent=True)
+
+
 def refused(db: pw.Database) -> Any:
     """Within a transaction, around what the database itself will refuse: PostgreSQL wants a savepoint to return to."""
     return db.savepoint() if isinstance(db, pw.PostgresqlDatabase) else nullcontext()
