@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import select
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from xq.errors import ConfigurationError
-from xq.store import Driver
+from xq.store import Driver, Row
 
 SHORT = 4_000  # characters of a statement that is worth preparing: longer ones differ from call to call
 POSTGRES, MARIADB = 130_000, (10, 6)  # the oldest servers that have what the statements use
@@ -33,6 +33,10 @@ class Sqlite3:
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         cursor.execute(sql, values)
 
+    def rows(self, cursor: Any) -> list[Row]:
+        rows: list[Row] = cursor.fetchall()
+        return rows
+
     def is_misfit(self, error: BaseException) -> bool:
         return "binding parameter" in str(error)
 
@@ -46,6 +50,9 @@ class Sqlite3:
         raise NotImplementedError
 
     def fileno(self, connection: Any) -> int:
+        raise NotImplementedError
+
+    def on_told(self, connection: Any, call: Callable[[], None]) -> None:
         raise NotImplementedError
 
     def hear(self, connection: Any) -> bool:
@@ -80,6 +87,11 @@ class Psycopg:
         own = len(sql) < SHORT and bool(values) and cursor.connection.prepare_threshold is not None
         cursor.execute(sql, values or None, prepare=True if own else None)
 
+    def rows(self, cursor: Any) -> list[Row]:
+        # Its description is costly to ask for.
+        rows: list[Row] = cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
+        return rows
+
     def is_misfit(self, error: BaseException) -> bool:
         # There is no such comparison; the types are not the same, or cannot be told.
         unlike = getattr(error, "sqlstate", None) in ("42883", "42804", "42P18", "42846")
@@ -98,6 +110,9 @@ class Psycopg:
 
     def fileno(self, connection: Any) -> int:
         return int(connection.fileno())
+
+    def on_told(self, connection: Any, call: Callable[[], None]) -> None:
+        connection.add_notify_handler(lambda _: call())
 
     def hear(self, connection: Any) -> bool:
         server, told = connection.pgconn, False
@@ -137,6 +152,9 @@ class Pymysql:
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         cursor.execute(sql, values or None)
 
+    def rows(self, cursor: Any) -> list[Row]:
+        return list(cursor.fetchall()) if cursor.description else []
+
     def is_misfit(self, error: BaseException) -> bool:
         return isinstance(error, TypeError)
 
@@ -156,6 +174,9 @@ class Pymysql:
 
     def fileno(self, connection: Any) -> int:
         return int(connection._sock.fileno())
+
+    def on_told(self, connection: Any, call: Callable[[], None]) -> None:
+        pass  # it tells nothing
 
     def hear(self, connection: Any) -> bool:
         readable = select.poll()

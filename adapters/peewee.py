@@ -161,7 +161,7 @@ class PeeweeStore(Generic[M]):
         # Fetched to the end: only then does SQLite end, and commit, a statement with RETURNING.
         cursor = self._cursor(sql, values)
         try:
-            rows: list[Row] = list(cursor.fetchall()) if cursor.description else []
+            rows = self.driver.rows(cursor)
         except Exception:  # the commit is part of the last fetch, and Peewee tells of the execution only
             with pw.__exception_wrapper__:  # type: ignore[attr-defined]
                 raise

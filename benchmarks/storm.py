@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import machine
+from benchmarks.databases import software
 from tests.conftest import DATABASES, SHARED
 from tests.storm import TICK, Plan, Report, Storm, plan
 
@@ -83,13 +84,14 @@ def text(reports: Sequence[Report], database: str, command: str, described: str)
     return "\n\n".join([head + "\n" + total, table, again, made]) + "\n"
 
 
-def blow(of: Plan, database: str, folder: Path, progress: Progress) -> Report:
-    """One round, with its bar."""
+def blow(of: Plan, database: str, folder: Path, progress: Progress) -> tuple[Report, str]:
+    """One round, with its bar, and what it was on."""
     bar = progress.add_task(f"{of.seed}: {of}", total=1.0)
     with DATABASES[database](folder) as db:
+        described = machine.describe(folder, software(db))
         report = Storm(db, of, folder, lambda part: progress.update(bar, completed=part)).run()
     progress.update(bar, completed=1.0)
-    return report
+    return report, described
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -113,9 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         for seed in given.seed or [secrets.token_hex(3) for _ in range(given.rounds)]:
             folder = Path(tempfile.mkdtemp(prefix="xq-storm-", dir=given.dir))
-            described = machine.describe(folder)
             of = plan(seed, given.processes, given.tasks, given.kills, given.stops)
-            report = blow(of, given.database, folder, progress)
+            report, described = blow(of, given.database, folder, progress)
             reports.append(report)
             console.print("  ".join(row(report)), highlight=False)
             if report.violations:

@@ -76,7 +76,7 @@ class QueueKeeper:
         """Have the thread listen now, since somebody waits. False where there can be none."""
         there = self.attend()
         if self._sweeper is not None:
-            self._sweeper.hurry()
+            self._sweeper.expect()
         return there
 
     def more_have_died(self, than: int) -> bool:
@@ -203,8 +203,12 @@ class Sweeper:
         self._over = True
         self._writes.close()
 
-    def hurry(self) -> None:
+    def expect(self) -> None:
         """Listen: somebody begins to wait."""
+        self.hurry()
+        self._writes.expect()
+
+    def hurry(self) -> None:
         self._hurry.set()
 
     def ring(self) -> None:
@@ -229,6 +233,7 @@ class Sweeper:
                     self._rang = True
                     self._give_up_connection()
         self._writes.close()
+        self._give_up_connection()
 
     def _complain(self, error: Exception) -> None:
         ending = not threading.main_thread().is_alive()  # then nothing can be started any more

@@ -21,6 +21,12 @@ EXACTLY = "COLLATE utf8mb4_nopad_bin"  # and with the spaces at its end
 PREFIX = 191  # characters of a long text that an index holds
 
 
+def _part(n: int) -> str:
+    """A part of what the statement told, as SQL."""
+    told = "CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
+    return f"SUBSTRING_INDEX(SUBSTRING_INDEX({told}, '{PART}', {n}), '{PART}', -1)"
+
+
 class Mysql(Server):
     """UPDATE returns nothing here: rows are locked by a SELECT, changed by their keys, and read back."""
 
@@ -46,7 +52,9 @@ class Mysql(Server):
     link = Words(
         connected=("SET SESSION wait_timeout = 31536000",),  # a year: the most there is
         number="SELECT CONNECTION_ID()",
-        listen="",
+        listen=(),
+        expect="",
+        tell="",
         lock="SELECT GET_LOCK(CONCAT('xq.', :lock), 0)",
         unlock="SELECT RELEASE_LOCK(CONCAT('xq.', :lock))",
         join=f"INSERT IGNORE INTO {ALIVE} (uuid, process) VALUES (:uuid, :process)",
@@ -167,7 +175,7 @@ class Mysql(Server):
         names = tuple(self._parameters[name] for name in change.update)
         own = {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
         if rows.way == "all":  # nobody wants them back
-            tell = f" AND {self.telling}" * self.has_history
+            tell = f" AND {self.telling}"
             where = f"WHERE {self.is_state(rows.state)}"
             if change.target == ABSENT:
                 return Statement(f"DELETE FROM {table} {where}{tell}", names=names)
@@ -179,7 +187,7 @@ class Mysql(Server):
                 own.get(self.quote(field.column), column)
                 for field, column in zip(self.source.fields, of_table, strict=True)
             ]
-            tell = f" AND {self.telling}" * self.has_history
+            tell = f" AND {self.telling}"
             lock = self._locked(rows, ", ".join([*last, *(f"{self.table}.{key}" for key in self.keys)]))
             return Statement(f"DELETE FROM {table} {chosen}{tell}", names=names, lock=lock)
         remembers = change.roles.get("status") == TAKEN and "owner" not in self.roles
@@ -392,7 +400,8 @@ class Mysql(Server):
         def leave_word(when: str, target: str) -> str:
             same = " AND ".join(f"{part} = OLD.{key}" for part, key in zip(self._parts(), self.keys, strict=True))
             return (
-                f"IF {when} THEN UPDATE {self.waits} SET event = told, target = {target} "
+                f"IF {when} AND EXISTS (SELECT 1 FROM {self.waits}) THEN "
+                f"UPDATE {self.waits} SET event = {self._event}, target = {target} "
                 f"WHERE {same} AND event IS NULL; END IF;"
             )
 
@@ -423,18 +432,24 @@ class Mysql(Server):
         bodies = {"insert": inserted, "update": updated, "delete": deleted}
         return [self._trigger(suffix, body) for suffix, body in bodies.items()]
 
+    @property
+    def _ours(self) -> str:
+        """That what is told is of this statement, and of this queue."""
+        return f"{_part(2)} = {self.literal(self.source_name)} AND {_part(4)} = CAST({SERVER_TIME} AS CHAR)"
+
+    @property
+    def _event(self) -> str:
+        """What this statement told the triggers of this queue; another program's tell nothing, and are writes."""
+        return f"IF({self._ours}, {_part(1)}, 'write')"
+
     def _trigger(self, suffix: str, body: Sequence[str]) -> Object:
         name = self.name(suffix)
-        declared = f"DECLARE told {self.varying(255)} DEFAULT 'write'; "
+        declared = ""
         if self.has_history:
-            declared += f"DECLARE at_us BIGINT DEFAULT {SERVER_TIME} * 1000000; "
-            told = "CAST(@xq_told AS CHAR CHARACTER SET utf8mb4)"
-            part = f"SUBSTRING_INDEX(SUBSTRING_INDEX({told}, '{PART}', {{n}}), '{PART}', -1)"
-            queue, now, statement = (part.format(n=n) for n in (2, 3, 4))
-            declared += (
-                f"IF {queue} = {self.literal(self.source_name)} AND {statement} = CAST({SERVER_TIME} AS CHAR) "
-                f"THEN SET told = {part.format(n=1)}; "
-                f"IF {now} <> '' THEN SET at_us = ROUND({now} * 1000000); END IF; END IF; "
+            at = f"IF({self._ours} AND {_part(3)} <> '', {_part(3)} * 1e0, {SERVER_TIME})"
+            declared = (
+                f"DECLARE told {self.varying(255)} DEFAULT {self._event}; "
+                f"DECLARE at_us BIGINT DEFAULT ROUND({at} * 1000000); "
             )
         return Object(
             "trigger",

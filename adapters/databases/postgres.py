@@ -16,7 +16,14 @@ from xq.store import HISTORY, Field, Kind, Store
 SERVER_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS float8)"  # moves within a transaction, and is stable
 CHANNEL = "xq"
 
+
+def _part(n: int) -> str:
+    """A part of what the statement told, as SQL."""
+    return f"split_part(current_setting('xq.told', true), '{PART}', {n})"
+
+
 TEXT_OF_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS text)"  # of this statement and no other
+OURS = f"{_part(2)} = {{queue}} AND {_part(4)} = {TEXT_OF_TIME}"  # what is told is of this statement, and of this queue
 
 
 class Postgres(Server):
@@ -50,7 +57,14 @@ class Postgres(Server):
             "SET tcp_keepalives_count = 3",
         ),
         number="SELECT pg_backend_pid()",
-        listen=f"LISTEN {CHANNEL}",
+        listen=(
+            f"DELETE FROM {ALIVE} WHERE uuid = '' AND pg_try_advisory_xact_lock_shared(process)",  # of the dead
+            f"INSERT INTO {ALIVE} (uuid, process) VALUES ('', :process)",
+            f"LISTEN {CHANNEL}",
+        ),
+        expect=f"UPDATE {ALIVE} SET waits = :waits WHERE uuid = '' AND process = :process AND "
+        f"NOT EXISTS (SELECT 1 FROM {SETTINGS} WHERE name = 'notify' AND value = 0) RETURNING 1",
+        tell=f"SELECT pg_notify('{CHANNEL}', '')",
         lock="SELECT pg_try_advisory_lock(:lock)",
         unlock="SELECT pg_advisory_unlock(:lock)",
         join=f"INSERT INTO {ALIVE} (uuid, process) VALUES (:uuid, :process) ON CONFLICT DO NOTHING",
@@ -152,7 +166,7 @@ class Postgres(Server):
     def move(self, rows: Rows, change: Change) -> Statement:
         found = super().move(rows, change)
         sql = found.sql
-        if change.target == ABSENT and self.has_history:
+        if change.target == ABSENT:
             sql = sql.replace(" WHERE ", f" WHERE {self.telling} AND ", 1)
         if not found.then:
             return Statement(sql, names=found.names)
@@ -287,23 +301,31 @@ class Postgres(Server):
         states = self.in_states(self.machine.states, f"changed.{status}")
         letter = self.letter(f"changed.{status}")
         pending = self.in_states(self.machine.pending, f"changed.{status}")
+        ready = self.is_state("R", f"changed.{status}")
+        soon = self._soon("changed")
         limit = self.machine.guard("limit")
         crowd = self.holding(limit) if limit else []
 
         inserted = [
             *self._count_all("X", letter, states, tubes=True, gone=False),
             *self._note_all(f"'{ABSENT}'", letter, states, "NULL"),
-            f"IF EXISTS (SELECT 1 FROM changed WHERE {pending}) THEN {NOTIFY} END IF;",
+            f"IF {WAITED_FOR} AND EXISTS (SELECT 1 FROM changed WHERE {ready}) THEN {NOTIFY} END IF;",
+            *(f"IF {LISTENED_TO} AND EXISTS (SELECT 1 FROM changed WHERE {due}) THEN {NOTIFY} END IF;" for due in soon),
         ]
         same = " AND ".join(f"w.{part} = changed.{key}" for part, key in zip(self._parts(), self.keys, strict=True))
-        word = f"UPDATE {self.waits} AS w SET event = told, target = '{ABSENT}' FROM changed WHERE {same} AND w.event IS NULL AND {pending};"
+        word = (
+            f"IF EXISTS (SELECT 1 FROM {self.waits}) THEN "
+            f"UPDATE {self.waits} AS w SET event = {self._event}, target = '{ABSENT}' "
+            f"FROM changed WHERE {same} AND w.event IS NULL AND {pending}; "
+            f"IF FOUND THEN {NOTIFY} END IF; END IF;"
+        )
         taken = self.is_state(TAKEN, f"changed.{status}")
         deleted = [
             *self._count_all("X", letter, states, tubes=True, gone=True),
             *self._note_all(letter, f"'{ABSENT}'", states, f"CASE WHEN {taken} THEN {self._holder('changed')} END"),
             *self._forget_owners(taken),
             word,
-            f"IF FOUND{self._or_freed(crowd)} THEN {NOTIFY} END IF;",
+            *self._notify_of_room(crowd),
         ]
         rows = f"FROM {self.table_in_schema} AS changed"
         truncated = [text.replace("FROM changed", rows) for text in deleted]
@@ -314,9 +336,20 @@ class Postgres(Server):
             self._trigger("update", "AFTER UPDATE", f"FOR EACH ROW WHEN ({watched})", self._updated(crowd)),
         ]
 
-    def _or_freed(self, crowd: list[str]) -> str:
+    def _soon(self, version: str) -> list[str]:
+        """That a task which waits, or is ready, has a timer which the next look of others would find too late."""
+        found, status = [], self.roles["status"]
+        for state in ("R", "W"):
+            for timer in self.machine.timers.get(state, ()):
+                column, kind = f"{version}.{self.roles[timer.column]}", self.kind(timer.column)
+                bound = self.moment(kind, f"({SERVER_TIME} + {SOON})") if kind in TIMES else f"{SERVER_TIME} + {SOON}"
+                found.append(f"{self.is_state(state, f'{version}.{status}')} AND {column} < {bound}")
+        return found
+
+    def _notify_of_room(self, crowd: list[str]) -> list[str]:
         left = self.in_states(crowd, f"changed.{self.roles['status']}")
-        return f" OR EXISTS (SELECT 1 FROM changed WHERE {left})" if crowd else ""
+        called = f"{WAITED_FOR} AND EXISTS (SELECT 1 FROM changed WHERE {left})"
+        return [f"IF {called} THEN {NOTIFY} END IF;"] if crowd else []
 
     def _count_all(self, absent: str, letter: str, states: str, tubes: bool, gone: bool) -> list[str]:
         counts = self.object(self.name("count"))
@@ -393,7 +426,8 @@ class Postgres(Server):
         target = f"CASE WHEN {moved_key} THEN {absent} ELSE {new} END"
         ended = f"{was_pending} AND (NOT {is_pending} OR {moved_key})"
         body += [
-            f"IF {ended} THEN UPDATE {self.waits} SET event = told, target = {target} "
+            f"IF {ended} AND EXISTS (SELECT 1 FROM {self.waits}) THEN "
+            f"UPDATE {self.waits} SET event = {self._event}, target = {target} "
             f"WHERE {same} AND event IS NULL; IF FOUND THEN {NOTIFY} END IF; END IF;",
             f"IF {self._calls(crowd)} THEN {NOTIFY} END IF;",
         ]
@@ -402,28 +436,31 @@ class Postgres(Server):
     def _calls(self, crowd: list[str]) -> str:
         """When a change of a row is of interest to others: it can be taken, or will be, or there is room."""
         status = self.roles["status"]
-        called = [self.in_states([s for s in ("R", "W") if s in self.machine.states], f"NEW.{status}")]
+        called = [self.is_state("R", f"NEW.{status}")]
         if crowd:
             left = self.in_states(crowd, f"OLD.{status}"), self.in_states(crowd, f"NEW.{status}")
             called.append(f"({left[0]} AND NOT {left[1]})")
-        return " OR ".join(called)
+        soon = self._soon("NEW")
+        known = f"(({' OR '.join(called)}) AND {WAITED_FOR})"
+        return " OR ".join([known, *(f"({due} AND {LISTENED_TO})" for due in soon)])
+
+    @property
+    def _queue(self) -> str:
+        return self.literal(self.source_name)
+
+    @property
+    def _event(self) -> str:
+        """What this statement told the triggers of this queue; another program's tell nothing, and are writes."""
+        return f"CASE WHEN {OURS.format(queue=self._queue)} THEN {_part(1)} ELSE 'write' END"
 
     def _trigger(self, suffix: str, event: str, how: str, body: Sequence[str]) -> Object:
         name = self.name(suffix)
         function = f"{self.object(name)}()"
         declared = ""
         if self.has_history:
-            parts = f"string_to_array(current_setting('xq.told', true), '{PART}')"
-            ours = f"parts[2] = {self.literal(self.source_name)} AND parts[4] = {TEXT_OF_TIME}"
-            declared = (
-                f"parts text[] := {parts}; "
-                f"told text := CASE WHEN {ours} THEN parts[1] ELSE 'write' END; "
-                f"at_us bigint := CASE WHEN {ours} AND parts[3] <> '' THEN CAST(parts[3] AS float8) "
-                f"ELSE {SERVER_TIME} END * 1000000; "
-            )
-        else:
-            declared = "told text := 'write'; "
-        text = f"#variable_conflict use_variable\nDECLARE {declared}BEGIN {' '.join(body)} RETURN NULL; END"
+            at = f"CASE WHEN {OURS} AND {_part(3)} <> '' THEN CAST({_part(3)} AS float8) ELSE {SERVER_TIME} END * 1000000"
+            declared = f"DECLARE told text := {self._event}; at_us bigint := {at.format(queue=self._queue)}; "
+        text = f"#variable_conflict use_variable\n{declared}BEGIN {' '.join(body)} RETURN NULL; END"
         return Object(
             "trigger",
             name,
@@ -437,7 +474,12 @@ class Postgres(Server):
         )
 
 
-NOTIFY = f"PERFORM pg_notify('{CHANNEL}', '') WHERE NOT EXISTS (SELECT 1 FROM {SETTINGS} WHERE name = 'notify' AND value = 0);"
+# A commit that notifies waits for all others that do, so it happens only when somebody listens, and has reason to.
+WAITED_FOR = f"EXISTS (SELECT 1 FROM {ALIVE} WHERE uuid = '' AND waits)"
+LISTENED_TO = f"EXISTS (SELECT 1 FROM {ALIVE} WHERE uuid = '')"
+TIMES = ("datetime", "timestamptz")
+SOON = 1.0  # seconds: what falls due later is found without being told of, by a look once a second
+NOTIFY = f"PERFORM pg_notify('{CHANNEL}', '');"
 BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
 
 

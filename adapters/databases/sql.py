@@ -201,9 +201,9 @@ class Dialect(ABC):
         """What follows an INSERT whose row may be there already: it is updated, or stays as it is."""
         return f" ON CONFLICT ({key}) DO {f'UPDATE SET {update}' if update else 'NOTHING'}"
 
-    def entered(self, word: str) -> str:
+    def entered(self, state: str) -> str:
         """What is written into the status field, by a statement that may have to tell the triggers its event."""
-        return word
+        return self.literal(self.words[state])
 
     def varying(self, length: int) -> str:
         """The type of text of at most so many characters, in a table of xq's."""
@@ -384,7 +384,7 @@ class Dialect(ABC):
                 TOKEN.name: ":owner",
                 PLUS_ONE.name: f"COALESCE({self.roles[role]}, 0) + 1",
             }[value.name]
-        return self.entered(self.literal(self.words[value])) if role == "status" else self.literal(value)
+        return self.entered(value) if role == "status" else self.literal(value)
 
     def move(self, rows: Rows, change: Change) -> Statement:
         """Move rows to another state, or delete them, or prolong their state. Returns them as they then are."""
