@@ -18,6 +18,8 @@ from xq.store import HISTORY, Field, Kind, Row, Store, Values
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"  # compared byte by byte
 EXACTLY = "COLLATE utf8mb4_nopad_bin"  # and with the spaces at its end
+TIMES = ("datetime", "timestamptz")
+EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
 PREFIX = 191  # characters of a long text that an index holds
 
 
@@ -83,19 +85,25 @@ class Mysql(Server):
         return f"CAST({number} AS SIGNED)"
 
     def moment(self, kind: Kind, seconds: str) -> str:
-        if kind in ("datetime", "timestamptz"):
-            return f"TIMESTAMPADD(MICROSECOND, {seconds} * 1000000, '1970-01-01')"
+        if kind in TIMES:
+            return f"TIMESTAMPADD(MICROSECOND, ({seconds}) * 1000000, {EPOCH})"
+        if kind == "datetime0":
+            return f"TIMESTAMPADD(SECOND, CEIL({seconds}), {EPOCH})"
         if kind == "bigint":
             return f"CEIL({seconds})"  # rounded up: nothing falls due too early
         return seconds
 
     def seconds(self, kind: Kind, column: str) -> str:
-        if kind in ("datetime", "timestamptz"):
-            return f"(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {column}) / 1e6)"
+        if kind in (*TIMES, "datetime0"):
+            return f"(TIMESTAMPDIFF(MICROSECOND, {EPOCH}, {column}) / 1e6)"
         return column
 
     def bound(self, kind: Kind) -> str:
-        return self.moment(kind, self.now) if kind in ("datetime", "timestamptz") else self.now
+        return self.moment("datetime", self.now) if kind in (*TIMES, "datetime0") else self.now
+
+    def kind(self, role: str) -> Kind:
+        field = self.source.roles[role]
+        return "datetime0" if field.kind == "datetime" and "(" not in field.type else field.kind
 
     def exact(self, column: str, kind: Kind = "text") -> str:
         return f"CONVERT({column} USING utf8mb4) {EXACTLY}" if kind == "text" else column
