@@ -10,7 +10,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Any
 
 import peewee as pw
@@ -42,6 +42,13 @@ def keep_references(db: pw.Database) -> None:
     """Have the database refuse to delete what others refer to: SQLite does so where it is told to."""
     if isinstance(db, pw.SqliteDatabase):
         db.pragma("foreign_keys", 1, permanent=True)
+
+
+def another_program(db: pw.Database, sql: str) -> None:
+    """Have a statement run on a connection that neither Peewee nor xq knows of, and commit."""
+    with closing(db._connect()) as connection:
+        connection.cursor().execute(sql)
+        connection.commit()
 
 
 def refused(db: pw.Database) -> Any:
