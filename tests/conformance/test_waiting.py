@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
