@@ -404,10 +404,16 @@ def _field(field: pw.Field[Any]) -> Field:
 
 def _to_database(field: pw.Field[Any]) -> Callable[[Any], Any]:
     convert = field.db_value
+    single = type(field) in NATIVE
 
     def to_database(value: Any) -> Any:
         converted = convert(value)
-        return converted if type(converted) in PLAIN else _plain(converted)
+        if type(converted) in PLAIN:
+            return converted
+        if single and isinstance(converted, (list, tuple, set, frozenset, dict)):
+            # Some drivers make SQL of these that fits what stands around it.
+            raise BadType(f"{field.name!r} holds one value, not {shown(value)}")
+        return _plain(converted)
 
     return to_database
 
@@ -416,6 +422,8 @@ def _plain(value: Any) -> Any:
     """What the driver is given: some fields wrap their value for Peewee's own query builder."""
     if isinstance(value, pw.Value):
         return value.value
+    if type(value).__name__ == "Binary":  # what psycopg would have around bytes, and takes without
+        return value.obj
     if isinstance(value, (pw.Model, type)):
         raise BadType(f"{shown(value)} is of another model than the field takes")
     if isinstance(value, pw.Function) and value.name == "json" and value.arguments:
