@@ -345,8 +345,8 @@ class Mysql(Server):
             held = self.quote(self.name("held"))
             made = f"CASE WHEN {condition} THEN {_digest(columns)} END"
             create: tuple[str, ...] = (
-                f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {held} CHAR(64) CHARACTER SET ascii INVISIBLE "
-                f"GENERATED ALWAYS AS ({made}) VIRTUAL",
+                f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {held} CHAR(64) CHARACTER SET ascii "
+                f"GENERATED ALWAYS AS ({made}) VIRTUAL INVISIBLE",
                 f"CREATE UNIQUE INDEX IF NOT EXISTS {self.quote(name)} ON {table} ({held})",
             )
             return Object("index", name, create, self.drop("index", name))
