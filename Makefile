@@ -65,7 +65,7 @@ bench-peers: $(BENCH) ## xq against other queues on SQLite and PostgreSQL
 profile: $(TEST) ## where the microseconds of a cycle go
 	@$(BIN)/python -m benchmarks.profile $(ARGS)
 
-storm: $(TEST) ## processes that are killed at any moment, 20 rounds; ARGS='--seed 3fa9c1': one of them again
+storm: $(TEST) ## processes and servers that are killed at any moment; ARGS='--rounds 1000 --resume': more of it
 	@$(BIN)/python -m benchmarks.storm $(ARGS)
 
 wheel-test: $(WHEEL)/.installed ## the conformance tests on the built wheel, away from the checkout

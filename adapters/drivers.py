@@ -118,7 +118,7 @@ class Psycopg:
         return unlike or "cannot adapt type" in str(error) or "cannot dump" in str(error)
 
     def is_beyond(self, error: BaseException) -> bool:
-        # What cannot be read as the type, is out of its range, or of its encoding; a text that is too long is another's.
+        # It cannot be read as the type, or is out of its range or encoding. A text that is too long is another's error.
         unfit = getattr(error, "sqlstate", None) in ("22P02", "22P03", "22P05", "22003", "22007", "22008", "22021")
         return unfit or "cannot contain NUL" in str(error) or isinstance(error, (OverflowError, UnicodeError))
 

@@ -109,8 +109,8 @@ def sleeping_until_killed(link: Link, takes: bool = True, rearms: bool = True) -
     """Sleep in the server until somebody ends the statement; the row is perhaps not committed yet: look on for a while.
 
     `rearms`: only while it sleeps does it hold the lock that says so, so that a crowd of writers interrupts it once.
-    What looks is a connection of its own: a KILL that meets a statement which opens the table leaves a broken trigger
-    in the server's cache, and the next INSERT of anybody fails with error 1064.
+    What looks is a connection of its own: while it was the one that is killed, INSERTs of others failed with error
+    1064, a trigger with an error in its body (docs/signals.md).
     """
 
     def tried(statement: str) -> Any:

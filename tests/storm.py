@@ -621,7 +621,7 @@ class _Process:
                 if not line.endswith(b"\n"):
                     break
                 self._read += len(line)
-                at, what, *told = json.loads(line)
+                _, what, *told = json.loads(line)
                 self._sessions |= set(told if what == "session" else ())
         return self._sessions
 
@@ -697,7 +697,7 @@ class Storm:
         if isinstance(self.db, pw.SqliteDatabase):
             params["timeout"] = self.db.timeout  # which Peewee keeps elsewhere
         elif isinstance(self.db, pw.PostgresqlDatabase):
-            params |= {"prefer_psycopg3": True, "isolation_level": self.db._isolation_level}
+            params |= {"prefer_psycopg3": True, "isolation_level": self.plan.isolation or None}
         opened = (type(self.db), self.db.database, params)
         seed = f"{self.plan.seed} {self._started}"
         process = self._context.Process(target=work, args=(theirs, opened, self.plan, seed, path))

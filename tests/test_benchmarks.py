@@ -125,9 +125,13 @@ def test_a_section_that_does_not_exist_is_refused_with_the_names_of_those_that_d
 
 def test_a_storm_is_reported_with_its_seed_and_a_seed_alone_writes_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(storm, "RESULTS", tmp_path / "STORM.md")
+    monkeypatch.setattr(storm, "ROUNDS", tmp_path / "storm.jsonl")
     small = ["--processes", "2", "--tasks", "40", "--kills", "1", "--stops", "0", "--dir", str(tmp_path)]
+    small += ["--database", "sqlite"]
     assert storm.main(["--seed", "1", *small]) == 0
     assert not storm.RESULTS.exists()
     assert storm.main(["--rounds", "1", *small]) == 0
     assert re.search(r"1 rounds, .* 0 violations", storm.RESULTS.read_text())
-    assert list(tmp_path.iterdir()) == [storm.RESULTS], "the databases are gone"
+    assert storm.main(["--rounds", "1", "--resume", *small]) == 0
+    assert re.search(r"2 rounds, .* 0 violations", storm.RESULTS.read_text())
+    assert sorted(tmp_path.iterdir()) == [storm.RESULTS, storm.ROUNDS], "the databases are gone"

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 MANY = 1_000  # rows of counters that are worth adding up
-# Seconds, at most, between two tries in conflicts: half a minute of them, since under SERIALIZABLE PostgreSQL takes most
-# transactions on a small table for conflicts, and eight processes got in each other's way eleven times in a row.
+# Seconds, at most, between two tries in conflicts: half a minute of them, since under SERIALIZABLE PostgreSQL takes
+# most transactions on a small table for conflicts, and eight processes were in each other's way eleven times in a row.
 PAUSES: Final = tuple(min(0.001 * 2**tried, 0.512) for tried in range(60))
 
 

@@ -31,6 +31,7 @@ FALLBACK = 0.9  # seconds after which a signal that was lost is made up for
 LOOK = 0.4  # seconds between two looks at who lives, while other sessions may hold tasks
 LONGEST = 86_400.0  # seconds that the timer is set for at most
 ROLL_UP = 1.0  # seconds between two times that counters are added up, while there is anything to count
+ASK = 60.0  # seconds between two questions whether something makes the queues slow
 RETRY = 0.5  # seconds after which what failed is tried again
 # Seconds from one look to the next, however much is written: half of what a due time may be late, and for waiters
 # little enough not to be noticed.
@@ -182,6 +183,7 @@ class Sweeper:
         self._sessions = mine
         self._armed = float("inf")  # the monotonic time for which the timer is set
         self._roll_up_at = 0.0  # the monotonic time at which to add the counters up
+        self._ask_at = time.monotonic() + ASK  # the monotonic time at which to ask what is in the way
         self._rang = True
         self._doubt = FALLBACK  # seconds after which to look without being told
         self._complaint = ""
@@ -292,6 +294,11 @@ class Sweeper:
             for keeper in keepers:
                 keeper.database.counters()
             self._roll_up_at = time.monotonic() + ROLL_UP
+        if time.monotonic() >= self._ask_at:
+            self._ask_at = time.monotonic() + ASK
+            trouble = keepers[0].database.dialect.trouble(keepers[0].database.store)
+            if trouble:
+                log.warning("%s", trouble)
         # What is written again and again may be of no interest to those who wait.
         self._in_vain = 0 if called or not told else self._in_vain + 1
         waited_for = any(keeper.waiting.anybody for keeper in keepers)

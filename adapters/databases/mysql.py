@@ -17,6 +17,7 @@ from xq.store import HISTORY, Field, Kind, Row, Store, Values
 
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"  # compared byte by byte
+NO_TRIGGERS = 1419  # the number of the error
 PREFIX = 191  # characters of a long text that an index holds
 
 
@@ -49,7 +50,10 @@ class Mysql(Server):
     }
 
     link = Words(
-        connected=("SET SESSION wait_timeout = 31536000",),  # a year: the most there is
+        connected=(
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",  # on tables of xq's own, whatever else there is
+            "SET SESSION wait_timeout = 31536000",  # a year: the most there is
+        ),
         number="SELECT CONNECTION_ID()",
         listen=(),
         expect="",
@@ -206,7 +210,7 @@ class Mysql(Server):
             keys = [tuple(row[len(row) - wide :]) for row in found]
             named = {f"k{i}_{j}": part for i, key in enumerate(keys) for j, part in enumerate(key)}
             each = ["(" + ", ".join(f":k{i}_{j}" for j in range(wide)) + ")" for i in range(len(keys))]
-            chosen = f"{self.key} IN ({', '.join(each)})" if wide > 1 else f"{self.key} IN ({', '.join(each)})"
+            chosen = f"{self.key} IN ({', '.join(each)})"
             whole = {**values, **named}
             if statement.then:  # before: triggers look there
                 rows = ", ".join(f"{row[:-1]}, :owner)" for row in each)
@@ -255,6 +259,13 @@ class Mysql(Server):
             raise ConfigurationError("another process has been installing for a minute: try again")
         try:
             yield
+        except Exception as error:
+            if store.is_failure(error) and f"({NO_TRIGGERS}," in str(error):
+                raise ConfigurationError(
+                    f"this user may not create triggers while the server keeps a binary log ({error}): have the "
+                    "administrator SET GLOBAL log_bin_trust_function_creators = 1, or install as one"
+                ) from error
+            raise
         finally:
             store.execute("SELECT RELEASE_LOCK(CONCAT('xq.', DATABASE()))")
 
@@ -292,18 +303,16 @@ class Mysql(Server):
         table = self.literal(self.source.name)
         shared = ", ".join(self.literal(item.name) for item in self.shared())
         beside = self.literal(self.name("").replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_") + "%")
-        return {
-            name: kind
-            for name, kind in store.execute(
-                "SELECT table_name, 'table' FROM information_schema.tables WHERE "
-                f"(table_schema = {self._schema} AND table_name LIKE {beside}) "
-                f"OR (table_schema = DATABASE() AND table_name IN ({shared})) "
-                "UNION SELECT index_name, 'index' FROM information_schema.statistics "
-                f"WHERE table_schema = {self._schema} AND table_name = {table} "
-                "UNION SELECT trigger_name, 'trigger' FROM information_schema.triggers "
-                f"WHERE event_object_schema = {self._schema} AND event_object_table = {table}"
-            )
-        }
+        found = store.execute(
+            "SELECT table_name, 'table' FROM information_schema.tables WHERE "
+            f"(table_schema = {self._schema} AND table_name LIKE {beside}) "
+            f"OR (table_schema = DATABASE() AND table_name IN ({shared})) "
+            "UNION SELECT index_name, 'index' FROM information_schema.statistics "
+            f"WHERE table_schema = {self._schema} AND table_name = {table} "
+            "UNION SELECT trigger_name, 'trigger' FROM information_schema.triggers "
+            f"WHERE event_object_schema = {self._schema} AND event_object_table = {table}"
+        )
+        return {name: str(kind) for name, kind in found}
 
     def table_columns(self, store: Store[Any]) -> set[str]:
         found = store.execute(

@@ -15,6 +15,7 @@ from xq.store import HISTORY, Field, Kind, Store
 
 SERVER_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS float8)"  # moves within a transaction, and is stable
 CHANNEL = "xq"
+HERE = "@here@"  # for the schema in which it is installed, in the text of a function
 
 
 def _part(n: int) -> str:
@@ -49,12 +50,15 @@ class Postgres(Server):
 
     link = Words(
         connected=(
+            # Whatever the application's is: single statements on tables of xq's own, which nobody tries again.
+            "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED",
             "SELECT set_config('idle_session_timeout', '0', false) WHERE current_setting('idle_session_timeout', true) "
             "IS NOT NULL",  # since PostgreSQL 14
             # Of a machine that is gone nobody hears but by these; in seconds.
             "SET tcp_keepalives_idle = 2",
             "SET tcp_keepalives_interval = 2",
             "SET tcp_keepalives_count = 3",
+            "SET tcp_user_timeout = 3000",  # milliseconds: keepalives rest while an answer is on its way
         ),
         number="SELECT pg_backend_pid()",
         listen=(
@@ -188,7 +192,8 @@ class Postgres(Server):
         some = f"SELECT ctid FROM {count} LIMIT {ROLL_UP}{self.lock} SKIP LOCKED"
         store.execute(
             f"WITH old AS (DELETE FROM {count} WHERE ctid = ANY(ARRAY({some})) RETURNING *) "
-            f"INSERT INTO {count} (tube, source, target, n) SELECT tube, source, target, SUM(n) FROM old GROUP BY 1, 2, 3"
+            f"INSERT INTO {count} (tube, source, target, n) "
+            "SELECT tube, source, target, SUM(n) FROM old GROUP BY 1, 2, 3"
         )
 
     def tuned(self) -> list[str]:
@@ -197,6 +202,18 @@ class Postgres(Server):
             *(self.object(t.name) for t in self.side_tables() if t.name != self.name("count")),
         ]
         return [f"ALTER TABLE {table} SET ({BUSY})" for table in tables]
+
+    def trouble(self, store: Store[Any]) -> str | None:
+        oldest = store.execute(
+            "SELECT pid, CAST(extract(epoch FROM statement_timestamp() - xact_start) AS int) FROM pg_stat_activity "
+            "WHERE backend_xmin IS NOT NULL AND datname = current_database() AND pid <> pg_backend_pid() "
+            f"AND xact_start < statement_timestamp() - interval '{LONG} seconds' ORDER BY 2 DESC LIMIT 1"
+        )
+        return "".join(
+            f"process {pid} has had a transaction open for {seconds} seconds: rows that are deleted meanwhile stay in "
+            "the indexes, and each take passes them by, more and more slowly until that transaction ends"
+            for pid, seconds in oldest
+        )
 
     def hold(self) -> str:
         # Written: that a row was merely locked would not be noticed under REPEATABLE READ.
@@ -224,17 +241,15 @@ class Postgres(Server):
         shared = ", ".join(f"to_regclass({self.literal(item.name)})" for item in self.shared())
         mine = f"to_regclass({self.literal(self.table_in_schema)})"
         beside = self.literal(self.name("").replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_") + "%")
-        return {
-            name: kind
-            for name, kind in store.execute(
-                "SELECT relname, 'table' FROM pg_class WHERE relkind IN ('r', 'p') AND "
-                f"(oid IN ({shared}) OR (relname LIKE {beside} AND "
-                f"relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = {mine}))) "
-                "UNION ALL SELECT c.relname, 'index' FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
-                f"WHERE i.indrelid = {mine} AND i.indisvalid "
-                f"UNION ALL SELECT tgname, 'trigger' FROM pg_trigger WHERE tgrelid = {mine} AND NOT tgisinternal"
-            )
-        }
+        found = store.execute(
+            "SELECT relname, 'table' FROM pg_class WHERE relkind IN ('r', 'p') AND "
+            f"(oid IN ({shared}) OR (relname LIKE {beside} AND "
+            f"relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = {mine}))) "
+            "UNION ALL SELECT c.relname, 'index' FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+            f"WHERE i.indrelid = {mine} AND i.indisvalid "
+            f"UNION ALL SELECT tgname, 'trigger' FROM pg_trigger WHERE tgrelid = {mine} AND NOT tgisinternal"
+        )
+        return {name: str(kind) for name, kind in found}
 
     def table_columns(self, store: Store[Any]) -> set[str]:
         found = store.execute(
@@ -420,7 +435,8 @@ class Postgres(Server):
             ]
         if "owner" not in self.roles:
             same = " AND ".join(f"o.{key} = OLD.{key}" for key in self.keys)
-            left = f"{self.is_state(TAKEN, f'OLD.{status}')} AND ({self.differ(f'NEW.{status}', f'OLD.{status}')} OR {moved_key})"
+            changed = f"{self.differ(f'NEW.{status}', f'OLD.{status}')} OR {moved_key}"
+            left = f"{self.is_state(TAKEN, f'OLD.{status}')} AND ({changed})"
             body.append(f"IF {left} THEN DELETE FROM {self._owners} AS o WHERE {same}; END IF;")
         same = " AND ".join(f"{part} = OLD.{key}" for part, key in zip(self._parts(), self.keys, strict=True))
         target = f"CASE WHEN {moved_key} THEN {absent} ELSE {new} END"
@@ -444,6 +460,14 @@ class Postgres(Server):
         known = f"(({' OR '.join(called)}) AND {WAITED_FOR})"
         return " OR ".join([known, *(f"({due} AND {LISTENED_TO})" for due in soon)])
 
+    def _in_full(self, text: str) -> str:
+        """The text of a function, with the schema in front of each table."""
+        beside = [] if self.source.schema else [self.table, *(self.quote(table.name) for table in self.side_tables())]
+        for name in [*beside, ALIVE]:
+            for verb in ("FROM", "INTO", "UPDATE"):
+                text = text.replace(f"{verb} {name}", f"{verb} {HERE}.{name}")
+        return text
+
     @property
     def _queue(self) -> str:
         return self.literal(self.source_name)
@@ -458,17 +482,21 @@ class Postgres(Server):
         function = f"{self.object(name)}()"
         declared = ""
         if self.has_history:
-            at = f"CASE WHEN {OURS} AND {_part(3)} <> '' THEN CAST({_part(3)} AS float8) ELSE {SERVER_TIME} END * 1000000"
-            declared = f"DECLARE told text := {self._event}; at_us bigint := {at.format(queue=self._queue)}; "
+            given = f"{OURS.format(queue=self._queue)} AND {_part(3)} <> ''"
+            at = f"CASE WHEN {given} THEN CAST({_part(3)} AS float8) ELSE {SERVER_TIME} END * 1000000"
+            declared = f"DECLARE told text := {self._event}; at_us bigint := {at}; "
         text = f"#variable_conflict use_variable\n{declared}BEGIN {' '.join(body)} RETURN NULL; END"
         return Object(
             "trigger",
             name,
             (
-                f"CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql "
-                f"SET search_path FROM CURRENT AS $xq$ {text} $xq$",
+                # In full, whatever the search_path of who writes; to have it set for each call costs a tenth of a put.
+                f"DO $do$ BEGIN EXECUTE replace($text$CREATE OR REPLACE FUNCTION {function} RETURNS trigger "
+                f"LANGUAGE plpgsql AS $xq$ {self._in_full(text)} $xq$ $text$, '{HERE}', "
+                "quote_ident(current_schema())); END $do$",
                 f"DROP TRIGGER IF EXISTS {self.quote(name)} ON {self.table_in_schema}",
-                f"CREATE TRIGGER {self.quote(name)} {event} ON {self.table_in_schema} {how} EXECUTE FUNCTION {function}",
+                f"CREATE TRIGGER {self.quote(name)} {event} ON {self.table_in_schema} {how} "
+                f"EXECUTE FUNCTION {function}",
             ),
             self.drop("trigger", name),
         )
@@ -478,6 +506,7 @@ class Postgres(Server):
 WAITED_FOR = f"EXISTS (SELECT 1 FROM {ALIVE} WHERE uuid = '' AND waits)"
 LISTENED_TO = f"EXISTS (SELECT 1 FROM {ALIVE} WHERE uuid = '')"
 TIMES = ("datetime", "timestamptz")
+LONG = 60  # seconds after which an open transaction is told of: takes beside it are slower already
 SOON = 1.0  # seconds: what falls due later is found without being told of, by a look once a second
 NOTIFY = f"PERFORM pg_notify('{CHANNEL}', '');"
 BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"

@@ -80,8 +80,8 @@ class Server(Dialect):
 
     def counters(self) -> str:
         return (
-            f"SELECT tube, source, target, {self.whole('SUM(n)')} AS n, COUNT(*) FROM {self.object(self.name('count'))} "
-            "GROUP BY tube, source, target"
+            f"SELECT tube, source, target, {self.whole('SUM(n)')} AS n, COUNT(*) "
+            f"FROM {self.object(self.name('count'))} GROUP BY tube, source, target"
         )
 
     def whole(self, number: str) -> str:

@@ -137,6 +137,10 @@ class Dialect(ABC):
     def unfit(self, store: Store[Any]) -> str | None:
         """What about the database itself is not as `prepare` leaves it, in words."""
 
+    def trouble(self, store: Store[Any]) -> str | None:
+        """What somebody else does that makes the calls of this queue slower and slower, in words."""
+        return None
+
     @abstractmethod
     def proof_of_life(self, store: Store[Any]) -> ProofOfLife | None:
         """What proves to other processes that a session lives; None where none can see the database."""
