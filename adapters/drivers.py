@@ -103,7 +103,7 @@ class Psycopg:
         (`make bench DB=postgres ARGS=burst`).
         """
         now = time.monotonic()
-        if now > self._planned.get(connection, 0.0) + PLANNED and connection.pgconn.transaction_status in (0, 2):
+        if now > self._planned.setdefault(connection, now) + PLANNED and connection.pgconn.transaction_status in (0, 2):
             self._planned[connection] = now
             connection.execute("DISCARD PLANS", prepare=False)
 
