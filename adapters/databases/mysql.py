@@ -180,6 +180,9 @@ class Mysql(Server):
         fence = {"session": f"LEFT({owner}, 37) = :session", "take": f"{owner} = :mark"}[rows.fence]
         return f"SELECT {columns} FROM {of} WHERE {chosen} AND {state} AND {fence}{self.lock}"
 
+    def due(self, rows: Rows) -> str:
+        return self._locked(rows, ", ".join(self.keys))
+
     # what changes
 
     def move(self, rows: Rows, change: Change) -> Statement:
