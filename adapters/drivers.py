@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import select
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from xq.errors import ConfigurationError
 from xq.store import Driver
 
 SHORT = 4_000  # characters of a statement that is worth preparing: longer ones differ from call to call
+COLLECTIONS = frozenset({list, tuple, set, frozenset, dict, time.struct_time})
 POSTGRES, MARIADB = 130_000, (10, 6)  # the oldest servers that have what the statements use
 
 
@@ -88,7 +90,7 @@ class Psycopg:
     def is_beyond(self, error: BaseException) -> bool:
         # What cannot be read as the type, is out of its range, or of its encoding; a text that is too long is another's.
         unfit = getattr(error, "sqlstate", None) in ("22P02", "22P03", "22P05", "22003", "22007", "22008", "22021")
-        return unfit or "cannot contain NUL" in str(error) or isinstance(error, (OverflowError, UnicodeError))
+        return unfit or "cannot contain NUL" in str(error) or isinstance(error, (OverflowError, ValueError))
 
     def is_conflict(self, error: BaseException) -> bool:
         return getattr(error, "sqlstate", None) in ("40001", "40P01")  # serialization failure, deadlock
@@ -134,16 +136,18 @@ class Pymysql:
         return not connection.open
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
+        if not COLLECTIONS.isdisjoint(map(type, values)):  # pymysql would write SQL of several values
+            raise TypeError("a collection is no value")
         cursor.execute(sql, values or None)
 
     def is_misfit(self, error: BaseException) -> bool:
-        return isinstance(error, TypeError)
+        return isinstance(error, (TypeError, AttributeError))  # pymysql takes what it does not know for a text
 
     def is_beyond(self, error: BaseException) -> bool:
-        infinite = "can not be used with MySQL" in str(error)
+        infinite = "can not be used with MySQL" in str(error)  # or not a number
         # Out of range, no number, no such character, no date.
         unfit = bool(error.args) and error.args[0] in (1264, 1265, 1292, 1366, 1367)
-        return infinite or unfit or isinstance(error, (OverflowError, UnicodeError))
+        return infinite or unfit or isinstance(error, (OverflowError, ValueError))
 
     def is_conflict(self, error: BaseException) -> bool:
         # A deadlock; a row that was changed since the transaction began.
