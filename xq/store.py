@@ -23,6 +23,7 @@ Kind = Literal[
     "text",
     "uuid",
     "datetime",
+    "datetime0",  # of whole seconds: one without a precision, as a dialect sees it
     "timestamptz",
     "decimal",
     "other",
@@ -67,6 +68,9 @@ class Writes(Protocol):
 
         Where nobody tells, it is to be looked for: often, when somebody waits (`eagerly`).
         """
+
+    def expect(self) -> None:
+        """Somebody of this process begins to wait: what is committed from here on is of interest."""
 
     def has_changed(self, store: Store[Any], told: bool) -> bool:
         """Whether somebody has committed since this was last asked. What was told of is waited for a little."""
@@ -131,6 +135,9 @@ class Driver(Protocol):
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         """Run one statement, prepared where the driver can."""
 
+    def rows(self, cursor: Any) -> list[Row]:
+        """All rows of the statement that a cursor has run, or none."""
+
     def is_misfit(self, error: BaseException) -> bool:
         """Whether the driver refused to send a value, or the database to compare it with what it has."""
 
@@ -146,6 +153,9 @@ class Driver(Protocol):
         """Its number, as the server said when it was opened."""
 
     def fileno(self, connection: Any) -> int: ...
+
+    def on_told(self, connection: Any, call: Callable[[], None]) -> None:
+        """Call this when the server tells something while the connection is asked something else."""
 
     def hear(self, connection: Any) -> bool:
         """Whether the server has told something since this was last asked. Finds out when the connection is gone."""

@@ -31,6 +31,7 @@ FALLBACK = 0.9  # seconds after which a signal that was lost is made up for
 LOOK = 0.4  # seconds between two looks at who lives, while other sessions may hold tasks
 LONGEST = 86_400.0  # seconds that the timer is set for at most
 ROLL_UP = 1.0  # seconds between two times that counters are added up, while there is anything to count
+ASK = 60.0  # seconds between two questions whether something makes the queues slow
 RETRY = 0.5  # seconds after which what failed is tried again
 # Seconds from one look to the next, however much is written: half of what a due time may be late, and for waiters
 # little enough not to be noticed.
@@ -76,7 +77,7 @@ class QueueKeeper:
         """Have the thread listen now, since somebody waits. False where there can be none."""
         there = self.attend()
         if self._sweeper is not None:
-            self._sweeper.hurry()
+            self._sweeper.expect()
         return there
 
     def more_have_died(self, than: int) -> bool:
@@ -182,6 +183,7 @@ class Sweeper:
         self._sessions = mine
         self._armed = float("inf")  # the monotonic time for which the timer is set
         self._roll_up_at = 0.0  # the monotonic time at which to add the counters up
+        self._ask_at = time.monotonic() + ASK  # the monotonic time at which to ask what is in the way
         self._rang = True
         self._doubt = FALLBACK  # seconds after which to look without being told
         self._complaint = ""
@@ -203,8 +205,12 @@ class Sweeper:
         self._over = True
         self._writes.close()
 
-    def hurry(self) -> None:
+    def expect(self) -> None:
         """Listen: somebody begins to wait."""
+        self.hurry()
+        self._writes.expect()
+
+    def hurry(self) -> None:
         self._hurry.set()
 
     def ring(self) -> None:
@@ -217,18 +223,19 @@ class Sweeper:
         while not self._over:
             self._hurry.wait(pause)
             self._hurry.clear()
-            told = self._writes.wait(seconds, any(keeper.waiting.anybody for keeper in self._keepers()))
-            if self._over or self._database() is None:
-                break
-            with self.working:
-                try:
+            try:
+                told = self._writes.wait(seconds, any(keeper.waiting.anybody for keeper in self._keepers()))
+                if self._over or self._database() is None:
+                    break
+                with self.working:
                     pause, seconds = self._round(told)
-                except Exception as error:
-                    self._complain(error)
-                    pause, seconds = RETRY, 0.0
-                    self._rang = True
-                    self._give_up_connection()
+            except Exception as error:
+                self._complain(error)
+                pause, seconds = RETRY, 0.0
+                self._rang = True
+                self._give_up_connection()
         self._writes.close()
+        self._give_up_connection()
 
     def _complain(self, error: Exception) -> None:
         ending = not threading.main_thread().is_alive()  # then nothing can be started any more
@@ -287,6 +294,11 @@ class Sweeper:
             for keeper in keepers:
                 keeper.database.counters()
             self._roll_up_at = time.monotonic() + ROLL_UP
+        if time.monotonic() >= self._ask_at:
+            self._ask_at = time.monotonic() + ASK
+            trouble = keepers[0].database.dialect.trouble(keepers[0].database.store)
+            if trouble:
+                log.warning("%s", trouble)
         # What is written again and again may be of no interest to those who wait.
         self._in_vain = 0 if called or not told else self._in_vain + 1
         waited_for = any(keeper.waiting.anybody for keeper in keepers)
@@ -385,6 +397,16 @@ def _timer() -> BackgroundScheduler:
             _scheduler = BackgroundScheduler(timezone=UTC, executors={"default": _InItsThread()}, logger=own)
             _scheduler.start()
         return _scheduler
+
+
+def _before_exit() -> None:
+    """Have no thread of ours die in the middle of something: a process that ended may have left its session to it."""
+    for sweeper in list(_sweepers.values()):
+        sweeper.end()
+        sweeper.working.acquire(timeout=RETRY)
+
+
+sessions.before_exit.append(_before_exit)
 
 
 def _before_fork() -> None:
