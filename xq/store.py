@@ -63,6 +63,10 @@ class Writes(Protocol):
 
     unseen: float  # seconds within which there may be more than was told of
 
+    @property
+    def tells(self) -> bool:
+        """Whether it tells of what this process itself commits; else it must be called."""
+
     def wait(self, seconds: float, eagerly: bool) -> bool:
         """Whether a write was told of, or this process called, within so many seconds.
 

@@ -311,6 +311,10 @@ class Listener:
         self._lost |= not self._link.is_open
         return called or heard or self._polled
 
+    @property
+    def tells(self) -> bool:
+        return self._link.hears
+
     def expect(self) -> None:
         self._link.expect(True)
 
