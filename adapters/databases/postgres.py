@@ -559,4 +559,6 @@ def _told(field: Field, part: str, alone: bool = True) -> str:
     """A part of a key as the history tells it."""
     if field.kind in ("auto", "bigauto", "integer", "bigint", "decimal") and not alone:
         return part
+    if field.kind == "uuid":  # the application's, too, which is written without dashes
+        part = f"CAST({part} AS uuid)"
     return f"CAST({part} AS text)"
