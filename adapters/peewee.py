@@ -341,6 +341,17 @@ class PeeweeStore(Generic[M]):
             drop_all(*args, **options)
 
         schema.create_all, schema.drop_all = create, drop
+        model: Any = self.model
+        create_table = model.create_table.__func__
+
+        def create_or_install(cls: Any, safe: bool = True, **options: Any) -> None:
+            # Where an index cannot be created "if not exists", Peewee passes by a table that is there.
+            passed_by = cls is model and safe and not schema.database.safe_create_index and cls.table_exists()
+            create_table(cls, safe, **options)
+            if passed_by:
+                created()
+
+        model.create_table = classmethod(create_or_install)
 
 
 def _of_the_driver(error: BaseException) -> BaseException:
@@ -404,10 +415,16 @@ def _field(field: pw.Field[Any]) -> Field:
 
 def _to_database(field: pw.Field[Any]) -> Callable[[Any], Any]:
     convert = field.db_value
+    single = type(field) in NATIVE
 
     def to_database(value: Any) -> Any:
         converted = convert(value)
-        return converted if type(converted) in PLAIN else _plain(converted)
+        if type(converted) in PLAIN:
+            return converted
+        if single and isinstance(converted, (list, tuple, set, frozenset, dict)):
+            # Some drivers make SQL of these that fits what stands around it.
+            raise BadType(f"{field.name!r} holds one value, not {shown(value)}")
+        return _plain(converted)
 
     return to_database
 
@@ -416,6 +433,8 @@ def _plain(value: Any) -> Any:
     """What the driver is given: some fields wrap their value for Peewee's own query builder."""
     if isinstance(value, pw.Value):
         return value.value
+    if type(value).__name__ == "Binary":  # what psycopg would have around bytes, and takes without
+        return value.obj
     if isinstance(value, (pw.Model, type)):
         raise BadType(f"{shown(value)} is of another model than the field takes")
     if isinstance(value, pw.Function) and value.name == "json" and value.arguments:

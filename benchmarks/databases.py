@@ -152,6 +152,7 @@ class Home(ABC):
 
     engine: ClassVar[str]
     title: ClassVar[str]  # of its tables in the results
+    pace: ClassVar[int]  # how many times as many calls as the slowest one makes it is asked for
     commits: ClassVar[Mapping[bool, str]]  # what says whether a commit waits for the disk
 
     @classmethod
@@ -172,7 +173,7 @@ class Home(ABC):
 
 
 class Files(Home):
-    engine, title = "sqlite", "SQLite"
+    engine, title, pace = "sqlite", "SQLite", 4
     commits = {False: "synchronous=NORMAL", True: "synchronous=FULL"}
 
     def __init__(self) -> None:
@@ -232,14 +233,14 @@ class OnServer(Home):
 
 
 class PostgresServer(OnServer):
-    engine, title = "postgres", "PostgreSQL"
+    engine, title, pace = "postgres", "PostgreSQL", 2
     commits = {False: "synchronous_commit=off", True: "synchronous_commit=on"}
     kind, database = servers.Postgres, Postgres
     settings = {"shared_buffers": "512MB", "max_wal_size": "8GB"}
 
 
 class MariaServer(OnServer):
-    engine, title = "mariadb", "MariaDB"
+    engine, title, pace = "mariadb", "MariaDB", 1
     commits = {False: "innodb_flush_log_at_trx_commit=2", True: "innodb_flush_log_at_trx_commit=1"}
     kind, database = servers.MariaDB, MariaDB
     settings = {"innodb_buffer_pool_size": "1G", "innodb_log_file_size": "1G"}

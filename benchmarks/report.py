@@ -50,7 +50,7 @@ class Effort:
     """How much is measured: what a section multiplies its work by."""
 
     repetitions: int
-    calls: int  # of each kind, in a repetition
+    calls: int  # of each kind, in a repetition, on the slowest database
     rounds: int  # repetitions of what callers do beside each other
     seconds: float  # that such a round lasts
     waiting: int  # tasks that are there throughout single calls
@@ -69,17 +69,17 @@ class Effort:
 
 FULL = Effort(
     repetitions=5,
-    calls=1_000,
-    rounds=3,
-    seconds=0.5,
-    waiting=1_000,
+    calls=300,
+    rounds=2,
+    seconds=0.4,
+    waiting=200,
     threads=(1, 4, 32),
     processes=(1, 2, 4, 8),
     batches=(10, 100, 1_000),
-    backlogs=(10, 1_000_000),
+    backlogs=(10, 200_000),
     burst=100_000,
     millions=(10, 10_000_000),
-    samples=200,
+    samples=150,
     kills=10,
     idle=5.0,
     held=120.0,
@@ -87,10 +87,10 @@ FULL = Effort(
 )
 QUICK = Effort(
     repetitions=3,
-    calls=300,
+    calls=100,
     rounds=2,
     seconds=0.2,
-    waiting=100,
+    waiting=50,
     threads=(1, 32),
     processes=(1, 4),
     batches=(10, 100),
@@ -214,7 +214,7 @@ def _number(effort: Effort, name: str, value: str) -> Any:
 def measured(section: Section, effort: Effort, home: Home, again: str) -> str:
     """A table, and below it how it came about."""
     load, start = machine.load(), time.monotonic()
-    table = section.measure(effort, home)
+    table = section.measure(replace(effort, calls=effort.calls * home.pace), home)
     gc.collect()  # with the queues end the threads that listen for them, which the next section would hear
     made = f"{date.today()}, `{again}` ({time.monotonic() - start:.0f} s, load average before it {load})"
     return f"### {home.title}\n\n{table}\n\n*{made}. {home.describe()}.*\n"

@@ -28,6 +28,7 @@ _of_database: WeakKeyDictionary[object, Sessions] = WeakKeyDictionary()
 _takes = itertools.count(1)
 _process = secrets.token_hex(4)
 _ends_at_exit = 0  # the process that was told
+before_exit: list[Callable[[], None]] = []  # what is done before the sessions of a process that ends are left
 
 
 class ProofOfLife(Protocol):
@@ -439,6 +440,8 @@ def owner_of(mark: str) -> tuple[str, float | None]:
 
 
 def _at_exit() -> None:
+    for call in before_exit:
+        call()
     for sessions in list(_of_database.values()):
         try:
             sessions.exit()

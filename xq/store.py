@@ -23,6 +23,7 @@ Kind = Literal[
     "text",
     "uuid",
     "datetime",
+    "datetime0",  # of whole seconds: one without a precision, as a dialect sees it
     "timestamptz",
     "decimal",
     "other",

@@ -223,17 +223,17 @@ class Sweeper:
         while not self._over:
             self._hurry.wait(pause)
             self._hurry.clear()
-            told = self._writes.wait(seconds, any(keeper.waiting.anybody for keeper in self._keepers()))
-            if self._over or self._database() is None:
-                break
-            with self.working:
-                try:
+            try:
+                told = self._writes.wait(seconds, any(keeper.waiting.anybody for keeper in self._keepers()))
+                if self._over or self._database() is None:
+                    break
+                with self.working:
                     pause, seconds = self._round(told)
-                except Exception as error:
-                    self._complain(error)
-                    pause, seconds = RETRY, 0.0
-                    self._rang = True
-                    self._give_up_connection()
+            except Exception as error:
+                self._complain(error)
+                pause, seconds = RETRY, 0.0
+                self._rang = True
+                self._give_up_connection()
         self._writes.close()
         self._give_up_connection()
 
@@ -397,6 +397,16 @@ def _timer() -> BackgroundScheduler:
             _scheduler = BackgroundScheduler(timezone=UTC, executors={"default": _InItsThread()}, logger=own)
             _scheduler.start()
         return _scheduler
+
+
+def _before_exit() -> None:
+    """Have no thread of ours die in the middle of something: a process that ended may have left its session to it."""
+    for sweeper in list(_sweepers.values()):
+        sweeper.end()
+        sweeper.working.acquire(timeout=RETRY)
+
+
+sessions.before_exit.append(_before_exit)
 
 
 def _before_fork() -> None:

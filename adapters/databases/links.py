@@ -66,7 +66,8 @@ class Link:
         self._held: Counter[str] = Counter()
         self._ending: set[str] = set()  # a process does not conflict with itself
         self._lost: list[str] = []
-        self._expects: bool | None = False  # whether the server knows that somebody waits; None when it shall not tell
+        self._expects = False  # whether the server knows that somebody waits
+        self._silenced = False  # whether it was told to tell nobody
         self._expected_at = 0.0  # the monotonic time at which somebody last began to wait, or was seen to
         self.on_told: Callable[[], None] = lambda: None  # called when the server tells something by the way
         self._renewed = 0.0  # the monotonic time
@@ -110,7 +111,7 @@ class Link:
                         for sql in self._words.listen:
                             self._run(sql, process=self._process)
                         self._connector.driver.on_told(connection, lambda: self.on_told())
-                    self._expects = False if self._words.listen and self._stays else None
+                    self._expects = self._silenced = False
                 except BaseException:
                     self._connection = None
                     with suppress(Exception):
@@ -125,8 +126,8 @@ class Link:
 
     @property
     def hears(self) -> bool:
-        """Whether the server tells of commits."""
-        return self.is_open and self._expects is not None
+        """Whether the server tells of commits while somebody waits."""
+        return self.is_open and self._stays and bool(self._words.listen) and not self._silenced
 
     def expect(self, somebody: bool) -> bool:
         """Have the server know whether somebody of this process waits. Returns whether that is news to it."""
@@ -134,12 +135,13 @@ class Link:
             now = time.monotonic()
             if somebody:
                 self._expected_at = now
-            if self._expects is None or self._expects == somebody or now < self._expected_at + IDLE * (not somebody):
+            late = somebody or now > self._expected_at + IDLE
+            if self._expects == somebody or not late or not self._stays or not self._words.listen:
                 return False
             self.open()
-            known = self._run(self._words.expect, process=self._process, waits=somebody)
-            self._expects = somebody if known else None
-            return somebody
+            self._silenced = not self._run(self._words.expect, process=self._process, waits=somebody)
+            self._expects = somebody and not self._silenced
+            return self._expects
 
     def fileno(self) -> int:
         return self._connector.driver.fileno(self._connection)
@@ -293,7 +295,7 @@ class Listener:
         if not self._link.is_open:
             self._lost = True
             return True
-        news = self._link.expect(eagerly)
+        news = self._link.expect(eagerly) if self._link.hears else False
         self._polled = eagerly and not self._link.hears
         if news:
             return True  # what came before the server knew is not told

@@ -17,6 +17,9 @@ from xq.store import HISTORY, Field, Kind, Row, Store, Values
 
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"  # compared byte by byte
+EXACTLY = "COLLATE utf8mb4_nopad_bin"  # and with the spaces at its end
+TIMES = ("datetime", "timestamptz")
+EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
 NO_TRIGGERS = 1419  # the number of the error
 PREFIX = 191  # characters of a long text that an index holds
 
@@ -86,22 +89,36 @@ class Mysql(Server):
         return f"CAST({number} AS SIGNED)"
 
     def moment(self, kind: Kind, seconds: str) -> str:
-        if kind in ("datetime", "timestamptz"):
-            return f"TIMESTAMPADD(MICROSECOND, {seconds} * 1000000, '1970-01-01')"
+        if kind in TIMES:
+            return f"TIMESTAMPADD(MICROSECOND, ({seconds}) * 1000000, {EPOCH})"
+        if kind == "datetime0":
+            return f"TIMESTAMPADD(SECOND, CEIL({seconds}), {EPOCH})"
         if kind == "bigint":
             return f"CEIL({seconds})"  # rounded up: nothing falls due too early
         return seconds
 
     def seconds(self, kind: Kind, column: str) -> str:
-        if kind in ("datetime", "timestamptz"):
-            return f"(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {column}) / 1e6)"
+        if kind in (*TIMES, "datetime0"):
+            return f"(TIMESTAMPDIFF(MICROSECOND, {EPOCH}, {column}) / 1e6)"
         return column
 
     def bound(self, kind: Kind) -> str:
-        return self.moment(kind, self.now) if kind in ("datetime", "timestamptz") else self.now
+        return self.moment("datetime", self.now) if kind in (*TIMES, "datetime0") else self.now
+
+    def kind(self, role: str) -> Kind:
+        field = self.source.roles[role]
+        return "datetime0" if field.kind == "datetime" and "(" not in field.type else field.kind
+
+    def exact(self, column: str, kind: Kind = "text") -> str:
+        return f"CONVERT({column} USING utf8mb4) {EXACTLY}" if kind == "text" else column
+
+    def holds(self, column: str, test: str, kind: Kind = "text") -> str:
+        # The index answers loosely, most collations knowing no case; what it finds is looked at once more.
+        found = super().holds(column, test, kind)
+        return f"({found} AND {self.exact(column)} {test})" if kind == "text" else found
 
     def differ(self, one: str, other: str) -> str:
-        return f"NOT ({one} <=> {other})"
+        return f"NOT (BINARY {one} <=> BINARY {other})"
 
     def on_conflict(self, key: str, update: str = "") -> str:
         first = key.partition(",")[0]
@@ -134,7 +151,7 @@ class Mysql(Server):
         """A query that locks the rows, and returns them as they are."""
         table, state = self.table_in_schema, self.is_state(rows.state)
         if rows.way in ("first", "oldest"):
-            tube = f" AND {self.roles['tube']} = :tube" if rows.tube else ""
+            tube = f" AND {self.in_tube}" if rows.tube else ""
             index = f"oldest_{rows.state}{'_of_tube' * rows.tube}"
             chosen = f"{state}{tube}{self.not_due(rows.state)} ORDER BY {self.order}"
             return self.pick(columns, chosen, index, rows.way == "first")
@@ -153,8 +170,10 @@ class Mysql(Server):
             )
         if rows.way in ("all", "each"):
             return f"SELECT {columns} FROM {table} WHERE {state}{self.lock}"
-        chosen = self.by_key() if rows.way == "key" else f"{self.key} IN ({self.keys_at_once})"
-        chosen = " AND ".join(f"{self.table}.{part}" for part in chosen.split(" AND "))
+        if rows.way == "key":
+            chosen = self.by_key(f"{self.table}.")
+        else:
+            chosen = f"{self.table}.{self.key} IN ({self.keys_at_once})"
         if not rows.fence:
             return f"SELECT {columns} FROM {table} WHERE {chosen} AND {state}{self.lock}"
         owner, of = (self.roles["owner"], table) if "owner" in self.roles else ("o.owner", joined)
@@ -406,9 +425,9 @@ class Mysql(Server):
         inserted = [count("''", absent, new, is_)]
         deleted = [count("''", old, absent, was)]
         if self.tube_stats:
-            tube, tubes = self.roles["tube"], ", ".join(map(self.literal, self.tube_stats))
-            inserted.append(count(f"NEW.{tube}", absent, new, f"{is_} AND NEW.{tube} IN ({tubes})"))
-            deleted.append(count(f"OLD.{tube}", old, absent, f"{was} AND OLD.{tube} IN ({tubes})"))
+            tube = self.roles["tube"]
+            inserted.append(count(f"NEW.{tube}", absent, new, f"{is_} AND {self.counted(f'NEW.{tube}')}"))
+            deleted.append(count(f"OLD.{tube}", old, absent, f"{was} AND {self.counted(f'OLD.{tube}')}"))
         updated = [count(*what) for what in self.updates()]
         if self.has_history:
             entered = f"({self.differ(f'OLD.{status}', f'NEW.{status}')} OR told <> 'write')"
@@ -480,7 +499,7 @@ class Mysql(Server):
 
 
 def _digest(value: str) -> str:
-    return f"SHA2({value}, 256)"
+    return f"SHA2(CONVERT({value} USING utf8mb4), 256)"
 
 
 def _told(field: Field, part: str) -> str:

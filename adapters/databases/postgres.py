@@ -67,8 +67,9 @@ class Postgres(Server):
             f"INSERT INTO {ALIVE} (uuid, process) VALUES ('', :process)",
             f"LISTEN {CHANNEL}",
         ),
-        expect=f"UPDATE {ALIVE} SET waits = :waits WHERE uuid = '' AND process = :process AND "
-        f"NOT EXISTS (SELECT 1 FROM {SETTINGS} WHERE name = 'notify' AND value = 0) RETURNING 1",
+        expect=f"INSERT INTO {ALIVE} (uuid, process, waits) SELECT '', :process, :waits "
+        f"WHERE NOT EXISTS (SELECT 1 FROM {SETTINGS} WHERE name = 'notify' AND value = 0) "
+        "ON CONFLICT (uuid, process) DO UPDATE SET waits = excluded.waits RETURNING 1",
         tell=f"SELECT pg_notify('{CHANNEL}', '')",
         lock="SELECT pg_try_advisory_lock(:lock)",
         unlock="SELECT pg_advisory_unlock(:lock)",

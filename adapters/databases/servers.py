@@ -133,8 +133,7 @@ class Server(Dialect):
         found = [("''", old, new, f"{old} <> {new}")]
         if self.tube_stats:
             tube = self.roles["tube"]
-            tubes = ", ".join(map(self.literal, self.tube_stats))
-            before, after = f"OLD.{tube} IN ({tubes})", f"NEW.{tube} IN ({tubes})"
+            before, after = self.counted(f"OLD.{tube}"), self.counted(f"NEW.{tube}")
             moved = self.differ(f"OLD.{tube}", f"NEW.{tube}")
             gone = f"CASE WHEN {is_} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"
             come = f"CASE WHEN {was} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"

@@ -243,17 +243,25 @@ class Dialect(ABC):
         """A name, quoted, in the schema of the table."""
         return f"{self.quote(self.source.schema)}.{self.quote(name)}" if self.source.schema else self.quote(name)
 
+    def exact(self, column: str, kind: Kind = "text") -> str:
+        """A column, compared as it is, whatever collation it has; an index on it does not help then."""
+        return column
+
+    def holds(self, column: str, test: str, kind: Kind = "text") -> str:
+        """A test of a column, exact, which an index on it may answer."""
+        return f"{column} {test}"
+
     def is_state(self, state: str, column: str = "") -> str:
-        return f"{column or self.roles['status']} = {self.literal(self.words[state])}"
+        return self.holds(column or self.roles["status"], f"= {self.literal(self.words[state])}", self.kind("status"))
 
     def in_states(self, states: Iterable[str], column: str = "") -> str:
         words = ", ".join(self.literal(self.words[state]) for state in states)
-        return f"{column or self.roles['status']} IN ({words})"
+        return self.holds(column or self.roles["status"], f"IN ({words})", self.kind("status"))
 
     def letter(self, column: str) -> str:
         """The letter of a stored status; X for one that is not the queue's."""
         cases = " ".join(f"WHEN {self.literal(self.words[s])} THEN '{s}'" for s in self.machine.states)
-        return f"CASE {column} {cases} ELSE '{ABSENT}' END"
+        return f"CASE {self.exact(column, self.kind('status'))} {cases} ELSE '{ABSENT}' END"
 
     def kind(self, role: str) -> Kind:
         return self.source.roles[role].kind
@@ -275,8 +283,18 @@ class Dialect(ABC):
     def _same_key(self, alias: str) -> str:
         return " AND ".join(f"{alias}.{key} = {self.table}.{key}" for key in self.keys)
 
-    def by_key(self) -> str:
-        return " AND ".join(f"{key} = :k{i}" for i, key in enumerate(self.keys))
+    def by_key(self, of: str = "") -> str:
+        """The row of the key, of a table that has this alias where there are several."""
+        parts = enumerate(zip(self.keys, self.source.key, strict=True))
+        return " AND ".join(self.holds(f"{of}{key}", f"= :k{i}", field.kind) for i, (key, field) in parts)
+
+    @property
+    def in_tube(self) -> str:
+        return self.holds(self.roles["tube"], "= :tube")
+
+    def counted(self, column: str) -> str:
+        """Whether a tube is one of those that are counted on their own."""
+        return self.holds(column, f"IN ({', '.join(map(self.literal, self.tube_stats))})")
 
     def not_due(self, state: str) -> str:
         """What is due was not moved yet, but must not be handed out any more."""
@@ -309,7 +327,7 @@ class Dialect(ABC):
             state = self.is_state(rows.state, self.not_by_index(self.roles["status"]))
             return self.fenced(rows, f"{self.key} IN ({self.keys_at_once})", state)
         if rows.way in ("first", "oldest"):
-            tube = f" AND {self.roles['tube']} = :tube" if rows.tube else ""
+            tube = f" AND {self.in_tube}" if rows.tube else ""
             index = f"oldest_{rows.state}{'_of_tube' * rows.tube}"
             chosen = f"{state}{tube}{self.not_due(rows.state)} ORDER BY {self.order}"
             return self.picked(chosen, index, one=rows.way == "first")
@@ -514,7 +532,8 @@ class Dialect(ABC):
 
     def statuses_in_use(self) -> str:
         """How many rows hold each status, of the queue or not: reads the whole table."""
-        return f"SELECT {self.roles['status']}, COUNT(*) FROM {self.table_in_schema} GROUP BY 1"
+        status = self.exact(self.roles["status"], self.kind("status"))
+        return f"SELECT {status}, COUNT(*) FROM {self.table_in_schema} GROUP BY 1"
 
     # counting. A row of the counters is a transition and how often it was seen, in all (tube '') and for each
     # tube that is counted; one whose source is '' holds tasks that were there before counting began.
@@ -542,9 +561,8 @@ class Dialect(ABC):
         everything = f"SELECT '' AS tube, {letter} AS state, COUNT(*) AS n {rows} GROUP BY 1, 2"
         if not self.tube_stats:
             return everything
-        tube = self.roles["tube"]
-        tubes = ", ".join(map(self.literal, self.tube_stats))
-        return f"{everything} UNION ALL SELECT {tube}, {letter}, COUNT(*) {rows} AND {tube} IN ({tubes}) GROUP BY 1, 2"
+        tube, counted = self.exact(self.roles["tube"]), self.counted(self.roles["tube"])
+        return f"{everything} UNION ALL SELECT {tube}, {letter}, COUNT(*) {rows} AND {counted} GROUP BY 1, 2"
 
     def count_what_is_there(self) -> str:
         """The tasks that are there before counting begins, unless it has begun."""
@@ -617,7 +635,7 @@ class Dialect(ABC):
 
     def any_ready(self, tube: bool) -> str:
         """Whether take would find something: a look that takes no lock."""
-        of_tube = f" AND {self.roles['tube']} = :tube" if tube else ""
+        of_tube = f" AND {self.in_tube}" if tube else ""
         by = self.by_index(self.name("oldest_R" + "_of_tube" * tube))
         return (
             f"SELECT 1 FROM {self.table_in_schema}{by} WHERE {self.is_state('R')}{of_tube}{self.not_due('R')} LIMIT 1"

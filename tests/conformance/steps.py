@@ -10,7 +10,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Any
 
 import peewee as pw
@@ -31,6 +31,29 @@ def eventually(condition: Callable[[], Any], within: float = PATIENCE) -> Any:
         assert time.monotonic() < deadline, "it did not come about"
         time.sleep(0.01)
     return found
+
+
+def writing(db: pw.Database) -> Any:
+    """A transaction in which to write: SQLite must hear of it at its beginning, where it may still wait for another."""
+    return db.atomic("IMMEDIATE") if isinstance(db, pw.SqliteDatabase) else db.atomic()
+
+
+def keep_references(db: pw.Database) -> None:
+    """Have the database refuse to delete what others refer to: SQLite does so where it is told to."""
+    if isinstance(db, pw.SqliteDatabase):
+        db.pragma("foreign_keys", 1, permanent=True)
+
+
+def another_program(db: pw.Database, sql: str) -> None:
+    """Have a statement run on a connection that neither Peewee nor xq knows of, and commit."""
+    with closing(db._connect()) as connection:
+        connection.cursor().execute(sql)
+        connection.commit()
+
+
+def refused(db: pw.Database) -> Any:
+    """Within a transaction, around what the database itself will refuse: PostgreSQL wants a savepoint to return to."""
+    return db.savepoint() if isinstance(db, pw.PostgresqlDatabase) else nullcontext()
 
 
 def look(db: pw.Database) -> None:
