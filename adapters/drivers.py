@@ -78,6 +78,8 @@ class Psycopg:
             raise ConfigurationError(
                 "xq speaks to PostgreSQL through psycopg 3: give the database prefer_psycopg3=True"
             )
+        if other := info.parameter_status("crdb_version"):
+            raise ConfigurationError(f"xq speaks PostgreSQL, this is {other}")
         if info.server_version < POSTGRES:
             raise ConfigurationError(
                 f"xq needs PostgreSQL {POSTGRES // 10_000} or later, this is {info.server_version}"
@@ -154,6 +156,10 @@ class Pymysql:
     IN_TRANSACTION = 1  # of the flags that the server sends
 
     def check(self, connection: Any) -> None:
+        if not hasattr(connection, "server_status"):
+            raise ConfigurationError(
+                f"xq speaks to MariaDB through pymysql, this is a connection of {type(connection).__module__}"
+            )
         version = str(connection.server_version)
         numbers = re.findall(r"\d+", version.replace("5.5.5-", "", 1))
         if "MariaDB" not in version:
