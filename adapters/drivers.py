@@ -11,7 +11,16 @@ from xq.errors import ConfigurationError
 from xq.store import Driver
 
 SHORT = 4_000  # characters of a statement that is worth preparing: longer ones differ from call to call
+# The other end is gone: what the system knows of it without anything being sent.
+GONE = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 POSTGRES, MARIADB = 130_000, (10, 6)  # the oldest servers that have what the statements use
+
+
+def _is_gone(descriptor: int) -> bool:
+    """Whether the other end of a connection has closed it; 1 us."""
+    end = select.poll()
+    end.register(descriptor, GONE)
+    return bool(end.poll(0))
 
 
 class Sqlite3:
@@ -73,7 +82,7 @@ class Psycopg:
         return connection.pgconn.transaction_status in (2, 3)  # within one, in order or failed
 
     def is_broken(self, connection: Any) -> bool:
-        return bool(connection.closed)
+        return bool(connection.closed) or _is_gone(connection.fileno())
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         # An application turns preparing off (prepare_threshold=None) where its connection is not its own.
@@ -128,10 +137,11 @@ class Pymysql:
             raise ConfigurationError(f"xq needs MariaDB {'.'.join(map(str, MARIADB))} or later, this is {version}")
 
     def in_transaction(self, connection: Any) -> bool:
-        return bool(connection.server_status & self.IN_TRANSACTION)
+        # What the server said last is true no more when it is gone.
+        return bool(connection.open and connection.server_status & self.IN_TRANSACTION)
 
     def is_broken(self, connection: Any) -> bool:
-        return not connection.open
+        return not connection.open or _is_gone(connection._sock.fileno())
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         cursor.execute(sql, values or None)

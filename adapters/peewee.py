@@ -185,7 +185,9 @@ class PeeweeStore(Generic[M]):
     def _connection(database: pw.Database, driver: Driver) -> Any:
         """The connection of this thread; a new one where it is known to be gone and nothing depends on it."""
         connection = database.connection()
-        if driver.is_broken(connection) and not database.in_transaction():
+        if database.in_transaction() or driver.in_transaction(connection):
+            return connection
+        if driver.is_broken(connection):
             database.close()
             connection = database.connection()
         return connection

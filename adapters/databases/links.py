@@ -131,9 +131,10 @@ class Link:
                 return self._connector.driver.hear(self._connection) or not self.is_open
 
     def close(self) -> None:
-        with self._lock, suppress(Exception):
-            if self._connection is not None:
-                self._connection.close()
+        if self not in self._inherited:
+            with self._lock, suppress(Exception):
+                if self._connection is not None:
+                    self._connection.close()
 
     def _run(self, sql: str, **values: Any) -> list[Row]:
         text, names = by_position(sql, "%s")
