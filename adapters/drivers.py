@@ -17,7 +17,9 @@ POSTGRES, MARIADB = 130_000, (10, 6)  # the oldest servers that have what the st
 
 
 def _is_gone(descriptor: int) -> bool:
-    """Whether the other end of a connection has closed it; 1 us."""
+    """Whether the other end of a connection has closed it, or another thread this one."""
+    if descriptor < 0:
+        return True
     end = select.poll()
     end.register(descriptor, GONE)
     return bool(end.poll(0))

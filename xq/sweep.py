@@ -217,16 +217,17 @@ class Sweeper:
         while not self._over:
             self._hurry.wait(pause)
             self._hurry.clear()
-            told = self._writes.wait(seconds, any(keeper.waiting.anybody for keeper in self._keepers()))
-            if self._over or self._database() is None:
-                break
-            with self.working:
-                try:
+            try:
+                told = self._writes.wait(seconds, any(keeper.waiting.anybody for keeper in self._keepers()))
+                if self._over or self._database() is None:
+                    break
+                with self.working:
                     pause, seconds = self._round(told)
-                except Exception as error:
-                    self._complain(error)
-                    pause, seconds = RETRY, 0.0
-                    self._rang = True
+            except Exception as error:
+                self._complain(error)
+                pause, seconds = RETRY, 0.0
+                self._rang = True
+                with self.working:
                     self._give_up_connection()
         self._writes.close()
 

@@ -73,6 +73,7 @@ class Link:
             if link is None:
                 link = cls._of_database[database] = cls(store.connector(), words)
                 finalize(database, link.close).atexit = False
+                finalize(database, link.close).atexit = False
             return link
 
     @classmethod
