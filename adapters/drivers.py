@@ -84,7 +84,7 @@ class Psycopg:
         return connection.pgconn.transaction_status in (2, 3)  # within one, in order or failed
 
     def is_broken(self, connection: Any) -> bool:
-        return bool(connection.closed) or _is_gone(connection.fileno())
+        return connection is None or bool(connection.closed) or _is_gone(connection.fileno())
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         # An application turns preparing off (prepare_threshold=None) where its connection is not its own.
@@ -143,7 +143,7 @@ class Pymysql:
         return bool(connection.open and connection.server_status & self.IN_TRANSACTION)
 
     def is_broken(self, connection: Any) -> bool:
-        return not connection.open or _is_gone(connection._sock.fileno())
+        return connection is None or not connection.open or _is_gone(connection._sock.fileno())
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         cursor.execute(sql, values or None)

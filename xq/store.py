@@ -137,6 +137,9 @@ class Driver(Protocol):
     def is_beyond(self, error: BaseException) -> bool:
         """Whether the type of a column cannot hold a value."""
 
+    def is_loss(self, error: BaseException) -> bool:
+        """Whether this thread's connection was lost with `error`, or could not be made: nobody knows what was done."""
+
     def is_conflict(self, error: BaseException) -> bool:
         """Whether the database undid a transaction for another's sake: run again, it may succeed."""
 

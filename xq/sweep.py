@@ -156,6 +156,9 @@ class QueueKeeper:
     def forget_waits(self, uuid: str) -> None:
         self._run(self.database.dialect.forget_waits(), uuid=uuid)
 
+    def lost(self) -> None:
+        self.waiting.lost()
+
     def strike(self, uuid: str) -> None:
         self._run(self.database.dialect.session_struck, uuid=uuid, queue="")
 

@@ -89,6 +89,7 @@ class Link:
         with self._lock:
             if self.is_open:
                 return
+            self.close()  # this end of it
             with self._connector.errors():
                 connection = self._connection = self._connector.open()
                 try:
