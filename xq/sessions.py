@@ -215,12 +215,15 @@ class Sessions:
             some = next(iter(self.keepers), None)
             if some is not None and not some.is_there(name):
                 self._lose(session)
+                self.end(name, "release")  # what it has taken since
         return name in self._lost
 
     def _lose(self, session: Session) -> None:
-        """A session was ended, and not by this process."""
+        """A session was ended, and not by this process: it takes nothing any more, and is no more this process's."""
         self._lost.add(session.uuid)
-        session.close()
+        session.closed = True
+        session.let_go()
+        self._open.pop(session.uuid, None)
 
     @property
     def keepers(self) -> list[Keeper]:
@@ -339,7 +342,7 @@ class Sessions:
         for name in self.proof.lost() if self.proof else ():
             if name in self._open:
                 log.warning("session %s is lost: the connection that proved it was. Its tasks are ready again", name)
-                self._lose(self._open[name])
+                self._lose(self._open[name])  # and below it ends, as any of which no process is left
         mine = [session for session in self.held() if session.listed]  # before: another thread may list one meanwhile
         ends: dict[str, float | None] = {}
         for name, queue, seconds in some.listed():
@@ -348,6 +351,7 @@ class Sessions:
         for session in mine:
             if session.uuid not in ends:
                 self._lose(session)
+                self.end(session.uuid, "release")
         if self.looked_at > self._orphans_at:
             self._orphans_at = self.looked_at + ORPHANS
             ends |= dict.fromkeys(filter(_is_uuid, (name for k in keepers.values() if k for name in k.orphans())))
