@@ -371,14 +371,6 @@ def test_each_waits_for_its_own_task_where_keys_are(make_shared, kind):
     assert [each.result()[1] for each in waits] == [True, False, True]
 
 
-def test_a_key_that_is_written_otherwise_names_the_same_task(make_shared):
-    Task = make_shared(key=pw.TextField(primary_key=True, collation="NOCASE"))
-    Task.put(task(id="Key"))
-    waits = waiter(Task, lambda: Task.wait("kEY", timeout=PATIENCE))
-    Task.take().ack()
-    assert waits.result()[1]
-
-
 @pytest.mark.parametrize("kind", [pw.IntegerField, pw.TextField])
 def test_statuses_may_be_called_anything(make_shared, kind):
     letters = "RTBD"
@@ -428,9 +420,10 @@ def test_a_put_that_waits_misses_no_end(make_shared):
         assert other.hear() == "done"
 
 
-def test_each_of_a_thousand_who_wait_gets_its_own_answer(make_shared):
+def test_each_of_a_crowd_who_wait_gets_its_own_answer(make_shared):
     Task = make_shared({"buried": True})
-    db, n = Task._meta.database, 1000
+    db = Task._meta.database
+    n = 1000 if isinstance(db, pw.SqliteDatabase) else 100  # each has a connection; a server lets in only so many
 
     def crowd():
         least = 4 * n  # files: each thread has a connection
