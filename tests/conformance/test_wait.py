@@ -331,7 +331,7 @@ def test_an_end_of_which_nobody_told_counts_when_the_time_runs_out(make_shared):
 
 
 def composite(make: Maker) -> Any:
-    attributes = {"shop": pw.TextField(), "number": pw.IntegerField()}
+    attributes = {"shop": pw.CharField(), "number": pw.IntegerField()}
     return make(attributes=attributes | {"meta": {"primary_key": pw.CompositeKey("shop", "number")}})
 
 
@@ -346,7 +346,7 @@ KEYS: dict[str, tuple[Any, list[dict[str, Any]], list[Any]]] = {
         [{"id": uuid.UUID(int=n)} for n in (1, 2, 3)],
         [uuid.UUID(int=n) for n in (1, 2, 3)],
     ),
-    "texts": (lambda make: make(key=pw.TextField(primary_key=True)), [{"id": k} for k in "1a "], list("1a ")),
+    "texts": (lambda make: make(key=pw.CharField(primary_key=True)), [{"id": k} for k in "1a "], list("1a ")),
     "big integers": (
         lambda make: make(key=pw.BigIntegerField(primary_key=True)),
         [{"id": k} for k in (-1, 0, 2**62)],
