@@ -100,6 +100,13 @@ def shared_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Dat
         yield database
 
 
+@pytest.fixture(params=["sqlite", "memory"])
+def sqlite_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Database]:
+    """A fresh database of SQLite, for what only SQLite has; a file's fixture `db` may be this one."""
+    with DATABASES[request.param](tmp_path) as database:
+        yield database
+
+
 class Maker:
     """Makes queues on one database: `Task = make({"ttl": 10})`."""
 

@@ -47,7 +47,8 @@ def keep_references(db: pw.Database) -> None:
 
 def another_program(db: pw.Database, sql: str) -> None:
     """Have a statement run on a connection that neither Peewee nor xq knows of, and commit."""
-    with closing(db._connect()) as connection:
+    connect: Any = db._connect  # type: ignore[attr-defined]
+    with closing(connect()) as connection:
         connection.cursor().execute(sql)
         connection.commit()
 
