@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from xq.adapters.databases.links import Words
-from xq.adapters.databases.servers import ALIVE, PART, ROLL_UP, Server
+from xq.adapters.databases.servers import ALIVE, BYTES, PART, ROLL_UP, Server
 from xq.adapters.databases.sql import SESSIONS, SETTINGS, Object
 from xq.compile import Change, Rows, Statement
 from xq.machine import ABSENT, TAKEN, Guard
@@ -517,4 +517,6 @@ def _told(field: Field, part: str, alone: bool = True) -> str:
     """A part of a key as the history tells it."""
     if field.kind in ("auto", "bigauto", "integer", "bigint", "decimal") and not alone:
         return part
-    return f"CAST({part} AS text)"
+    if field.type.upper() in BYTES:
+        return f"UPPER(encode({part}, 'hex'))"
+    return f"CAST({f'CAST({part} AS uuid)' if field.kind == 'uuid' else part} AS text)"

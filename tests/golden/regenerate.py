@@ -255,7 +255,6 @@ def looks(queue: Any) -> Iterator[Entry]:
     yield Entry("stats", of.counters())
     yield Entry("check, recount: what the table holds", of.actual_counts())
     yield Entry("recount, reset: add to a counter", of.add_counter())
-    yield Entry("reset", of.clear_counters())
     if of.has_history:
         yield Entry("history", of.history([]))
         yield Entry("history of a task, from one moment to another", of.history(["key", "since", "until"]))
@@ -268,7 +267,8 @@ def looks(queue: Any) -> Iterator[Entry]:
     yield Entry("uninstall: the other queues", of.queues)
     yield Entry("sessions", of.sessions)
     yield Entry("session: that it is there, and may hold tasks of this queue", of.session_listed)
-    yield Entry("session: join", of.session_rejoined)
+    yield Entry("session: go on, for good or for a while", of.session_goes_on)
+    yield Entry("session: join", of.session_is_there)
     yield Entry("session: end later, with session_ttr", of.session_postponed)
     yield Entry("session: whether it is over", of.session_over)
     yield Entry("session: end", of.session_struck)
