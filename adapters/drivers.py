@@ -15,7 +15,18 @@ from xq.store import Driver, Row
 PLANNED = 1.0  # seconds after which PostgreSQL plans prepared statements anew
 SHORT = 4_000  # characters of a statement that is worth preparing: longer ones differ from call to call
 COLLECTIONS = frozenset({list, tuple, set, frozenset, dict, time.struct_time})
+# The other end is gone: what the system knows of it without anything being sent.
+GONE = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 POSTGRES, MARIADB = 130_000, (10, 6)  # the oldest servers that have what the statements use
+
+
+def _is_gone(descriptor: int) -> bool:
+    """Whether the other end of a connection has closed it, or another thread this one."""
+    if descriptor < 0:
+        return True
+    end = select.poll()
+    end.register(descriptor, GONE)
+    return bool(end.poll(0))
 
 
 class Sqlite3:
@@ -78,6 +89,8 @@ class Psycopg:
             raise ConfigurationError(
                 "xq speaks to PostgreSQL through psycopg 3: give the database prefer_psycopg3=True"
             )
+        if other := info.parameter_status("crdb_version"):
+            raise ConfigurationError(f"xq speaks PostgreSQL, this is {other}")
         if info.server_version < POSTGRES:
             raise ConfigurationError(
                 f"xq needs PostgreSQL {POSTGRES // 10_000} or later, this is {info.server_version}"
@@ -87,7 +100,7 @@ class Psycopg:
         return connection.pgconn.transaction_status in (2, 3)  # within one, in order or failed
 
     def is_broken(self, connection: Any) -> bool:
-        return bool(connection.closed)
+        return connection is None or bool(connection.closed) or _is_gone(connection.fileno())
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         # An application turns preparing off (prepare_threshold=None) where its connection is not its own.
@@ -154,6 +167,10 @@ class Pymysql:
     IN_TRANSACTION = 1  # of the flags that the server sends
 
     def check(self, connection: Any) -> None:
+        if not hasattr(connection, "server_status"):
+            raise ConfigurationError(
+                f"xq speaks to MariaDB through pymysql, this is a connection of {type(connection).__module__}"
+            )
         version = str(connection.server_version)
         numbers = re.findall(r"\d+", version.replace("5.5.5-", "", 1))
         if "MariaDB" not in version:
@@ -168,7 +185,7 @@ class Pymysql:
         return bool(connection.open and connection.server_status & self.IN_TRANSACTION)
 
     def is_broken(self, connection: Any) -> bool:
-        return not connection.open
+        return connection is None or not connection.open or _is_gone(connection._sock.fileno())
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         if not COLLECTIONS.isdisjoint(map(type, values)):  # pymysql would write SQL of several values

@@ -237,6 +237,9 @@ class Store(Protocol[T]):
     def is_failure(self, error: BaseException) -> bool:
         """Whether `error` came from the database at all."""
 
+    def is_loss(self, error: BaseException) -> bool:
+        """Whether this thread's connection was lost with `error`, or could not be made: nobody knows what was done."""
+
     def is_conflict(self, error: BaseException) -> bool:
         """Whether the database undid a transaction for another's sake (a deadlock): run again, it may succeed."""
 

@@ -168,6 +168,9 @@ class QueueKeeper:
     def forget_waits(self, uuid: str) -> None:
         self._run(self.database.dialect.forget_waits(), uuid=uuid)
 
+    def lost(self) -> None:
+        self.waiting.lost()
+
     def strike(self, uuid: str) -> None:
         self._run(self.database.dialect.session_struck, uuid=uuid, queue="")
 
@@ -300,6 +303,8 @@ class Sweeper:
         keepers = self._installed()
         if not keepers:
             return PAUSE, FALLBACK
+        for keeper in keepers:
+            keeper.moves.settle_doubts()
         changed = self._writes.has_changed(keepers[0].database.store, told and not self._rang)
         called = False
         if changed or not (told or self._doubt < FALLBACK):

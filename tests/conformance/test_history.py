@@ -15,21 +15,13 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import another_process, another_program, bring, in_threads, run_script
+from tests.conformance.steps import Bytes, another_process, another_program, bring, in_threads, run_script
 from tests.factories import task, tasks
 from xq import BadType, BadValue, FeatureOff, NotInstalled
 from xq.testing import Clock
 
 ALL = {"delayed": True, "buried": True, "keep": True, "ttr": 60, "ttl": 100, "history": True}
 FULL = ("runat", "deadline", "priority", "tube", "owner", "attempts")
-
-
-class Bytes(pw.BlobField):
-    """Bytes that every database can have as a key."""
-
-    def ddl_datatype(self, ctx: Any) -> pw.SQL:
-        found: pw.SQL = super().ddl_datatype(ctx)
-        return pw.SQL("VARBINARY(255)") if found.sql == "BLOB" and "%s" in ctx.state.param else found
 
 
 def of_its_kind(db: pw.Database, there: Mapping[type[pw.Database], Any], elsewhere: Any) -> Any:

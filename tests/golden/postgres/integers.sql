@@ -43,6 +43,10 @@ CREATE INDEX IF NOT EXISTS "job_xq_oldest_R"
     WHERE "status" = 0;
 
 -- install: the trigger job_xq_insert
+DROP TRIGGER IF EXISTS "job_xq_insert"
+    ON "job";
+
+-- install: the trigger job_xq_insert
 DO $do$ BEGIN
     EXECUTE replace($text$CREATE OR REPLACE FUNCTION "job_xq_insert"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
     BEGIN INSERT INTO @here@."job_xq_count" SELECT '', 'X', CASE changed."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, COUNT(*) FROM changed WHERE changed."status" IN (0, 1) GROUP BY 2, 3;
@@ -50,15 +54,13 @@ DO $do$ BEGIN
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "job_xq_insert" AFTER INSERT
+        ON "job" REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "job_xq_insert"();
 END $do$;
 
--- install: the trigger job_xq_insert
-DROP TRIGGER IF EXISTS "job_xq_insert"
+-- install: the trigger job_xq_delete
+DROP TRIGGER IF EXISTS "job_xq_delete"
     ON "job";
-
--- install: the trigger job_xq_insert
-CREATE TRIGGER "job_xq_insert" AFTER INSERT
-    ON "job" REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "job_xq_insert"();
 
 -- install: the trigger job_xq_delete
 DO $do$ BEGIN
@@ -75,15 +77,13 @@ DO $do$ BEGIN
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "job_xq_delete" AFTER DELETE
+        ON "job" REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "job_xq_delete"();
 END $do$;
 
--- install: the trigger job_xq_delete
-DROP TRIGGER IF EXISTS "job_xq_delete"
+-- install: the trigger job_xq_truncate
+DROP TRIGGER IF EXISTS "job_xq_truncate"
     ON "job";
-
--- install: the trigger job_xq_delete
-CREATE TRIGGER "job_xq_delete" AFTER DELETE
-    ON "job" REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "job_xq_delete"();
 
 -- install: the trigger job_xq_truncate
 DO $do$ BEGIN
@@ -100,19 +100,46 @@ DO $do$ BEGIN
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "job_xq_truncate" BEFORE TRUNCATE
+        ON "job" FOR EACH STATEMENT EXECUTE FUNCTION "job_xq_truncate"();
 END $do$;
 
--- install: the trigger job_xq_truncate
-DROP TRIGGER IF EXISTS "job_xq_truncate"
+-- install: the trigger job_xq_update
+DROP TRIGGER IF EXISTS "job_xq_update"
     ON "job";
-
--- install: the trigger job_xq_truncate
-CREATE TRIGGER "job_xq_truncate" BEFORE TRUNCATE
-    ON "job" FOR EACH STATEMENT EXECUTE FUNCTION "job_xq_truncate"();
 
 -- install: the trigger job_xq_update
 DO $do$ BEGIN
-    EXECUTE replace($text$CREATE OR REPLACE FUNCTION "job_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
+    IF EXISTS (SELECT 1 FROM pg_partitioned_table WHERE partrelid = to_regclass('"job"')) THEN EXECUTE replace($text$CREATE OR REPLACE FUNCTION "job_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
+    DECLARE pair record;
+    old @here@."job";
+    new @here@."job";
+    BEGIN FOR pair IN
+        SELECT CAST(was.* AS @here@."job") AS was, CAST(became.* AS @here@."job") AS became FROM was FULL JOIN became
+        ON was."id" = became."id" LOOP old := pair.was;
+    new := pair.became;
+    CONTINUE WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id") IS NOT TRUE;
+    INSERT INTO @here@."job_xq_count"
+        SELECT '', CASE OLD."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 1
+        WHERE CASE OLD."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END <> CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END;
+    IF OLD."status" = 1 AND (NEW."status" IS DISTINCT FROM OLD."status" OR OLD."id" IS DISTINCT FROM NEW."id") THEN DELETE FROM @here@."job_xq_owner" AS o
+        WHERE o."id" = OLD."id";
+    END IF;
+    IF COALESCE(OLD."status" IN (0, 1), false) AND (NOT COALESCE(NEW."status" IN (0, 1), false) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM @here@."job_xq_wait") THEN UPDATE @here@."job_xq_wait"
+        SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'job' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
+            target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN 'X' ELSE CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END END
+        WHERE k0 = OLD."id" AND event IS NULL;
+    IF FOUND THEN PERFORM pg_notify('xq', '');
+    END IF;
+    END IF;
+    IF ((NEW."status" = 0) AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) THEN PERFORM pg_notify('xq', '');
+    END IF;
+    END LOOP;
+    RETURN NULL;
+    END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "job_xq_update" AFTER UPDATE
+        ON "job" REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT EXECUTE FUNCTION "job_xq_update"();
+    ELSE EXECUTE replace($text$CREATE OR REPLACE FUNCTION "job_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
     BEGIN INSERT INTO @here@."job_xq_count" SELECT '', CASE OLD."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 1 WHERE CASE OLD."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END <> CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END;
     IF OLD."status" = 1 AND (NEW."status" IS DISTINCT FROM OLD."status" OR OLD."id" IS DISTINCT FROM NEW."id") THEN DELETE FROM @here@."job_xq_owner" AS o
         WHERE o."id" = OLD."id";
@@ -128,15 +155,10 @@ DO $do$ BEGIN
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "job_xq_update" AFTER UPDATE
+        ON "job" FOR EACH ROW WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id") EXECUTE FUNCTION "job_xq_update"();
+    END IF;
 END $do$;
-
--- install: the trigger job_xq_update
-DROP TRIGGER IF EXISTS "job_xq_update"
-    ON "job";
-
--- install: the trigger job_xq_update
-CREATE TRIGGER "job_xq_update" AFTER UPDATE
-    ON "job" FOR EACH ROW WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id") EXECUTE FUNCTION "job_xq_update"();
 
 -- install: count what is there
 INSERT INTO "job_xq_count" (tube, source, target, n)

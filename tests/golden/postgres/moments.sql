@@ -61,6 +61,10 @@ CREATE INDEX IF NOT EXISTS "visit_xq_runat"
     WHERE "status" = 'T' OR "runat" IS NOT NULL;
 
 -- install: the trigger visit_xq_insert
+DROP TRIGGER IF EXISTS "visit_xq_insert"
+    ON "visit";
+
+-- install: the trigger visit_xq_insert
 DO $do$ BEGIN
     EXECUTE replace($text$CREATE OR REPLACE FUNCTION "visit_xq_insert"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
     DECLARE told text := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'visit' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END;
@@ -82,15 +86,13 @@ DO $do$ BEGIN
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "visit_xq_insert" AFTER INSERT
+        ON "visit" REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "visit_xq_insert"();
 END $do$;
 
--- install: the trigger visit_xq_insert
-DROP TRIGGER IF EXISTS "visit_xq_insert"
+-- install: the trigger visit_xq_delete
+DROP TRIGGER IF EXISTS "visit_xq_delete"
     ON "visit";
-
--- install: the trigger visit_xq_insert
-CREATE TRIGGER "visit_xq_insert" AFTER INSERT
-    ON "visit" REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "visit_xq_insert"();
 
 -- install: the trigger visit_xq_delete
 DO $do$ BEGIN
@@ -115,15 +117,13 @@ DO $do$ BEGIN
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "visit_xq_delete" AFTER DELETE
+        ON "visit" REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "visit_xq_delete"();
 END $do$;
 
--- install: the trigger visit_xq_delete
-DROP TRIGGER IF EXISTS "visit_xq_delete"
+-- install: the trigger visit_xq_truncate
+DROP TRIGGER IF EXISTS "visit_xq_truncate"
     ON "visit";
-
--- install: the trigger visit_xq_delete
-CREATE TRIGGER "visit_xq_delete" AFTER DELETE
-    ON "visit" REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "visit_xq_delete"();
 
 -- install: the trigger visit_xq_truncate
 DO $do$ BEGIN
@@ -148,19 +148,57 @@ DO $do$ BEGIN
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "visit_xq_truncate" BEFORE TRUNCATE
+        ON "visit" FOR EACH STATEMENT EXECUTE FUNCTION "visit_xq_truncate"();
 END $do$;
 
--- install: the trigger visit_xq_truncate
-DROP TRIGGER IF EXISTS "visit_xq_truncate"
+-- install: the trigger visit_xq_update
+DROP TRIGGER IF EXISTS "visit_xq_update"
     ON "visit";
-
--- install: the trigger visit_xq_truncate
-CREATE TRIGGER "visit_xq_truncate" BEFORE TRUNCATE
-    ON "visit" FOR EACH STATEMENT EXECUTE FUNCTION "visit_xq_truncate"();
 
 -- install: the trigger visit_xq_update
 DO $do$ BEGIN
-    EXECUTE replace($text$CREATE OR REPLACE FUNCTION "visit_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
+    IF EXISTS (SELECT 1 FROM pg_partitioned_table WHERE partrelid = to_regclass('"visit"')) THEN EXECUTE replace($text$CREATE OR REPLACE FUNCTION "visit_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
+    DECLARE pair record;
+    old @here@."visit";
+    new @here@."visit";
+    told text := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'visit' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END;
+    at_us bigint := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'visit' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting('xq.told', true), '', 3) <> '' THEN CAST(split_part(current_setting('xq.told', true), '', 3) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000;
+    BEGIN FOR pair IN
+        SELECT CAST(was.* AS @here@."visit") AS was, CAST(became.* AS @here@."visit") AS became FROM was FULL JOIN became
+        ON was."host" = became."host" AND was."number" = became."number" LOOP old := pair.was;
+    new := pair.became;
+    CONTINUE WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number" OR COALESCE(current_setting('xq.told', true), '') <> '') IS NOT TRUE;
+    INSERT INTO @here@."visit_xq_count"
+        SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 1
+        WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END;
+    INSERT INTO @here@."visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        SELECT CAST(json_build_array(CAST(NEW."host" AS text), NEW."number") AS text), NULL, NULL, at_us, CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, CASE WHEN OLD."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = OLD."host" AND o."number" = OLD."number") WHEN NEW."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = NEW."host" AND o."number" = NEW."number") END
+        WHERE NOT (OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number") AND (OLD."status" IN ('R', 'T', 'W', 'B') OR NEW."status" IN ('R', 'T', 'W', 'B')) AND (OLD."status" IS DISTINCT FROM NEW."status" OR told <> 'write');
+    INSERT INTO @here@."visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        SELECT CAST(json_build_array(CAST(OLD."host" AS text), OLD."number") AS text), NULL, NULL, at_us, CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', told, CASE WHEN OLD."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = OLD."host" AND o."number" = OLD."number") END
+        WHERE (OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number") AND OLD."status" IN ('R', 'T', 'W', 'B');
+    INSERT INTO @here@."visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        SELECT CAST(json_build_array(CAST(NEW."host" AS text), NEW."number") AS text), NULL, NULL, at_us, 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, CASE WHEN NEW."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = NEW."host" AND o."number" = NEW."number") END
+        WHERE (OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number") AND NEW."status" IN ('R', 'T', 'W', 'B');
+    IF OLD."status" = 'T' AND (NEW."status" IS DISTINCT FROM OLD."status" OR OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number") THEN DELETE FROM @here@."visit_xq_owner" AS o
+        WHERE o."host" = OLD."host" AND o."number" = OLD."number";
+    END IF;
+    IF COALESCE(OLD."status" IN ('R', 'T', 'W'), false) AND (NOT COALESCE(NEW."status" IN ('R', 'T', 'W'), false) OR OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number") AND EXISTS (SELECT 1 FROM @here@."visit_xq_wait") THEN UPDATE @here@."visit_xq_wait"
+        SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'visit' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
+            target = CASE WHEN OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number" THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END END
+        WHERE k0 = OLD."host" AND k1 = OLD."number" AND event IS NULL;
+    IF FOUND THEN PERFORM pg_notify('xq', '');
+    END IF;
+    END IF;
+    IF ((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'R' AND NEW."deadline" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."runat" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."deadline" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) THEN PERFORM pg_notify('xq', '');
+    END IF;
+    END LOOP;
+    RETURN NULL;
+    END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "visit_xq_update" AFTER UPDATE
+        ON "visit" REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT EXECUTE FUNCTION "visit_xq_update"();
+    ELSE EXECUTE replace($text$CREATE OR REPLACE FUNCTION "visit_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
     DECLARE told text := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'visit' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END;
     at_us bigint := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'visit' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting('xq.told', true), '', 3) <> '' THEN CAST(split_part(current_setting('xq.told', true), '', 3) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000;
     BEGIN INSERT INTO @here@."visit_xq_count"
@@ -189,15 +227,10 @@ DO $do$ BEGIN
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "visit_xq_update" AFTER UPDATE
+        ON "visit" FOR EACH ROW WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number" OR COALESCE(current_setting('xq.told', true), '') <> '') EXECUTE FUNCTION "visit_xq_update"();
+    END IF;
 END $do$;
-
--- install: the trigger visit_xq_update
-DROP TRIGGER IF EXISTS "visit_xq_update"
-    ON "visit";
-
--- install: the trigger visit_xq_update
-CREATE TRIGGER "visit_xq_update" AFTER UPDATE
-    ON "visit" FOR EACH ROW WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number" OR COALESCE(current_setting('xq.told', true), '') <> '') EXECUTE FUNCTION "visit_xq_update"();
 
 -- install: count what is there
 INSERT INTO "visit_xq_count" (tube, source, target, n)

@@ -53,6 +53,10 @@ CREATE INDEX IF NOT EXISTS "page_xq_runat"
     WHERE "status" = 'T' OR "runat" IS NOT NULL;
 
 -- install: the trigger page_xq_insert
+DROP TRIGGER IF EXISTS "page_xq_insert"
+    ON "page";
+
+-- install: the trigger page_xq_insert
 DO $do$ BEGIN
     EXECUTE replace($text$CREATE OR REPLACE FUNCTION "page_xq_insert"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
     BEGIN INSERT INTO @here@."page_xq_count" SELECT '', 'X', CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, COUNT(*) FROM changed WHERE changed."status" IN ('R', 'T', 'W', 'B', 'D') GROUP BY 2, 3;
@@ -62,15 +66,13 @@ DO $do$ BEGIN
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "page_xq_insert" AFTER INSERT
+        ON "page" REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_insert"();
 END $do$;
 
--- install: the trigger page_xq_insert
-DROP TRIGGER IF EXISTS "page_xq_insert"
+-- install: the trigger page_xq_delete
+DROP TRIGGER IF EXISTS "page_xq_delete"
     ON "page";
-
--- install: the trigger page_xq_insert
-CREATE TRIGGER "page_xq_insert" AFTER INSERT
-    ON "page" REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_insert"();
 
 -- install: the trigger page_xq_delete
 DO $do$ BEGIN
@@ -87,15 +89,13 @@ DO $do$ BEGIN
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "page_xq_delete" AFTER DELETE
+        ON "page" REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_delete"();
 END $do$;
 
--- install: the trigger page_xq_delete
-DROP TRIGGER IF EXISTS "page_xq_delete"
+-- install: the trigger page_xq_truncate
+DROP TRIGGER IF EXISTS "page_xq_truncate"
     ON "page";
-
--- install: the trigger page_xq_delete
-CREATE TRIGGER "page_xq_delete" AFTER DELETE
-    ON "page" REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_delete"();
 
 -- install: the trigger page_xq_truncate
 DO $do$ BEGIN
@@ -112,19 +112,46 @@ DO $do$ BEGIN
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "page_xq_truncate" BEFORE TRUNCATE
+        ON "page" FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_truncate"();
 END $do$;
 
--- install: the trigger page_xq_truncate
-DROP TRIGGER IF EXISTS "page_xq_truncate"
+-- install: the trigger page_xq_update
+DROP TRIGGER IF EXISTS "page_xq_update"
     ON "page";
-
--- install: the trigger page_xq_truncate
-CREATE TRIGGER "page_xq_truncate" BEFORE TRUNCATE
-    ON "page" FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_truncate"();
 
 -- install: the trigger page_xq_update
 DO $do$ BEGIN
-    EXECUTE replace($text$CREATE OR REPLACE FUNCTION "page_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
+    IF EXISTS (SELECT 1 FROM pg_partitioned_table WHERE partrelid = to_regclass('"page"')) THEN EXECUTE replace($text$CREATE OR REPLACE FUNCTION "page_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
+    DECLARE pair record;
+    old @here@."page";
+    new @here@."page";
+    BEGIN FOR pair IN
+        SELECT CAST(was.* AS @here@."page") AS was, CAST(became.* AS @here@."page") AS became FROM was FULL JOIN became
+        ON was."id" = became."id" LOOP old := pair.was;
+    new := pair.became;
+    CONTINUE WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id") IS NOT TRUE;
+    INSERT INTO @here@."page_xq_count"
+        SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1
+        WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
+    IF OLD."status" = 'T' AND (NEW."status" IS DISTINCT FROM OLD."status" OR OLD."id" IS DISTINCT FROM NEW."id") THEN DELETE FROM @here@."page_xq_owner" AS o
+        WHERE o."id" = OLD."id";
+    END IF;
+    IF COALESCE(OLD."status" IN ('R', 'T', 'W'), false) AND (NOT COALESCE(NEW."status" IN ('R', 'T', 'W'), false) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM @here@."page_xq_wait") THEN UPDATE @here@."page_xq_wait"
+        SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'page' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
+            target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END END
+        WHERE k0 = OLD."id" AND event IS NULL;
+    IF FOUND THEN PERFORM pg_notify('xq', '');
+    END IF;
+    END IF;
+    IF ((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) THEN PERFORM pg_notify('xq', '');
+    END IF;
+    END LOOP;
+    RETURN NULL;
+    END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "page_xq_update" AFTER UPDATE
+        ON "page" REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_update"();
+    ELSE EXECUTE replace($text$CREATE OR REPLACE FUNCTION "page_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
     BEGIN INSERT INTO @here@."page_xq_count" SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1 WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
     IF OLD."status" = 'T' AND (NEW."status" IS DISTINCT FROM OLD."status" OR OLD."id" IS DISTINCT FROM NEW."id") THEN DELETE FROM @here@."page_xq_owner" AS o
         WHERE o."id" = OLD."id";
@@ -140,15 +167,10 @@ DO $do$ BEGIN
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "page_xq_update" AFTER UPDATE
+        ON "page" FOR EACH ROW WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id") EXECUTE FUNCTION "page_xq_update"();
+    END IF;
 END $do$;
-
--- install: the trigger page_xq_update
-DROP TRIGGER IF EXISTS "page_xq_update"
-    ON "page";
-
--- install: the trigger page_xq_update
-CREATE TRIGGER "page_xq_update" AFTER UPDATE
-    ON "page" FOR EACH ROW WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id") EXECUTE FUNCTION "page_xq_update"();
 
 -- install: count what is there
 INSERT INTO "page_xq_count" (tube, source, target, n)

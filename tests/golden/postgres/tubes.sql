@@ -53,6 +53,10 @@ CREATE INDEX IF NOT EXISTS "mail_xq_runat"
     WHERE "status" = 'T' OR "runat" IS NOT NULL;
 
 -- install: the trigger mail_xq_insert
+DROP TRIGGER IF EXISTS "mail_xq_insert"
+    ON "mail";
+
+-- install: the trigger mail_xq_insert
 DO $do$ BEGIN
     EXECUTE replace($text$CREATE OR REPLACE FUNCTION "mail_xq_insert"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
     DECLARE told text := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'mail' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END;
@@ -76,15 +80,13 @@ DO $do$ BEGIN
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "mail_xq_insert" AFTER INSERT
+        ON "mail" REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "mail_xq_insert"();
 END $do$;
 
--- install: the trigger mail_xq_insert
-DROP TRIGGER IF EXISTS "mail_xq_insert"
+-- install: the trigger mail_xq_delete
+DROP TRIGGER IF EXISTS "mail_xq_delete"
     ON "mail";
-
--- install: the trigger mail_xq_insert
-CREATE TRIGGER "mail_xq_insert" AFTER INSERT
-    ON "mail" REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "mail_xq_insert"();
 
 -- install: the trigger mail_xq_delete
 DO $do$ BEGIN
@@ -111,15 +113,13 @@ DO $do$ BEGIN
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "mail_xq_delete" AFTER DELETE
+        ON "mail" REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "mail_xq_delete"();
 END $do$;
 
--- install: the trigger mail_xq_delete
-DROP TRIGGER IF EXISTS "mail_xq_delete"
+-- install: the trigger mail_xq_truncate
+DROP TRIGGER IF EXISTS "mail_xq_truncate"
     ON "mail";
-
--- install: the trigger mail_xq_delete
-CREATE TRIGGER "mail_xq_delete" AFTER DELETE
-    ON "mail" REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "mail_xq_delete"();
 
 -- install: the trigger mail_xq_truncate
 DO $do$ BEGIN
@@ -146,19 +146,63 @@ DO $do$ BEGIN
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "mail_xq_truncate" BEFORE TRUNCATE
+        ON "mail" FOR EACH STATEMENT EXECUTE FUNCTION "mail_xq_truncate"();
 END $do$;
 
--- install: the trigger mail_xq_truncate
-DROP TRIGGER IF EXISTS "mail_xq_truncate"
+-- install: the trigger mail_xq_update
+DROP TRIGGER IF EXISTS "mail_xq_update"
     ON "mail";
-
--- install: the trigger mail_xq_truncate
-CREATE TRIGGER "mail_xq_truncate" BEFORE TRUNCATE
-    ON "mail" FOR EACH STATEMENT EXECUTE FUNCTION "mail_xq_truncate"();
 
 -- install: the trigger mail_xq_update
 DO $do$ BEGIN
-    EXECUTE replace($text$CREATE OR REPLACE FUNCTION "mail_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
+    IF EXISTS (SELECT 1 FROM pg_partitioned_table WHERE partrelid = to_regclass('"mail"')) THEN EXECUTE replace($text$CREATE OR REPLACE FUNCTION "mail_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
+    DECLARE pair record;
+    old @here@."mail";
+    new @here@."mail";
+    told text := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'mail' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END;
+    at_us bigint := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'mail' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting('xq.told', true), '', 3) <> '' THEN CAST(split_part(current_setting('xq.told', true), '', 3) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000;
+    BEGIN FOR pair IN
+        SELECT CAST(was.* AS @here@."mail") AS was, CAST(became.* AS @here@."mail") AS became FROM was FULL JOIN became
+        ON was."id" = became."id" LOOP old := pair.was;
+    new := pair.became;
+    CONTINUE WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id" OR OLD."tube" IS DISTINCT FROM NEW."tube" OR COALESCE(current_setting('xq.told', true), '') <> '') IS NOT TRUE;
+    INSERT INTO @here@."mail_xq_count"
+        SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
+        WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END;
+    INSERT INTO @here@."mail_xq_count"
+        SELECT NEW."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
+        WHERE NOT OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN ('news', 'it''s') AND CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END;
+    INSERT INTO @here@."mail_xq_count"
+        SELECT OLD."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE WHEN NEW."status" IN ('R', 'T', 'W', 'B', 'Z') THEN 'S' ELSE 'X' END, 1
+        WHERE OLD."tube" IS DISTINCT FROM NEW."tube" AND OLD."tube" IN ('news', 'it''s') AND OLD."status" IN ('R', 'T', 'W', 'B', 'Z');
+    INSERT INTO @here@."mail_xq_count"
+        SELECT NEW."tube", CASE WHEN OLD."status" IN ('R', 'T', 'W', 'B', 'Z') THEN 'S' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
+        WHERE OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN ('news', 'it''s') AND NEW."status" IN ('R', 'T', 'W', 'B', 'Z');
+    INSERT INTO @here@."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        SELECT CAST(NEW."id" AS text), NEW."tube", NEW."attempts", at_us, CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN OLD."status" = 'T' THEN OLD."owner" WHEN NEW."status" = 'T' THEN NEW."owner" END
+        WHERE NOT (OLD."id" IS DISTINCT FROM NEW."id") AND (OLD."status" IN ('R', 'T', 'W', 'B', 'Z') OR NEW."status" IN ('R', 'T', 'W', 'B', 'Z')) AND (OLD."status" IS DISTINCT FROM NEW."status" OR told <> 'write');
+    INSERT INTO @here@."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        SELECT CAST(OLD."id" AS text), OLD."tube", OLD."attempts", at_us, CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', told, CASE WHEN OLD."status" = 'T' THEN OLD."owner" END
+        WHERE (OLD."id" IS DISTINCT FROM NEW."id") AND OLD."status" IN ('R', 'T', 'W', 'B', 'Z');
+    INSERT INTO @here@."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        SELECT CAST(NEW."id" AS text), NEW."tube", NEW."attempts", at_us, 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN NEW."status" = 'T' THEN NEW."owner" END
+        WHERE (OLD."id" IS DISTINCT FROM NEW."id") AND NEW."status" IN ('R', 'T', 'W', 'B', 'Z');
+    IF COALESCE(OLD."status" IN ('R', 'T', 'W'), false) AND (NOT COALESCE(NEW."status" IN ('R', 'T', 'W'), false) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM @here@."mail_xq_wait") THEN UPDATE @here@."mail_xq_wait"
+        SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'mail' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
+            target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END END
+        WHERE k0 = OLD."id" AND event IS NULL;
+    IF FOUND THEN PERFORM pg_notify('xq', '');
+    END IF;
+    END IF;
+    IF ((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'R' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) THEN PERFORM pg_notify('xq', '');
+    END IF;
+    END LOOP;
+    RETURN NULL;
+    END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "mail_xq_update" AFTER UPDATE
+        ON "mail" REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT EXECUTE FUNCTION "mail_xq_update"();
+    ELSE EXECUTE replace($text$CREATE OR REPLACE FUNCTION "mail_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
     DECLARE told text := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'mail' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END;
     at_us bigint := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'mail' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting('xq.told', true), '', 3) <> '' THEN CAST(split_part(current_setting('xq.told', true), '', 3) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000;
     BEGIN INSERT INTO @here@."mail_xq_count"
@@ -193,15 +237,10 @@ DO $do$ BEGIN
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "mail_xq_update" AFTER UPDATE
+        ON "mail" FOR EACH ROW WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id" OR OLD."tube" IS DISTINCT FROM NEW."tube" OR COALESCE(current_setting('xq.told', true), '') <> '') EXECUTE FUNCTION "mail_xq_update"();
+    END IF;
 END $do$;
-
--- install: the trigger mail_xq_update
-DROP TRIGGER IF EXISTS "mail_xq_update"
-    ON "mail";
-
--- install: the trigger mail_xq_update
-CREATE TRIGGER "mail_xq_update" AFTER UPDATE
-    ON "mail" FOR EACH ROW WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id" OR OLD."tube" IS DISTINCT FROM NEW."tube" OR COALESCE(current_setting('xq.told', true), '') <> '') EXECUTE FUNCTION "mail_xq_update"();
 
 -- install: count what is there
 INSERT INTO "mail_xq_count" (tube, source, target, n)

@@ -58,6 +58,10 @@ CREATE UNIQUE INDEX IF NOT EXISTS "order_xq_unique"
     WHERE "select" IN ('new', 'in hand', 'W');
 
 -- install: the trigger order_xq_insert
+DROP TRIGGER IF EXISTS "order_xq_insert"
+    ON "order";
+
+-- install: the trigger order_xq_insert
 DO $do$ BEGIN
     EXECUTE replace($text$CREATE OR REPLACE FUNCTION "order_xq_insert"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
     BEGIN INSERT INTO @here@."order_xq_count" SELECT '', 'X', CASE changed."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, COUNT(*) FROM changed WHERE changed."select" IN ('new', 'in hand', 'W', 'won''t do', 'done') GROUP BY 2, 3;
@@ -67,15 +71,13 @@ DO $do$ BEGIN
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "order_xq_insert" AFTER INSERT
+        ON "order" REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "order_xq_insert"();
 END $do$;
 
--- install: the trigger order_xq_insert
-DROP TRIGGER IF EXISTS "order_xq_insert"
+-- install: the trigger order_xq_delete
+DROP TRIGGER IF EXISTS "order_xq_delete"
     ON "order";
-
--- install: the trigger order_xq_insert
-CREATE TRIGGER "order_xq_insert" AFTER INSERT
-    ON "order" REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "order_xq_insert"();
 
 -- install: the trigger order_xq_delete
 DO $do$ BEGIN
@@ -94,15 +96,13 @@ DO $do$ BEGIN
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "order_xq_delete" AFTER DELETE
+        ON "order" REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "order_xq_delete"();
 END $do$;
 
--- install: the trigger order_xq_delete
-DROP TRIGGER IF EXISTS "order_xq_delete"
+-- install: the trigger order_xq_truncate
+DROP TRIGGER IF EXISTS "order_xq_truncate"
     ON "order";
-
--- install: the trigger order_xq_delete
-CREATE TRIGGER "order_xq_delete" AFTER DELETE
-    ON "order" REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "order_xq_delete"();
 
 -- install: the trigger order_xq_truncate
 DO $do$ BEGIN
@@ -121,19 +121,46 @@ DO $do$ BEGIN
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "order_xq_truncate" BEFORE TRUNCATE
+        ON "order" FOR EACH STATEMENT EXECUTE FUNCTION "order_xq_truncate"();
 END $do$;
 
--- install: the trigger order_xq_truncate
-DROP TRIGGER IF EXISTS "order_xq_truncate"
+-- install: the trigger order_xq_update
+DROP TRIGGER IF EXISTS "order_xq_update"
     ON "order";
-
--- install: the trigger order_xq_truncate
-CREATE TRIGGER "order_xq_truncate" BEFORE TRUNCATE
-    ON "order" FOR EACH STATEMENT EXECUTE FUNCTION "order_xq_truncate"();
 
 -- install: the trigger order_xq_update
 DO $do$ BEGIN
-    EXECUTE replace($text$CREATE OR REPLACE FUNCTION "order_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
+    IF EXISTS (SELECT 1 FROM pg_partitioned_table WHERE partrelid = to_regclass('"order"')) THEN EXECUTE replace($text$CREATE OR REPLACE FUNCTION "order_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
+    DECLARE pair record;
+    old @here@."order";
+    new @here@."order";
+    BEGIN FOR pair IN
+        SELECT CAST(was.* AS @here@."order") AS was, CAST(became.* AS @here@."order") AS became FROM was FULL JOIN became
+        ON was."id" = became."id" LOOP old := pair.was;
+    new := pair.became;
+    CONTINUE WHEN (OLD."select" IS DISTINCT FROM NEW."select" OR OLD."id" IS DISTINCT FROM NEW."id") IS NOT TRUE;
+    INSERT INTO @here@."order_xq_count"
+        SELECT '', CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 1
+        WHERE CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END <> CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END;
+    IF OLD."select" = 'in hand' AND (NEW."select" IS DISTINCT FROM OLD."select" OR OLD."id" IS DISTINCT FROM NEW."id") THEN DELETE FROM @here@."order_xq_owner" AS o
+        WHERE o."id" = OLD."id";
+    END IF;
+    IF COALESCE(OLD."select" IN ('new', 'in hand', 'W'), false) AND (NOT COALESCE(NEW."select" IN ('new', 'in hand', 'W'), false) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM @here@."order_xq_wait") THEN UPDATE @here@."order_xq_wait"
+        SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'order' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
+            target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN 'X' ELSE CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END END
+        WHERE k0 = OLD."id" AND event IS NULL;
+    IF FOUND THEN PERFORM pg_notify('xq', '');
+    END IF;
+    END IF;
+    IF ((NEW."select" = 'new' OR (OLD."select" IN ('new', 'in hand', 'W', 'won''t do') AND NOT NEW."select" IN ('new', 'in hand', 'W', 'won''t do'))) AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."select" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) THEN PERFORM pg_notify('xq', '');
+    END IF;
+    END LOOP;
+    RETURN NULL;
+    END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "order_xq_update" AFTER UPDATE
+        ON "order" REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT EXECUTE FUNCTION "order_xq_update"();
+    ELSE EXECUTE replace($text$CREATE OR REPLACE FUNCTION "order_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
     BEGIN INSERT INTO @here@."order_xq_count" SELECT '', CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 1 WHERE CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END <> CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END;
     IF OLD."select" = 'in hand' AND (NEW."select" IS DISTINCT FROM OLD."select" OR OLD."id" IS DISTINCT FROM NEW."id") THEN DELETE FROM @here@."order_xq_owner" AS o
         WHERE o."id" = OLD."id";
@@ -149,15 +176,10 @@ DO $do$ BEGIN
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    CREATE TRIGGER "order_xq_update" AFTER UPDATE
+        ON "order" FOR EACH ROW WHEN (OLD."select" IS DISTINCT FROM NEW."select" OR OLD."id" IS DISTINCT FROM NEW."id") EXECUTE FUNCTION "order_xq_update"();
+    END IF;
 END $do$;
-
--- install: the trigger order_xq_update
-DROP TRIGGER IF EXISTS "order_xq_update"
-    ON "order";
-
--- install: the trigger order_xq_update
-CREATE TRIGGER "order_xq_update" AFTER UPDATE
-    ON "order" FOR EACH ROW WHEN (OLD."select" IS DISTINCT FROM NEW."select" OR OLD."id" IS DISTINCT FROM NEW."id") EXECUTE FUNCTION "order_xq_update"();
 
 -- install: count what is there
 INSERT INTO "order_xq_count" (tube, source, target, n)
