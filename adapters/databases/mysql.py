@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from xq.adapters.databases.links import Words
-from xq.adapters.databases.servers import ALIVE, PART, ROLL_UP, Server
+from xq.adapters.databases.servers import ALIVE, BYTES, PART, ROLL_UP, Server
 from xq.adapters.databases.sql import QUEUES, SESSIONS, Object
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError
@@ -522,6 +522,8 @@ def _digest(value: str) -> str:
 
 def _told(field: Field, part: str) -> str:
     """A part of a key as the application writes it, of what is stored; as SQL."""
+    if field.type.upper() in BYTES:
+        return f"HEX({part})"
     if field.kind != "uuid":
         return part
     pieces = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))

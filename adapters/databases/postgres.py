@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from xq.adapters.databases.links import Words
-from xq.adapters.databases.servers import ALIVE, PART, ROLL_UP, Server
+from xq.adapters.databases.servers import ALIVE, BYTES, PART, ROLL_UP, Server
 from xq.adapters.databases.sql import SESSIONS, SETTINGS, Object
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError
@@ -560,6 +560,8 @@ def _told(field: Field, part: str, alone: bool = True) -> str:
     """A part of a key as the history tells it."""
     if field.kind in ("auto", "bigauto", "integer", "bigint", "decimal") and not alone:
         return part
+    if field.type.upper() in BYTES:
+        return f"UPPER(encode({part}, 'hex'))"
     if field.kind == "uuid":  # the application's, too, which is written without dashes
         part = f"CAST({part} AS uuid)"
     return f"CAST({part} AS text)"

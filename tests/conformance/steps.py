@@ -25,6 +25,14 @@ PATIENCE = 15  # seconds, after which another process or thread counts as stuck
 END = "the test is over"
 
 
+class Bytes(pw.BlobField):
+    """Bytes that every database can have as a key."""
+
+    def ddl_datatype(self, ctx: Any) -> pw.SQL:
+        found: pw.SQL = super().ddl_datatype(ctx)
+        return pw.SQL("VARBINARY(255)") if found.sql == "BLOB" and "%s" in ctx.state.param else found
+
+
 def eventually(condition: Callable[[], Any], within: float = PATIENCE) -> Any:
     """What a condition returns when it holds at last, looked at again and again for so many seconds."""
     deadline = time.monotonic() + within
