@@ -294,7 +294,7 @@ class Postgres(Server):
     FAST = {"fsync": "off", "full_page_writes": "off"}
     SCHEME = "postgresql"
     ADMINISTRATOR = ("postgres", "postgres")
-    WELCOME = (f"CREATE ROLE {Server.USER} LOGIN",)
+    WELCOME: ClassVar[Sequence[str]] = (f"CREATE ROLE {Server.USER} LOGIN",)
 
     def __init__(self, *, durable: bool = False, **settings: Any) -> None:
         super().__init__(durable=durable, **settings)

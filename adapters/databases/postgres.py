@@ -10,6 +10,7 @@ from xq.adapters.databases.links import Words
 from xq.adapters.databases.servers import ALIVE, PART, ROLL_UP, Server
 from xq.adapters.databases.sql import SESSIONS, SETTINGS, Object
 from xq.compile import Change, Rows, Statement
+from xq.errors import ConfigurationError
 from xq.machine import ABSENT, TAKEN, Guard
 from xq.store import HISTORY, Field, Kind, Store
 
@@ -197,9 +198,12 @@ class Postgres(Server):
             "SELECT tube, source, target, SUM(n) FROM old GROUP BY 1, 2, 3"
         )
 
-    def tuned(self) -> list[str]:
+    def tuned(self, store: Store[Any]) -> list[str]:
+        # What is partitioned has no rows of its own, and takes no such settings.
+        table = f"to_regclass({self.literal(self.table_in_schema)})"
+        leaves = store.execute(f"SELECT CAST(relid AS text) FROM pg_partition_tree({table}) WHERE isleaf ORDER BY 1")
         tables = [
-            self.table_in_schema,
+            *([leaf for (leaf,) in leaves] or [self.table_in_schema]),
             *(self.object(t.name) for t in self.side_tables() if t.name != self.name("count")),
         ]
         return [f"ALTER TABLE {table} SET ({BUSY})" for table in tables]
@@ -223,10 +227,23 @@ class Postgres(Server):
 
     @contextmanager
     def installing(self, store: Store[Any]) -> Iterator[None]:
-        with store.atomic():
-            # CREATE .. IF NOT EXISTS fails where another transaction creates the same.
-            store.execute("SELECT pg_advisory_xact_lock(hashtext('xq'), hashtext(current_schema()))")
-            yield
+        try:
+            with store.atomic():
+                # CREATE .. IF NOT EXISTS fails where another transaction creates the same.
+                store.execute("SELECT pg_advisory_xact_lock(hashtext('xq'), hashtext(current_schema()))")
+                yield
+        except Exception as error:
+            unique = self.machine.guard("unique") and store.is_failure(error) and not store.is_refusal(error)
+            if not unique or not store.execute(self._partitioned):
+                raise
+            raise ConfigurationError(
+                f"{self.source.name} is partitioned, where PostgreSQL keeps unique only what the partitions are chosen "
+                f"by ({error}): partition it by the role 'unique' alone, or leave the feature 'unique' away"
+            ) from error
+
+    @property
+    def _partitioned(self) -> str:
+        return f"SELECT 1 FROM pg_partitioned_table WHERE partrelid = to_regclass({self.literal(self.table_in_schema)})"
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         return f'"{self.name(guard.name)}"' in refusal
@@ -349,8 +366,29 @@ class Postgres(Server):
             self._trigger("insert", "AFTER INSERT", "REFERENCING NEW TABLE AS changed FOR EACH STATEMENT", inserted),
             self._trigger("delete", "AFTER DELETE", "REFERENCING OLD TABLE AS changed FOR EACH STATEMENT", deleted),
             self._trigger("truncate", "BEFORE TRUNCATE", "FOR EACH STATEMENT", truncated),
-            self._trigger("update", "AFTER UPDATE", f"FOR EACH ROW WHEN ({watched})", self._updated(crowd)),
+            self._update_trigger(watched, self._updated(crowd)),
         ]
+
+    def _update_trigger(self, watched: str, body: Sequence[str]) -> Object:
+        """Row by row; where the table is partitioned, all rows of a statement, each beside what it was.
+
+        A row that moves to another partition is deleted here and inserted there, of which a trigger of the update of
+        rows hears nothing, and no more do those of statements that delete and insert.
+        """
+        of_row = self._made("update", "AFTER UPDATE", f"FOR EACH ROW WHEN ({watched})", body)
+        kind = self.table_in_schema if self.source.schema else f"{HERE}.{self.table}"
+        same = " AND ".join(f"was.{key} = became.{key}" for key in self.keys)
+        both = ", ".join(f"CAST({rows}.* AS {kind}) AS {rows}" for rows in ("was", "became"))
+        each = [
+            f"FOR pair IN SELECT {both} FROM was FULL JOIN became ON {same} LOOP old := pair.was; new := pair.became;",
+            f"CONTINUE WHEN ({watched}) IS NOT TRUE;",
+            *body,
+            "END LOOP;",
+        ]
+        how = "REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT"
+        of_all = self._made("update", "AFTER UPDATE", how, each, f"pair record; old {kind}; new {kind}; ")
+        chosen = f"IF EXISTS ({self._partitioned}) THEN {' '.join(of_all)} ELSE {' '.join(of_row)} END IF;"
+        return self._as_trigger("update", [chosen])
 
     def _soon(self, version: str) -> list[str]:
         """That a task which waits, or is ready, has a timer which the next look of others would find too late."""
@@ -478,27 +516,32 @@ class Postgres(Server):
         return f"CASE WHEN {OURS.format(queue=self._queue)} THEN {_part(1)} ELSE 'write' END"
 
     def _trigger(self, suffix: str, event: str, how: str, body: Sequence[str]) -> Object:
+        return self._as_trigger(suffix, self._made(suffix, event, how, body))
+
+    def _as_trigger(self, suffix: str, made: Sequence[str]) -> Object:
+        name = self.name(suffix)
+        create = (
+            f"DROP TRIGGER IF EXISTS {self.quote(name)} ON {self.table_in_schema}",
+            f"DO $do$ BEGIN {' '.join(made)} END $do$",
+        )
+        return Object("trigger", name, create, self.drop("trigger", name))
+
+    def _made(self, suffix: str, event: str, how: str, body: Sequence[str], variables: str = "") -> tuple[str, str]:
+        """What makes the function of a trigger, and the trigger; in PL/pgSQL."""
         name = self.name(suffix)
         function = f"{self.object(name)}()"
-        declared = ""
         if self.has_history:
             given = f"{OURS.format(queue=self._queue)} AND {_part(3)} <> ''"
             at = f"CASE WHEN {given} THEN CAST({_part(3)} AS float8) ELSE {SERVER_TIME} END * 1000000"
-            declared = f"DECLARE told text := {self._event}; at_us bigint := {at}; "
+            variables += f"told text := {self._event}; at_us bigint := {at}; "
+        declared = f"DECLARE {variables}" if variables else ""
         text = f"#variable_conflict use_variable\n{declared}BEGIN {' '.join(body)} RETURN NULL; END"
-        return Object(
-            "trigger",
-            name,
-            (
-                # In full, whatever the search_path of who writes; to have it set for each call costs a tenth of a put.
-                f"DO $do$ BEGIN EXECUTE replace($text$CREATE OR REPLACE FUNCTION {function} RETURNS trigger "
-                f"LANGUAGE plpgsql AS $xq$ {self._in_full(text)} $xq$ $text$, '{HERE}', "
-                "quote_ident(current_schema())); END $do$",
-                f"DROP TRIGGER IF EXISTS {self.quote(name)} ON {self.table_in_schema}",
-                f"CREATE TRIGGER {self.quote(name)} {event} ON {self.table_in_schema} {how} "
-                f"EXECUTE FUNCTION {function}",
-            ),
-            self.drop("trigger", name),
+        return (
+            # In full, whatever the search_path of who writes; to have it set for each call costs a tenth of a put.
+            f"EXECUTE replace($text$CREATE OR REPLACE FUNCTION {function} RETURNS trigger "
+            f"LANGUAGE plpgsql AS $xq$ {self._in_full(text)} $xq$ $text$, '{HERE}', "
+            "quote_ident(current_schema()));",
+            f"CREATE TRIGGER {self.quote(name)} {event} ON {self.table_in_schema} {how} EXECUTE FUNCTION {function};",
         )
 
 
@@ -516,4 +559,6 @@ def _told(field: Field, part: str, alone: bool = True) -> str:
     """A part of a key as the history tells it."""
     if field.kind in ("auto", "bigauto", "integer", "bigint", "decimal") and not alone:
         return part
+    if field.kind == "uuid":  # the application's, too, which is written without dashes
+        part = f"CAST({part} AS uuid)"
     return f"CAST({part} AS text)"

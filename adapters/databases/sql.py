@@ -577,7 +577,7 @@ class Dialect(ABC):
         """Add up some of what was appended to the counters, where they are appended to."""
         return None
 
-    def tuned(self) -> list[str]:
+    def tuned(self, store: Store[Any]) -> list[str]:
         """SQL that has the database keep up with a table whose rows change all the time."""
         return []
 
