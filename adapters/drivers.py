@@ -14,7 +14,19 @@ from xq.store import Driver, Row
 
 PLANNED = 1.0  # seconds after which PostgreSQL plans prepared statements anew
 SHORT = 4_000  # characters of a statement that is worth preparing: longer ones differ from call to call
+COLLECTIONS = frozenset({list, tuple, set, frozenset, dict, time.struct_time})
+# The other end is gone: what the system knows of it without anything being sent.
+GONE = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 POSTGRES, MARIADB = 130_000, (10, 6)  # the oldest servers that have what the statements use
+
+
+def _is_gone(descriptor: int) -> bool:
+    """Whether the other end of a connection has closed it, or another thread this one."""
+    if descriptor < 0:
+        return True
+    end = select.poll()
+    end.register(descriptor, GONE)
+    return bool(end.poll(0))
 
 
 class Sqlite3:
@@ -88,7 +100,7 @@ class Psycopg:
         return connection.pgconn.transaction_status in (2, 3)  # within one, in order or failed
 
     def is_broken(self, connection: Any) -> bool:
-        return bool(connection.closed)
+        return connection is None or bool(connection.closed) or _is_gone(connection.fileno())
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         # An application turns preparing off (prepare_threshold=None) where its connection is not its own.
@@ -122,7 +134,7 @@ class Psycopg:
     def is_beyond(self, error: BaseException) -> bool:
         # It cannot be read as the type, or is out of its range or encoding. A text that is too long is another's error.
         unfit = getattr(error, "sqlstate", None) in ("22P02", "22P03", "22P05", "22003", "22007", "22008", "22021")
-        return unfit or "cannot contain NUL" in str(error) or isinstance(error, (OverflowError, UnicodeError))
+        return unfit or "cannot contain NUL" in str(error) or isinstance(error, (OverflowError, ValueError))
 
     def is_conflict(self, error: BaseException) -> bool:
         return getattr(error, "sqlstate", None) in ("40001", "40P01")  # serialization failure, deadlock
@@ -173,22 +185,24 @@ class Pymysql:
         return bool(connection.open and connection.server_status & self.IN_TRANSACTION)
 
     def is_broken(self, connection: Any) -> bool:
-        return not connection.open
+        return connection is None or not connection.open or _is_gone(connection._sock.fileno())
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
+        if not COLLECTIONS.isdisjoint(map(type, values)):  # pymysql would write SQL of several values
+            raise TypeError("a collection is no value")
         cursor.execute(sql, values or None)
 
     def rows(self, cursor: Any) -> list[Row]:
         return list(cursor.fetchall()) if cursor.description else []
 
     def is_misfit(self, error: BaseException) -> bool:
-        return isinstance(error, TypeError)
+        return isinstance(error, (TypeError, AttributeError))  # pymysql takes what it does not know for a text
 
     def is_beyond(self, error: BaseException) -> bool:
-        infinite = "can not be used with MySQL" in str(error)
+        infinite = "can not be used with MySQL" in str(error)  # or not a number
         # Out of range, no number, no such character, no date.
         unfit = bool(error.args) and error.args[0] in (1264, 1265, 1292, 1366, 1367)
-        return infinite or unfit or isinstance(error, (OverflowError, UnicodeError))
+        return infinite or unfit or isinstance(error, (OverflowError, ValueError))
 
     def is_conflict(self, error: BaseException) -> bool:
         # A deadlock, also of those who wait for the next number of a key; a row that was changed since the transaction

@@ -198,11 +198,16 @@ class PeeweeStore(Generic[M]):
     @staticmethod
     def _connection(database: pw.Database, driver: Driver) -> Any:
         """The connection of this thread; a new one where it is known to be gone and nothing depends on it."""
-        connection = database.connection()
-        if driver.is_broken(connection) and not database.in_transaction():
-            database.close()
+        state: Any = database._state  # type: ignore[attr-defined]
+        contexts = state.ctx  # which the application has entered, and which Peewee forgets with a connection
+        try:
             connection = database.connection()
-        return connection
+            if database.in_transaction() or driver.in_transaction(connection) or not driver.is_broken(connection):
+                return connection
+            database.close()
+            return database.connection()
+        finally:
+            state.ctx = contexts
 
     def pragma(self, name: str, value: int) -> None:
         database = self._known_database
@@ -263,6 +268,11 @@ class PeeweeStore(Generic[M]):
 
     def is_failure(self, error: BaseException) -> bool:
         return isinstance(error, pw.PeeweeException)
+
+    def is_loss(self, error: BaseException) -> bool:
+        database = self._known_database
+        connection = None if database.is_closed() else database.connection()
+        return self.is_failure(error) and self.driver.is_broken(connection)
 
     def is_conflict(self, error: BaseException) -> bool:
         return self.is_failure(error) and self.driver.is_conflict(_of_the_driver(error))

@@ -21,10 +21,16 @@ READS: Mapping[str, tuple[str, ...]] = {  # what makes a transaction keep its sn
     "postgres": ("BEGIN ISOLATION LEVEL REPEATABLE READ",),
     "mariadb": ("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", "BEGIN"),
 }
-CONTESTANTS: Mapping[str, Opens[Batches]] = {
-    "the floor": floor,
-    "xq": partial(Xq, roles=("owner", "runat"), features={"ttr": 60}),
-}
+XQ = partial(Xq, roles=("owner", "runat"), features={"ttr": 60})
+
+
+def tuned(place: Place) -> Xq:
+    queue = XQ(place)
+    queue.queue.tune()
+    return queue
+
+
+CONTESTANTS: Mapping[str, Opens[Batches]] = {"the floor": floor, "xq": XQ, "xq, tuned": tuned}
 
 
 @contextmanager
@@ -69,13 +75,8 @@ class Watch:
                     queue.ack(task)
                 spent[name] += time.perf_counter() - begun
         return [
-            cell
+            f"{micro(percentile(times, 0.5))} / {micro(percentile(times, 0.99))} · {rate(len(times) / spent[name])}"
             for name, times in takes.items()
-            for cell in (
-                micro(percentile(times, 0.5)),
-                micro(percentile(times, 0.99)),
-                rate(len(times) / spent[name]),
-            )
         ]
 
 
@@ -92,8 +93,7 @@ def beside_a_transaction(effort: Effort, home: Home) -> Table:
         with held(database, "task_0"):
             watch.watch(effort.held, lambda end: f"open for {end:,.0f} s")
         watch.watch(2 * effort.watched, lambda end: f"{end:,.0f} s after its end")
-    heads = [f"{name}: {what}" for name in CONTESTANTS for what in ("take, p50 µs", "p99 µs", "cycles")]
-    return Table(["a transaction that has read", *heads], watch.lines)
+    return Table(["a transaction that has read", *CONTESTANTS], watch.lines)
 
 
 SECTIONS = [
@@ -101,8 +101,8 @@ SECTIONS = [
         "held",
         "Beside a transaction that stays open",
         "Cycles of put, take and ack, one after the other, while another connection has read in a transaction and "
-        "leaves it open: the database keeps what was deleted since then, in tables and indexes. It is not only for who "
-        "reads the queue; any snapshot of the same database does that on PostgreSQL and MariaDB.",
+        "leaves it open: the database keeps what was deleted since then, in tables and indexes, whatever the "
+        "transaction has read. Of take p50 / p99 in µs, and cycles a second. Tuned is what `Queue.tune()` does.",
         beside_a_transaction,
     ),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,30 +41,39 @@ def _on(kind: type[Server]) -> Database:
 
     @contextmanager
     def fresh(folder: Path) -> Iterator[pw.Database]:
-        if reason := kind.missing():
-            pytest.skip(reason)
-        server, name = shared(kind), f"test_{next(_numbers)}"
-        server.create(name)
-        try:
-            with closing(server.peewee(name)) as database:
-                yield database
-        finally:
-            server.drop(name)
+        with database_on(kind) as (server, name), closing(server.peewee(name)) as database:
+            yield database
 
     return fresh
 
 
+@contextmanager
+def database_on(kind: type[Server]) -> Iterator[tuple[Server, str]]:
+    """The one server of this kind, and the name of a database there, which is gone afterwards."""
+    if reason := kind.missing():
+        pytest.skip(reason)
+    server, name = shared(kind), f"test_{next(_numbers)}"
+    server.create(name)
+    try:
+        yield server, name
+    finally:
+        server.drop(name)
+
+
 # name -> a fresh database, cleared up afterwards. To test another one, name it here.
+SERVERS: Mapping[str, type[Server]] = {"postgres": Postgres, "mariadb": MariaDB}
 DATABASES: Mapping[str, Database] = {
     "sqlite": _sqlite("app.db"),
     "memory": _sqlite(":memory:"),
-    "postgres": _on(Postgres),
-    "mariadb": _on(MariaDB),
+    **{name: _on(kind) for name, kind in SERVERS.items()},
 }
 SHARED = [name for name in DATABASES if name != "memory"]  # those that another process can open
 
-_only = os.environ.get("XQ_TEST_DB")
-_chosen = [name for name in DATABASES if not _only or name.startswith(_only)]
+
+def chosen(names: Iterable[str]) -> list[str]:
+    """Those of these databases that shall be tested now."""
+    only = os.environ.get("XQ_TEST_DB")
+    return [name for name in names if not only or name.startswith(only)]
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -77,14 +86,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.longrepr = f"skipped although everything is required: {report.longrepr}"
 
 
-@pytest.fixture(params=_chosen)
+@pytest.fixture(params=chosen(DATABASES))
 def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Database]:
     """A fresh database, of each kind in turn."""
     with DATABASES[request.param](tmp_path) as database:
         yield database
 
 
-@pytest.fixture(params=[name for name in _chosen if name in SHARED])
+@pytest.fixture(params=chosen(SHARED))
 def shared_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Database]:
     """A fresh database that other processes and threads can open."""
     with DATABASES[request.param](tmp_path) as database:

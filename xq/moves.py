@@ -68,6 +68,7 @@ class Moves(Generic[T]):
         self._unique = machine.guard("unique")
         self._forgets = machine.settings.get("history", math.inf) < math.inf
         self._swept = 0.0
+        self._doubtful: list[str] = []  # the marks of takes of which it is not known whether they took something
         self._stuck: set[Any] = set()  # keys of tasks that could not be moved, and were told of
 
     def _readably(self, work: Callable[[], R]) -> R:
@@ -256,7 +257,13 @@ class Moves(Generic[T]):
                 self.tasks.sort(moved)
             return [self.tasks.returned(row, mark) for row in moved]
 
-        tasks = self._readably(move)
+        self.settle_doubts()
+        try:
+            tasks = self._readably(move)
+        except Exception as error:
+            if mark and self.store.is_loss(error):
+                self._doubtful.append(mark)
+            raise
         if session:
             self._check_open(session)
         return tasks
@@ -314,10 +321,16 @@ class Moves(Generic[T]):
         statement = opened.statements.move(Rows("all", state), row)
         return self.database.change(opened, statement, self.database.values(), event)
 
-    def give_back(self, session: str, event: str) -> None:
-        """Release what a session that has ended still holds, as the event `event`."""
+    def settle_doubts(self) -> None:
+        """Give back what was taken by calls whose connection was lost: whether they took it nobody has been told."""
+        while self._doubtful:
+            self.give_back(self._doubtful[-1], "release", mark=True)
+            self._doubtful.pop()
+
+    def give_back(self, session: str, event: str, mark: bool = False) -> None:
+        """Release what a session that has ended still holds, or what one take of it does, as the event `event`."""
         call = Call(event, {}, {})
-        held = {"session": f"{session}/", "session_end": f"{session}0"}
+        held = {"session": session if mark else f"{session}/", "session_end": f"{session}0"}
         row = self._row(TAKEN, Call("release", {}, {}))
         while self._run(self.database.open(), call, Rows("held", TAKEN), row, {"n": BATCH, **held}):
             pass

@@ -95,6 +95,9 @@ class Keeper(Protocol):
     def forget_waits(self, uuid: str) -> None:
         """Forget that anybody of a process waits, whose session this was."""
 
+    def lost(self) -> None:
+        """The session of this process was lost: what the database knew of it, it knows no more."""
+
     def strike(self, uuid: str) -> None:
         """Strike a session off the list of those that may be joined."""
 
@@ -201,6 +204,7 @@ class Sessions:
         self._open: dict[str, Session] = {}
         self._own: Session | None = None
         self._lock = threading.Lock()
+        self._own_lost = False  # whether the session of the process was lost before
         self._lost: set[str] = set()  # those that were ended while this process held them
 
     @property
@@ -215,12 +219,18 @@ class Sessions:
             some = next(iter(self.keepers), None)
             if some is not None and not some.is_there(name):
                 self._lose(session)
-        return name in self._lost
+        # Of a key alone nobody knows by which session it was taken: until the next take, by the one before.
+        own = self._own
+        before = own is not None and own.uuid == name and not own.held and self._own_lost
+        return name in self._lost or before
 
     def _lose(self, session: Session) -> None:
         """A session was ended, and not by this process."""
         self._lost.add(session.uuid)
+        self._own_lost |= session is self._own
         session.close()
+        for keeper in self.keepers if session is self._own else ():
+            keeper.lost()
 
     @property
     def keepers(self) -> list[Keeper]:

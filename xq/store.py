@@ -63,6 +63,10 @@ class Writes(Protocol):
 
     unseen: float  # seconds within which there may be more than was told of
 
+    @property
+    def tells(self) -> bool:
+        """Whether it tells of what this process itself commits; else it must be called."""
+
     def wait(self, seconds: float, eagerly: bool) -> bool:
         """Whether a write was told of, or this process called, within so many seconds.
 
@@ -232,6 +236,9 @@ class Store(Protocol[T]):
 
     def is_failure(self, error: BaseException) -> bool:
         """Whether `error` came from the database at all."""
+
+    def is_loss(self, error: BaseException) -> bool:
+        """Whether this thread's connection was lost with `error`, or could not be made: nobody knows what was done."""
 
     def is_conflict(self, error: BaseException) -> bool:
         """Whether the database undid a transaction for another's sake (a deadlock): run again, it may succeed."""

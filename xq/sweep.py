@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from weakref import WeakKeyDictionary, finalize, ref
@@ -22,7 +23,7 @@ from xq.database import Database
 from xq.errors import NotInstalled, UnknownSession
 from xq.moves import Moves, Swept
 from xq.sessions import ProofOfLife, Session, Sessions
-from xq.store import Writes
+from xq.store import Row, Writes
 from xq.wait import Waiting
 
 log = logging.getLogger("xq")
@@ -72,6 +73,16 @@ class QueueKeeper:
     def is_attended(self) -> bool:
         """Whether the queue, in the database that it has now, is looked after, as far as can be."""
         return self.attended is not None and self.attended is self.database.opened
+
+    @property
+    def anybody(self) -> bool:
+        """Whether the thread must be told what this process itself makes due, since the database does not tell it."""
+        return self._sweeper is not None and not self._sweeper.tells
+
+    def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
+        """This process moved tasks, and has committed since."""
+        if target in self.moves.machine.timers and self._sweeper is not None:
+            self._sweeper.call()
 
     def listen(self) -> bool:
         """Have the thread listen now, since somebody waits. False where there can be none."""
@@ -157,6 +168,9 @@ class QueueKeeper:
     def forget_waits(self, uuid: str) -> None:
         self._run(self.database.dialect.forget_waits(), uuid=uuid)
 
+    def lost(self) -> None:
+        self.waiting.lost()
+
     def strike(self, uuid: str) -> None:
         self._run(self.database.dialect.session_struck, uuid=uuid, queue="")
 
@@ -210,6 +224,15 @@ class Sweeper:
         self.hurry()
         self._writes.expect()
 
+    @property
+    def tells(self) -> bool:
+        """Whether it hears by itself of what this process writes."""
+        return self._writes.tells
+
+    def call(self) -> None:
+        """Something may fall due earlier than what was known."""
+        self._writes.call()
+
     def hurry(self) -> None:
         self._hurry.set()
 
@@ -233,7 +256,8 @@ class Sweeper:
                 self._complain(error)
                 pause, seconds = RETRY, 0.0
                 self._rang = True
-                self._give_up_connection()
+                with self.working:
+                    self._give_up_connection()
         self._writes.close()
         self._give_up_connection()
 
@@ -279,6 +303,8 @@ class Sweeper:
         keepers = self._installed()
         if not keepers:
             return PAUSE, FALLBACK
+        for keeper in keepers:
+            keeper.moves.settle_doubts()
         changed = self._writes.has_changed(keepers[0].database.store, told and not self._rang)
         called = False
         if changed or not (told or self._doubt < FALLBACK):

@@ -26,6 +26,7 @@ from xq.tasks import Parts, Tasks, named
 T = TypeVar("T")
 
 SLICE = 3600.0  # seconds: the longest sleep, since a lock takes no longer ones than some years
+AGAIN = 0.2  # seconds after which a lost connection is tried again
 ALONE = 0.05  # seconds between two looks where no thread can listen: a database in memory, a test's clock
 
 
@@ -121,6 +122,7 @@ class Ending:
     def __init__(self, waiter: str) -> None:
         self.waiter = waiter  # its name in the database
         self.awake = threading.Event()
+        self.lost = False  # whether the session is, for which the database knew it
         self.event: str | None = None  # with which the task ended
         self.target = ""
 
@@ -168,12 +170,25 @@ class Waiting(Generic[T]):
         deadline = Deadline(timeout)
         self.listen()  # from before the look: what comes after it is told of
         with self.takers.place(tube) as waiter:
-            while not (found := self.moves.oldest("take", n, options, tube=tube)):
+            while not (found := self._take_if_there(n, options, tube, deadline)):
                 if not self._sleep(waiter, deadline):
                     return []
             if len(self.takers.waiters) > 1:
                 self._pass_on()
         return found
+
+    def _take_if_there(self, n: int, options: Mapping[str, Any], tube: str | None, deadline: Deadline) -> list[T]:
+        """As `Moves.oldest`. A database that is not there has nothing, as long as there is time for it to come back."""
+        try:
+            return self.moves.oldest("take", n, options, tube=tube)
+        except Exception as error:
+            self._forgive(error, deadline)
+            return []
+
+    def _forgive(self, error: Exception, deadline: Deadline) -> None:
+        """Raise it again, unless it is that the connection was lost, and there is time to wait for another one."""
+        if deadline.left <= 0 or not self.database.store.is_loss(error):
+            raise error
 
     def _pass_on(self) -> None:
         """Call the next, if there is more. Never raises: what was taken must be returned."""
@@ -254,12 +269,18 @@ class Waiting(Generic[T]):
             parts = self.tasks.key_of(row)
             while ending.event is None and deadline.left > 0:
                 alone = self._alone()
-                called = ending.awake.wait(min(deadline.left, ALONE if alone else SLICE))
+                called = ending.awake.wait(min(deadline.left, ALONE if alone else AGAIN if ending.lost else SLICE))
                 ending.awake.clear()
-                if alone:
-                    self.moves.sweep_what_is_due()
-                if ending.event is None and (alone or called):
-                    self.collect()
+                try:
+                    if alone:
+                        self.moves.sweep_what_is_due()
+                    if ending.event is None and (alone or called):
+                        self.collect()
+                    if ending.lost and not self._wait_anew(ending, parts):
+                        break
+                except Exception as error:
+                    self._forgive(error, deadline)
+                    ending.lost = True  # it may be; and what was told meanwhile is seen by that as well
         finally:
             if parts:
                 self._end(ending, parts)
@@ -286,18 +307,38 @@ class Waiting(Generic[T]):
             self.database.execute(opened.dialect.begin_wait(), values)
         return row, state
 
+    def _wait_anew(self, ending: Ending, parts: Parts) -> bool:
+        """Have the end of a task be told of again, which nobody is told of any more. False when it has ended by now."""
+        with self._writing:
+            self._end_in_database(ending, {**named(parts), "waiter": ending.waiter})
+            if ending.event is not None:
+                return False
+            try:
+                _, state = self.database.whole(partial(self._begin, ending, lambda: parts))
+            except NotFound:
+                return False
+        ending.lost = False
+        return state in self.machine.pending
+
+    def lost(self) -> None:
+        """The session of this process was lost, and with it what the database knew of who waits."""
+        for ending in list(self._endings.values()):
+            ending.lost = True
+            ending.awake.set()
+
     def _end(self, ending: Ending, parts: Parts) -> None:
         self._endings.pop(ending.waiter, None)
         values = {**named(parts), "waiter": ending.waiter}
         try:
             with self._writing:
-                found = self.database.execute(self.database.dialect.end_wait(), values)
+                self._end_in_database(ending, values)
         except Exception as error:
             if not self.database.store.is_failure(error):
                 raise
             self._left.append(values)  # what is known of the end is more than that its row could not be deleted
-            return
-        for event, target in found:
+
+    def _end_in_database(self, ending: Ending, values: Mapping[str, Any]) -> None:
+        for event, target in self.database.execute(self.database.dialect.end_wait(), values):
             if event is not None:  # what nobody told of counts, too
                 ending.tell(event, target)
 

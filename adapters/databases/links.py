@@ -96,6 +96,7 @@ class Link:
         with self._lock:
             if self.is_open:
                 return
+            self.close()  # this end of it
             with self._connector.errors():
                 connection = self._connection = self._connector.open()
                 try:
@@ -155,9 +156,10 @@ class Link:
                 return self._connector.driver.hear(self._connection) or not self.is_open
 
     def close(self) -> None:
-        with self._lock, suppress(Exception):
-            if self._connection is not None:
-                self._connection.close()
+        if self not in self._inherited:
+            with self._lock, suppress(Exception):
+                if self._connection is not None:
+                    self._connection.close()
 
     def _run(self, sql: str, **values: Any) -> list[Row]:
         text, names = by_position(sql, "%s")
@@ -310,6 +312,10 @@ class Listener:
         heard = self._link.hear() if told - {self._heard.fileno()} else False
         self._lost |= not self._link.is_open
         return called or heard or self._polled
+
+    @property
+    def tells(self) -> bool:
+        return self._link.hears
 
     def expect(self) -> None:
         self._link.expect(True)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from xq.adapters.databases.links import Words
 from xq.adapters.databases.servers import ALIVE, PART, ROLL_UP, Server
-from xq.adapters.databases.sql import SESSIONS, Object
+from xq.adapters.databases.sql import QUEUES, SESSIONS, Object
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import ABSENT, TAKEN, Guard
@@ -180,6 +180,9 @@ class Mysql(Server):
         fence = {"session": f"LEFT({owner}, 37) = :session", "take": f"{owner} = :mark"}[rows.fence]
         return f"SELECT {columns} FROM {of} WHERE {chosen} AND {state} AND {fence}{self.lock}"
 
+    def due(self, rows: Rows) -> str:
+        return self._locked(rows, ", ".join(self.keys))
+
     # what changes
 
     def move(self, rows: Rows, change: Change) -> Statement:
@@ -276,9 +279,14 @@ class Mysql(Server):
         ((locked,),) = store.execute("SELECT GET_LOCK(CONCAT('xq.', DATABASE()), 60)")
         if not locked:
             raise ConfigurationError("another process has been installing for a minute: try again")
+        was_installed = QUEUES in self.existing(store) and bool(store.execute(self.installed()))
         try:
             yield
         except Exception as error:
+            if was_installed:  # no rollback brings back what was taken down
+                for item in self.objects():
+                    for sql in item.create:
+                        store.execute(sql)
             if store.is_failure(error) and f"({NO_TRIGGERS}," in str(error):
                 raise ConfigurationError(
                     f"this user may not create triggers while the server keeps a binary log ({error}): have the "
@@ -380,12 +388,12 @@ class Mysql(Server):
             # holds a digest: a text may be too long for an index, and compares as loosely as its collation does.
             held = self.quote(self.name("held"))
             made = f"CASE WHEN {condition} THEN {_digest(columns)} END"
-            create: tuple[str, ...] = (
+            alter = (  # at once: where rows hold a value twice, nothing of it stays
                 f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {held} CHAR(64) CHARACTER SET ascii "
-                f"GENERATED ALWAYS AS ({made}) VIRTUAL INVISIBLE",
-                f"CREATE UNIQUE INDEX IF NOT EXISTS {self.quote(name)} ON {table} ({held})",
+                f"GENERATED ALWAYS AS ({made}) VIRTUAL INVISIBLE, "
+                f"ADD UNIQUE INDEX IF NOT EXISTS {self.quote(name)} ({held})"
             )
-            return Object("index", name, create, self.drop("index", name))
+            return Object("index", name, (alter,), self.drop("index", name))
         leading = self.roles["status"]
         listed = columns if columns.startswith(leading) else f"{leading}, {columns}"
         short = ", ".join(self._short(column) for column in listed.split(", "))

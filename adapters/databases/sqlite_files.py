@@ -318,6 +318,8 @@ class FileWrites:
                 self._heard.recv(4096)
         return bool(told) or polls
 
+    tells = True
+
     def expect(self) -> None:
         """The system tells in any case."""
 

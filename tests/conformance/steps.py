@@ -14,13 +14,14 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Any
 
 import peewee as pw
+from pymysql.constants import CLIENT
 
 from tests.factories import task
 from xq import sessions
 
 Script = Callable[[], Generator[Any, Any, None]]
 
-PATIENCE = 60  # seconds, after which another process or thread counts as stuck
+PATIENCE = 15  # seconds, after which another process or thread counts as stuck
 END = "the test is over"
 
 
@@ -49,6 +50,20 @@ def another_program(db: pw.Database, sql: str) -> None:
     with closing(db._connect()) as connection:
         connection.cursor().execute(sql)
         connection.commit()
+
+
+def run_script(db: pw.Database, text: str) -> None:
+    """Run several statements at once, as a migration would."""
+    if isinstance(db, pw.MySQLDatabase):
+        several = type(db)(db.database, **{**db.connect_params, "client_flag": CLIENT.MULTI_STATEMENTS})
+        with closing(several._connect()) as connection, connection.cursor() as cursor:
+            cursor.execute(text)
+            while cursor.nextset():
+                pass
+    elif isinstance(db, pw.SqliteDatabase):
+        db.connection().executescript(text)
+    else:
+        db.connection().execute(text)  # Peewee's own would take a % for the mark of a value
 
 
 def refused(db: pw.Database) -> Any:

@@ -361,7 +361,7 @@ class Trial:
             call(self.Task, value)
         except Exception as error:
             changed = " and something changed" * (everything(self.db) != self.before)
-            if isinstance(error, (xq.Error, pw.IntegrityError)):
+            if isinstance(error, (xq.Error, pw.IntegrityError, pw.DataError)):  # what the database refuses is Peewee's
                 return False, self.untold(error) or (repr(error)[:150] + changed if changed else "")
             return False, "" if isinstance(error, HostileError) and not changed else repr(error)[:150] + changed
         return True, "; ".join(self.Task.xq.check())

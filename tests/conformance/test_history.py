@@ -16,7 +16,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import another_process, bring, in_threads
+from tests.conformance.steps import another_process, another_program, bring, in_threads, run_script
 from tests.factories import task, tasks
 from xq import BadType, BadValue, FeatureOff, NotInstalled
 from xq.testing import Clock
@@ -192,12 +192,8 @@ def test_what_another_program_writes_is_a_write_by_the_time_of_the_machine(make_
     Task.put(task())
 
     def plain() -> Any:
-        other = sqlite3.connect(Task._meta.database.database, timeout=20)
-        with other:
-            other.execute("UPDATE task SET status = 'T'")
-            other.execute("UPDATE task SET status = 'T'")
-            other.execute("DELETE FROM task")
-        other.close()
+        for sql in ("UPDATE task SET status = 'T'", "UPDATE task SET status = 'T'", "DELETE FROM task"):
+            another_program(Task._meta.database, sql)
         yield
 
     before = time.time_ns() // 1000
@@ -273,17 +269,6 @@ def test_the_first_call_on_a_connection_may_be_in_a_transaction(make):
     assert told(Task) == ["X-R put", "X-R write", "R-T take", "T-R release"]
 
 
-def test_what_a_new_connection_asks_does_not_begin_to_read(make_shared):
-    Task = make_shared(ALL)
-    make_shared.db.close()
-    with make_shared.db.atomic():
-        Task.xq.store.execute("SELECT 1")  # as the first thing on this connection
-        with closing(sqlite3.connect(make_shared.db.database)) as other, other:
-            other.execute("INSERT INTO task (status, size, attempts) VALUES ('R', 0, 0)")
-        Task.put(task())
-    assert told(Task) == ["X-R write", "X-R put"]
-
-
 def test_a_reconnected_process_tells_its_events(make_shared):
     Task = make_shared(ALL)
     Task.put(task())
@@ -322,18 +307,6 @@ def test_two_queues_of_a_connection_tell_their_events(make):
     assert (told(Task), told(Other)) == (["X-R put"], ["X-R put", "R-T take"])
 
 
-def test_char_is_what_it_was_on_connections_of_xq(make):
-    Task = make(ALL)
-    Task.put(task())
-    database = Task._meta.database
-    values = [(72, 101, 108, 108, 111), (0, 65, 0x1F986, -1, 0x110000), (None, "66", 67.9, "x", 0x10FFFF)]
-    for codes in values:
-        plain = sqlite3.connect(":memory:").execute("SELECT char(?, ?, ?, ?, ?)", codes).fetchone()
-        assert database.execute_sql("SELECT char(?, ?, ?, ?, ?)", codes).fetchone() == plain
-    database.execute_sql("CREATE INDEX odd ON task (char(65, 66, 67, 68, size))")
-    assert database.execute_sql("SELECT char(119, 114, 105, 116, 101)").fetchone() == ("write",)
-
-
 # what a row tells
 
 
@@ -368,7 +341,7 @@ def test_what_another_program_takes_has_no_owner_but_the_one_it_writes(make):
 
 def test_a_key_of_several_parts_is_a_json_array(make):
     model = make.model(
-        host=pw.TextField(), number=pw.IntegerField(), meta={"primary_key": pw.CompositeKey("host", "number")}
+        host=pw.CharField(), number=pw.IntegerField(), meta={"primary_key": pw.CompositeKey("host", "number")}
     )
     Task = make(ALL, model=model)
     Task.put({"host": 'a"b', "number": 7})
@@ -381,7 +354,7 @@ def test_a_key_of_several_parts_is_a_json_array(make):
     ("field", "key", "stored"),
     [
         (pw.UUIDField(primary_key=True), uuid.UUID(int=5), str(uuid.UUID(int=5))),
-        (pw.TextField(primary_key=True), "größe\n'", "größe\n'"),
+        (pw.CharField(primary_key=True), "größe\n'", "größe\n'"),
         (pw.BigIntegerField(primary_key=True), 2**62, str(2**62)),
         (pw.BlobField(primary_key=True), b"\0\xff", "00FF"),
         (pw.DoubleField(primary_key=True), 0.5, "0.5"),
@@ -559,14 +532,12 @@ def test_the_model_follows_a_database_that_is_bound_later(make):
     make.db.create_tables([Task])
     Task.put(task())
     assert History.select().count() == 1
-    other = pw.SqliteDatabase(":memory:")
-    with other.bind_ctx([Task]):
+    with another_database() as other, other.bind_ctx([Task]):
         other.create_tables([Task])
         assert History.select().count() == 0
         Task.xq.put_many(tasks(2))
         assert History.select().count() == 2
     assert History.select().count() == 1
-    other.close()
 
 
 def test_without_the_feature_there_is_no_history(make):
@@ -595,7 +566,7 @@ def test_the_text_of_the_installation_may_run_twice_and_keeps_the_history(make):
     Task = make(ALL)
     bring(Task, "T")
     for _ in range(2):
-        make.db.connection().executescript(Task.xq.ddl())
+        run_script(make.db, Task.xq.ddl())
     Task.xq.install()
     Task.xq.release_all()
     assert told(Task) == ["X-R put", "R-T take", "T-R release"]
@@ -638,17 +609,6 @@ def test_a_process_without_the_history_is_told_so_and_one_with_other_seconds_is_
     other.put(task())
 
 
-def test_a_connection_that_trusts_no_schema_writes_all_the_same(make_shared):
-    Task = make_shared(ALL)
-    make_shared.db.close()
-    make_shared.db.connect()
-    make_shared.db.execute_sql("PRAGMA trusted_schema = 0")
-    Task.put(task())
-    assert told(Task) == ["X-R write"]
-    (what,) = Task.xq.check()
-    assert "trusted_schema" in what
-
-
 def test_the_statistics_count_as_before(make):
     Task = make(ALL, roles=FULL, tube_stats=["a"])
     with Task.xq.session():
@@ -656,18 +616,3 @@ def test_the_statistics_count_as_before(make):
     Task.create(tube="a")
     assert Task.stats().transition == {"X-R": 2, "R-T": 1, "T-R": 1}
     assert Task.stats().tube["a"].transition == {"X-R": 2, "R-T": 1, "T-R": 1}
-
-
-def test_the_history_of_a_table_in_an_attached_database_stands_beside_it(make):
-    make.db.attach(":memory:", "side")
-    Task = make({"zombie": 5, "history": 10}, model=make.model(meta={"schema": "side"}))
-    bring(Task, "Z")
-    assert [row.event for row in Task.xq.History.select()] == ["put", "take", "ack"]
-    Task.xq.reconfigure({"keep": True, "history": 10}, move={"Z": "D"})
-    assert last(Task) == "Z-D reconfigure"
-    Task.xq.clock.tick(11)
-    Task.xq.sweep()
-    assert told(Task) == []
-    assert Task.xq.check() == []
-    Task.xq.uninstall()
-    assert not [name for name in make.db.get_tables("side") if "xq" in name]

@@ -1,0 +1,312 @@
+"""Connections to a server that are cut, stall, time out or are killed: clear errors, and nothing done by halves."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import peewee as pw
+import pytest
+
+import xq
+from tests.conformance.steps import PATIENCE, Work, another_process, eventually, is_exact, look, waiter
+from tests.conftest import SERVERS, Maker, chosen, database_on
+from tests.proxy import Proxy
+
+FEATURES = {"keep": True, "buried": True, "delayed": True}
+CUTS = 20  # places at which one call may be cut, at most
+
+
+@pytest.fixture(params=chosen(SERVERS))
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    with database_on(SERVERS[request.param]) as (server, name), Proxy(server.host, server.port) as proxy:
+        made = Place(server, name, proxy)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+class Place:
+    """A database of its own, which can be reached through a proxy and past it."""
+
+    def __init__(self, server: Any, name: str, proxy: Proxy) -> None:
+        self.server = server
+        self.kind = next(kind for kind, server_kind in SERVERS.items() if isinstance(server, server_kind))
+        self.name = name
+        self.proxy = proxy
+        self.there = Maker(self.database(), None)(FEATURES)  # past the proxy
+        self.Task = Maker(self.database(host=proxy.host, port=proxy.port), None)(FEATURES)
+        self.db = self.Task._meta.database
+
+    def close(self) -> None:
+        self.there._meta.database.close()
+        self.db.close()
+
+    def database(self, **options: Any) -> pw.Database:
+        return self.server.peewee(self.name, **options)
+
+    def states(self) -> Counter[str]:
+        return Counter(task.status for task in self.there.select())
+
+
+def watch(Task: Any) -> None:
+    """Have this process look after the queue, as any does that has taken."""
+    Task.take().release()
+
+
+# what is done with three tasks, of which one is ready and two are taken -> how many of them are then in which states
+CALLS: dict[str, tuple[Callable[[Any, list[Any]], Any], dict[str, int]]] = {
+    "put": (lambda Task, held: Task.put({}), {"R": 2, "T": 2}),
+    "put_many": (lambda Task, held: Task.xq.put_many([{}] * 3), {"R": 4, "T": 2}),
+    "take": (lambda Task, held: Task.take(), {"T": 3}),
+    "take_many": (lambda Task, held: Task.xq.take_many(2), {"T": 3}),
+    "ack": (lambda Task, held: held[0].ack(), {"R": 1, "T": 1, "D": 1}),
+    "release": (lambda Task, held: held[0].release(delay=3600), {"R": 1, "T": 1, "W": 1}),
+    "bury_many": (lambda Task, held: Task.xq.bury_many(held), {"R": 1, "B": 2}),
+    "kill": (lambda Task, held: Task.kill(held[0].id), {"R": 1, "T": 1}),
+}
+
+
+@pytest.mark.parametrize("when", ["asked", "answered"])
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_whose_connection_is_cut_did_all_or_nothing_and_the_next_one_works(place, call, when):
+    Task, (do, then) = place.Task, CALLS[call]
+    cut = {"asked": place.proxy.cut_when_asked, "answered": place.proxy.cut_when_answered}[when]
+    for after in range(CUTS):
+        Task.xq.truncate()
+        Task.xq.put_many([{}] * 3)
+        held = Task.xq.take_many(2)
+        before = place.states()
+        cut(place.db, after=after)
+        try:
+            do(Task, held)
+        except pw.PeeweeException:
+            assert place.states() in ((before,) if when == "asked" else (before, then))
+        else:
+            break
+    else:
+        pytest.fail("it was cut each time")
+    assert after > 0, "it was never cut"
+    assert place.states() == then
+    assert is_exact(place.there)
+
+
+def test_a_connection_that_was_cut_while_nobody_used_it_is_made_anew_without_an_error(place):
+    place.Task.put({})
+    place.proxy.cut(place.db)
+    assert place.Task.take().ack().status == "D"
+
+
+def test_within_the_applications_transaction_a_cut_connection_is_an_error_and_the_transaction_is_gone(place):
+    place.Task.put({})
+    with pytest.raises(pw.PeeweeException), place.db.atomic():
+        place.Task.put({})
+        place.proxy.cut(place.db)
+        place.Task.put({})
+    assert place.states() == {"R": 1}
+    place.Task.put({})
+    with place.db.atomic():
+        place.Task.put({})
+    assert place.states() == {"R": 3}
+
+
+def test_a_network_that_is_down_is_an_error_of_each_call_until_it_is_up_again(place):
+    place.Task.put({})
+    place.proxy.refuse()
+    place.proxy.cut()
+    for _ in range(3):
+        with pytest.raises(pw.PeeweeException):
+            place.Task.take()
+    place.proxy.refuse(False)
+    assert place.Task.take().ack().status == "D"
+    assert is_exact(place.there)
+
+
+def test_who_waits_is_given_what_is_put_after_the_network_was_down(place):
+    waiting = waiter(place.Task, lambda: place.Task.take(timeout=PATIENCE))
+    place.proxy.refuse()
+    place.proxy.cut()
+    place.there.put({})
+    place.proxy.refuse(False)
+    assert waiting.result().id == 1
+
+
+def test_who_waits_for_the_end_of_a_task_hears_of_it_after_the_network_was_down(place):
+    place.there.put({})
+    waiting = waiter(place.Task, lambda: place.Task.wait(1, PATIENCE))
+    place.proxy.refuse()
+    place.proxy.cut()
+    place.there.take().ack()
+    place.proxy.refuse(False)
+    task, processed = waiting.result()
+    assert (task.status, processed) == ("D", True)
+
+
+def test_while_a_connection_stands_still_others_go_on_and_its_call_ends_with_it(place):
+    place.there.xq.put_many([{}] * 3)
+    place.Task.xq.count()
+    ready = threading.Event()
+    stalled = threading.Event()
+
+    def take() -> Any:
+        connection = place.db.connection()
+        place.Task.xq.count()
+        held.append(connection)
+        ready.set()
+        stalled.wait(PATIENCE)
+        return place.Task.take()
+
+    held: list[Any] = []
+    work = Work(place.db, take)
+    assert ready.wait(PATIENCE)
+    place.proxy.stall(held[0])
+    stalled.set()
+    assert [place.there.take().ack().id for _ in range(3)] == [1, 2, 3]
+    assert place.Task.put({}).id == 4
+    assert work.goes_on
+    place.proxy.cut(held[0])
+    with pytest.raises(pw.PeeweeException):
+        work.result()
+    assert place.Task.take().id == 4
+
+
+# limits of the server
+
+LIMITS = {
+    "postgres": {"statement": "SET statement_timeout = '0.2s'", "lock": "SET lock_timeout = '0.2s'"},
+    "mariadb": {"statement": "SET max_statement_time = 0.2", "lock": "SET innodb_lock_wait_timeout = 1"},
+}
+
+
+@pytest.mark.parametrize("limit", ["statement", "lock"])
+@pytest.mark.parametrize("call", ["ack", "bury_many", "kill"])
+def test_a_call_that_takes_longer_than_the_server_allows_changes_nothing_and_the_next_one_works(place, call, limit):
+    Task, (do, then) = place.Task, CALLS[call]
+    Task.xq.put_many([{}] * 3)
+    held = Task.xq.take_many(2)
+    before = place.states()
+    place.db.execute_sql(LIMITS[place.kind][limit])
+    with place.there._meta.database.atomic():
+        place.there.select().where(place.there.id == held[-1].id).for_update().execute()
+        place.there.select().where(place.there.id == held[0].id).for_update().execute()
+        with pytest.raises(pw.PeeweeException):
+            do(Task, held)
+        assert not place.db.in_transaction()
+    assert place.states() == before
+    do(Task, held)
+    assert place.states() == then
+    assert is_exact(place.there)
+
+
+# connections that the server kills
+
+
+def ends_connections_of(place: Any, condition: str) -> None:
+    """Have the server end connections, and wait until they are gone."""
+    look, end = {
+        "postgres": (
+            "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND {}",
+            "SELECT pg_terminate_backend({})",
+        ),
+        "mariadb": ("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND {}", "KILL {}"),
+    }[place.kind]
+    with place.server.administrator(place.name) as execute:
+        for (number,) in execute(look.format(condition)):
+            execute(end.format(number))
+        eventually(lambda: not execute(look.format(condition)))
+
+
+OF_USER = {"postgres": "usename = 'worker'", "mariadb": "user = 'worker'"}
+LINKS = {  # of all processes
+    "postgres": "pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')",
+    "mariadb": "id IN (SELECT IS_USED_LOCK(CONCAT('xq.', process)) FROM {name}.xq_alive)",
+}
+
+
+def as_worker(place: Any) -> pw.Database:
+    """The database, as a user by whom the connections of one process are told from others."""
+    place.server.run(
+        {
+            "postgres": "DO $$ BEGIN CREATE ROLE worker LOGIN IN ROLE xq; EXCEPTION WHEN duplicate_object THEN END $$",
+            "mariadb": "CREATE USER IF NOT EXISTS worker",
+        }[place.kind]
+    )
+    if place.kind == "mariadb":
+        place.server.run(f"GRANT ALL ON `{place.name}`.* TO worker")
+    return place.database(user="worker")
+
+
+def worker(place: Any, n: int = 2) -> Callable[[], Generator[Any, Any, None]]:
+    """Takes tasks, and then does what it is told: a function of its queue and of what it has taken."""
+    db = as_worker(place)
+
+    def script() -> Generator[Any, Any, None]:
+        Task = Maker(db, None)(FEATURES)
+        held = Task.xq.take_many(n)
+        told = yield [task.id for task in held]
+        while True:
+            told = yield DEEDS[told](Task, held)
+
+    return script
+
+
+def refused(call: Callable[[], Any]) -> str:
+    """The name of the error that a call raises."""
+    try:
+        call()
+    except (xq.Error, pw.PeeweeException) as error:
+        return type(error).__name__
+    return "none"
+
+
+DEEDS: dict[str, Callable[[Any, list[Any]], Any]] = {
+    "ack": lambda Task, held: refused(held[0].ack),
+    "ack by key": lambda Task, held: refused(lambda: Task.ack(held[1].id)),
+    "take": lambda Task, held: Task.take(timeout=PATIENCE).id,
+    "session": lambda Task, held: Task.xq.session().uuid,
+}
+
+
+def test_who_loses_all_connections_loses_its_tasks_and_is_told_so_and_others_keep_theirs(place):
+    place.there.xq.put_many([{}] * 4)
+    watch(place.there)
+    kept = place.there.take()
+    with another_process(place.db, worker(place)) as other:
+        assert next(other) == [2, 3]
+        ends_connections_of(place, OF_USER[place.kind])
+        eventually(lambda: place.states() == {"R": 3, "T": 1})
+        assert other.send("ack") == "SessionLost"
+        assert other.send("ack by key") == "SessionLost"
+        assert other.send("take") == 2
+        assert other.send("ack") == "SessionLost"
+    assert kept.ack().status == "D"
+    assert place.there.xq.stats().transition["T-R"] == 4
+    assert is_exact(place.there)
+
+
+def test_who_loses_its_link_only_loses_its_tasks(place):
+    place.there.xq.put_many([{}] * 2)
+    watch(place.there)
+    with another_process(place.db, worker(place)) as other:
+        next(other)
+        link = LINKS[place.kind].format(name=place.name)
+        ends_connections_of(place, f"{link} AND {OF_USER[place.kind]}")
+        eventually(lambda: place.states() == {"R": 2})
+        assert other.send("ack") == "SessionLost"
+        assert other.send("take") == 1
+
+
+def test_who_loses_all_connections_but_its_link_loses_nothing(place):
+    place.there.xq.put_many([{}] * 2)
+    watch(place.there)
+    with another_process(place.db, worker(place)) as other:
+        next(other)
+        link = LINKS[place.kind].format(name=place.name)
+        ends_connections_of(place, f"NOT {link} AND {OF_USER[place.kind]}")
+        look(place.there._meta.database)
+        assert place.states() == {"T": 2}
+        assert (other.send("ack"), other.send("ack by key")) == ("none", "none")
+    assert is_exact(place.there)

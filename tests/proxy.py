@@ -1,0 +1,212 @@
+"""A network between an application and a server that can be had to fail: a TCP proxy in a thread of the tests.
+
+`with Proxy(server.host, server.port) as proxy:` listens at `proxy.host` and `proxy.port`. What it does to connections it
+does at once, and only then returns.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Self
+
+import peewee as pw
+
+CHUNK = 65_536  # bytes that are forwarded at once
+RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: a close that tells the other end at once, and drops what was on its way
+PATIENCE = 10  # seconds within which the thread does what it is told
+
+_all: set[Proxy] = set()
+
+
+class Connection:
+    """One connection through the proxy, and what is to become of it."""
+
+    def __init__(self, client: socket.socket, server: socket.socket) -> None:
+        self.client = client
+        self.server = server
+        self.stalled = False
+        self.cut_on: socket.socket | None = None  # the end of which so many chunks are forwarded yet
+        self.passes = 0
+
+    @property
+    def ends(self) -> tuple[socket.socket, socket.socket]:
+        return self.client, self.server
+
+    def cut_later(self, end: str, passes: int) -> None:
+        self.cut_on, self.passes = getattr(self, end), passes
+
+    def is_cut_by(self, end: socket.socket) -> bool:
+        """Whether what comes from this end is the last thing that happens."""
+        if end is not self.cut_on:
+            return False
+        self.passes -= 1
+        return self.passes < 0
+
+    def other(self, end: socket.socket) -> socket.socket:
+        return self.server if end is self.client else self.client
+
+
+class Proxy:
+    """Forwards, until it is told otherwise."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._to = (host, port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.host, self.port = self._listener.getsockname()
+        self._connections: dict[int, Connection] = {}  # by the port of the client
+        self._refuses = False
+        self._orders: list[tuple[Callable[[], None], Future[None]]] = []
+        self._called, self._call = socket.socketpair()
+        self._over = False
+        self._selector = selectors.DefaultSelector()
+        self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._selector.register(self._listener, selectors.EVENT_READ, None)
+        self._selector.register(self._called, selectors.EVENT_READ, None)
+        _all.add(self)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cut()
+        self._over = True
+        self._call.send(b"x")
+        self._thread.join(PATIENCE)
+        _all.discard(self)
+        self._close()
+
+    # what it can be had to do
+
+    def cut(self, *which: Any) -> None:
+        """Cut the connections of these drivers' connections, or all of them: both ends are told of it."""
+        self._do(self._cut, which)
+
+    def stall(self, *which: Any) -> None:
+        """Forward nothing more on these connections, or on all; they stay as they are."""
+        self._do(self._stall, which)
+
+    def cut_when_asked(self, which: Any, after: int = 0) -> None:
+        """Cut a connection with a question, after so many others, which the server never sees."""
+        self._do(lambda connection: connection.cut_later("client", after), [which])
+
+    def cut_when_answered(self, which: Any, after: int = 0) -> None:
+        """Cut a connection with an answer, after so many others, which the server has given and nobody sees."""
+        self._do(lambda connection: connection.cut_later("server", after), [which])
+
+    def refuse(self, refuses: bool = True) -> None:
+        """Let nobody connect."""
+        self._refuses = refuses
+
+    # its thread
+
+    def _do(self, what: Callable[[Connection], object], which: Sequence[Any]) -> None:
+        ports = [port_of(connection) for connection in which]
+
+        def order() -> None:
+            chosen = [self._connections[port] for port in ports] if which else list(self._connections.values())
+            for connection in chosen:
+                what(connection)
+
+        done: Future[None] = Future()
+        self._orders.append((order, done))
+        self._call.send(b"x")
+        done.result(PATIENCE)
+
+    def _run(self) -> None:
+        while True:
+            for key, _ in self._selector.select():
+                end: Any = key.fileobj
+                if end is self._listener:
+                    self._accept()
+                elif end is self._called:
+                    end.recv(1)
+                    if self._over:
+                        return
+                    order, done = self._orders.pop(0)
+                    try:
+                        order()
+                        done.set_result(None)
+                    except BaseException as error:
+                        done.set_exception(error)
+                elif end.fileno() >= 0:  # not just closed with its other end
+                    self._forward(key.data, end)
+
+    def _accept(self) -> None:
+        client, (_, port) = self._listener.accept()
+        if self._refuses:
+            self._reset(client)
+            return
+        try:
+            server = socket.create_connection(self._to)
+        except OSError:  # the server is down, and the client sees the same
+            self._reset(client)
+            return
+        connection = self._connections[port] = Connection(client, server)
+        for end in connection.ends:
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._selector.register(end, selectors.EVENT_READ, connection)
+
+    def _forward(self, connection: Connection, end: socket.socket) -> None:
+        try:
+            data = end.recv(CHUNK)
+            if not data or connection.is_cut_by(end):
+                self._cut(connection, reset=bool(data))
+            else:
+                connection.other(end).sendall(data)
+        except OSError:
+            self._cut(connection)
+
+    def _stall(self, connection: Connection) -> None:
+        if not connection.stalled:
+            connection.stalled = True
+            for end in connection.ends:
+                self._selector.unregister(end)
+
+    def _cut(self, connection: Connection, reset: bool = True) -> None:
+        self._connections = {port: known for port, known in self._connections.items() if known is not connection}
+        for end in connection.ends:
+            if not connection.stalled:
+                self._selector.unregister(end)
+            self._reset(end) if reset else end.close()
+
+    @staticmethod
+    def _reset(end: socket.socket) -> None:
+        with suppress(OSError):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        end.close()
+
+    def _close(self) -> None:
+        """Close what is open, without a word to the other ends where a parent has it open, too."""
+        for connection in self._connections.values():
+            for end in connection.ends:
+                end.close()
+        for end in (self._listener, self._called, self._call, self._selector):
+            end.close()
+
+
+def port_of(connection: Any) -> int:
+    """The port from which a driver's connection comes, or that of the current thread to a Peewee database."""
+    if isinstance(connection, pw.Database):
+        connection = connection.connection()
+    descriptor = connection._sock.fileno() if hasattr(connection, "_sock") else connection.fileno()
+    with socket.socket(fileno=os.dup(descriptor)) as end:
+        port: int = end.getsockname()[1]
+        return port
+
+
+def _forked() -> None:
+    """The connections are the parent's: a child that held them would keep them open."""
+    for proxy in _all:
+        proxy._close()
+    _all.clear()
+
+
+os.register_at_fork(after_in_child=_forked)
