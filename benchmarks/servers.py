@@ -106,7 +106,7 @@ class PgBouncer(servers.Postgres):
     SETTINGS, FAST, WELCOME = {}, {}, ("SELECT 1",)
     ADMINISTRATOR = (Postgres.USER, "q")
 
-    def __init__(self, postgres: Postgres, **settings: Any) -> None:
+    def __init__(self, postgres: servers.Postgres, **settings: Any) -> None:
         super().__init__(**settings)
         self._postgres = postgres
 
