@@ -235,6 +235,23 @@ class Moves(Generic[T]):
         tube: str | None = None,
     ) -> list[T]:
         """Move the `n` oldest tasks that `event` may choose itself (None: all), and return them in order."""
+        for _ in range(TRIES):
+            try:
+                return self._oldest(event, n, options, update, tube)
+            except UnknownSession as error:
+                # The process's own session was lost meanwhile: what it took is given back, and the next one takes.
+                if self.database.open().sessions.is_entered(error.uuid):
+                    raise
+        return self._oldest(event, n, options, update, tube)
+
+    def _oldest(
+        self,
+        event: str,
+        n: int | None,
+        options: Mapping[str, Any],
+        update: Mapping[str, Any] | None,
+        tube: str | None,
+    ) -> list[T]:
         call = self._call(event, options, update)
         (source,) = self.machine.sources(event)
         transition = self._row(source, call)

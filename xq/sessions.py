@@ -262,6 +262,10 @@ class Sessions:
                 return session
         return self.own()
 
+    def is_entered(self, name: str) -> bool:
+        """Whether this thread or asyncio task has entered a session, and not left it."""
+        return any(session.sessions is self and session.uuid == name for session in _entered.get())
+
     def own(self) -> Session:
         """The session of the process."""
         own = self._own

@@ -21,7 +21,7 @@ from xq import sessions
 
 Script = Callable[[], Generator[Any, Any, None]]
 
-PATIENCE = 15  # seconds, after which another process or thread counts as stuck
+PATIENCE = 60  # seconds, after which another process or thread counts as stuck
 END = "the test is over"
 
 
