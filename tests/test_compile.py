@@ -72,7 +72,7 @@ class Recorded(sqlite3.Connection):
 
     def cursor(self, *args: Any) -> Any:
         class Cursor(sqlite3.Cursor):
-            def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            def execute(self, sql: str, *values: Any) -> Any:
                 Recorded.asked.append(sql)
                 return super().execute(sql, *values)
 

@@ -63,7 +63,7 @@ def another_program(db: pw.Database, sql: str) -> None:
 def run_script(db: pw.Database, text: str) -> None:
     """Run several statements at once, as a migration would."""
     if isinstance(db, pw.MySQLDatabase):
-        several = type(db)(db.database, **{**db.connect_params, "client_flag": CLIENT.MULTI_STATEMENTS})
+        several: Any = type(db)(db.database, **{**db.connect_params, "client_flag": CLIENT.MULTI_STATEMENTS})
         with closing(several._connect()) as connection, connection.cursor() as cursor:
             cursor.execute(text)
             while cursor.nextset():
