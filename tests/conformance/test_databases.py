@@ -284,6 +284,26 @@ def test_the_timer_may_be_a_timestamptz_in_any_time_zone(postgres):
     assert is_exact(Task)
 
 
+class Microseconds(pw.DateTimeField):
+    field_type = "DATETIME(6)"
+
+
+@pytest.mark.parametrize(("field", "due"), [(pw.DateTimeField, 11), (Microseconds, 10.75)])
+@pytest.mark.parametrize("kind", [kind for kind in CHOSEN if kind == "mariadb"])
+def test_a_timer_of_mariadb_is_rounded_up_to_what_its_column_holds(kind, field, due):
+    with fresh(KINDS[kind]) as (server, name):
+        clock = Clock(1_700_000_000)
+        maker = Maker(server.peewee(name), clock)
+        Task = maker(FEATURES, model=maker.model(runat=field(null=True)), roles=("runat",))
+        put = Task.put({}, delay=10.75)
+        assert put.runat == datetime.datetime.fromtimestamp(1_700_000_000 + due, datetime.UTC).replace(tzinfo=None)
+        clock.tick(due - 0.25)
+        assert Task.take() is None
+        clock.tick(0.25)
+        assert Task.take().get_id() == put.get_id()
+        maker.db.close()
+
+
 JSONS: Mapping[str, Callable[[], pw.Field]] = {
     "BinaryJSONField": lambda: postgres_ext.BinaryJSONField(null=True),
     "JSONField of playhouse": lambda: postgres_ext.JSONField(null=True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import eventually, is_exact, transitions
+from tests.conformance.steps import PATIENCE, eventually, is_exact, transitions
 from tests.conformance.test_databases import CHOSEN, fresh
 from tests.servers import Postgres
 from xq.errors import ConfigurationError
@@ -149,6 +150,29 @@ def test_rows_that_move_to_other_partitions_are_counted_and_told(db):
     assert [(told.source, told.target, told.event) for told in Task.xq.history(2)][1:] == [("R", "B", "write")]
     assert len(Task.xq.history(5)) == 1
     assert Task.xq.taken() == []
+    assert is_exact(Task)
+
+
+def test_the_status_may_be_what_partitions_are_chosen_by_so_that_each_move_is_one_to_another_partition(db):
+    db.execute_sql(f"CREATE TABLE task ({COLUMNS}) PARTITION BY LIST (status)")  # a key would have to have the status
+    db.execute_sql("CREATE TABLE task_done PARTITION OF task FOR VALUES IN ('D')")
+    db.execute_sql("CREATE TABLE task_not_done PARTITION OF task DEFAULT")
+    Task = queue_on(db)
+    Task.xq.install()
+    Task.xq.put_many([{"id": i} for i in range(100)])
+
+    def consume() -> list[int]:
+        done = []
+        with db.connection_context():
+            while task := Task.take():
+                done.append(task.ack().id)
+        return done
+
+    with ThreadPoolExecutor(4) as threads:
+        done = [key for each in [threads.submit(consume) for _ in range(4)] for key in each.result(PATIENCE)]
+    assert sorted(done) == list(range(100))
+    assert homes(db) == {"task_done": 100}
+    assert transitions(Task) == {"X-R": 100, "R-T": 100, "T-D": 100}
     assert is_exact(Task)
 
 
@@ -303,6 +327,25 @@ def test_a_standby_reads_all_and_takes_nothing():
                 refused()
         assert Task.take().id == 2
         copy._meta.database.close()
+
+
+def test_a_standby_that_is_promoted_goes_on_where_the_primary_ended():
+    with replicated() as (server, database), Standby(server) as standby:
+        Task = queue_on(database)
+        database.create_tables([Task])
+        Task.xq.put_many([{"id": i} for i in range(3)])
+        held = Task.take(timeout=5)
+        there = standby.peewee("app")
+        copy = queue_on(there)
+        eventually(lambda: copy.table_exists() and copy.stats() == Task.stats())
+        server.stop("immediate")
+        standby.run("SELECT pg_promote()")
+        eventually(lambda: standby.run("SELECT NOT pg_is_in_recovery()") == [(True,)])
+        assert copy.take(timeout=5).ack().id == 1
+        eventually(lambda: copy.xq.peek(held.id).status == "R")  # of a process whose link is of the other server
+        assert [copy.take().ack().id for _ in range(2)] == [held.id, 2]
+        assert is_exact(copy)
+        there.close()
 
 
 def test_a_subscriber_has_the_rows_and_no_numbers_until_it_is_installed_and_recounted():
