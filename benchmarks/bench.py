@@ -174,8 +174,8 @@ def filled(place: Place, status: str, rows: int) -> Xq:
     return queue
 
 
-def backlog(sizes: Callable[[Effort], Sequence[int]], effort: Effort, home: Home) -> Table:
-    chosen = {f"{n:,} rows, {kind}": (kind, n) for kind in RESTING for n in sizes(effort)}
+def backlog(sizes: Callable[[Effort], Sequence[int]], kinds: Sequence[str], effort: Effort, home: Home) -> Table:
+    chosen = {f"{n:,} rows, {kind}": (kind, n) for kind in kinds for n in sizes(effort)}
     times: dict[str, dict[str, list[float]]] = {name: {"take": [], "stats": []} for name in chosen}
     with ExitStack() as stack:
         queues = {}
@@ -197,7 +197,7 @@ def backlog(sizes: Callable[[Effort], Sequence[int]], effort: Effort, home: Home
 
         race(queues, measured, effort.rounds)
     found = []
-    for kind in RESTING:
+    for kind in kinds:
         few, *_ = (percentile(times[f"{n:,} rows, {kind}"]["take"], 0.5) for n in sizes(effort))
         for n in sizes(effort):
             name = f"{n:,} rows, {kind}"
@@ -289,7 +289,7 @@ SECTIONS = [
         "backlog",
         "A long backlog",
         f"{TEXT_OF_BACKLOG} `make bench-long` has longer ones.",
-        partial(backlog, attrgetter("backlogs")),
+        partial(backlog, attrgetter("backlogs"), tuple(RESTING)),
     ),
     Section(
         "burst",

@@ -100,6 +100,24 @@ def shared_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Dat
         yield database
 
 
+@pytest.fixture(params=chosen(["sqlite", "memory"]))
+def sqlite_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Database]:
+    """A fresh database of SQLite, for what only SQLite has; a file's fixture `db` may be this one."""
+    with DATABASES[request.param](tmp_path) as database:
+        yield database
+
+
+@pytest.fixture
+def another_database(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Callable[[], AbstractContextManager[pw.Database]]:
+    """Makes one more, of the same kind as that of the test."""
+    kinds = request.node.callspec.params
+    folder = tmp_path / "another"
+    folder.mkdir()
+    return lambda: DATABASES[kinds["db"] if "db" in kinds else kinds["shared_db"]](folder)
+
+
 class Maker:
     """Makes queues on one database: `Task = make({"ttl": 10})`."""
 

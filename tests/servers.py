@@ -172,6 +172,10 @@ class Server(abc.ABC):
         self._server.wait(PATIENCE)
         (self.folder / "pid").unlink(missing_ok=True)
 
+    def ended(self) -> bool:
+        """Whether it has ended by itself."""
+        return self._server is None or self._server.poll() is not None
+
     def restart(self, how: str = "fast") -> None:
         self.stop(how)
         self.start()

@@ -235,6 +235,23 @@ class Moves(Generic[T]):
         tube: str | None = None,
     ) -> list[T]:
         """Move the `n` oldest tasks that `event` may choose itself (None: all), and return them in order."""
+        for _ in range(TRIES):
+            try:
+                return self._oldest(event, n, options, update, tube)
+            except UnknownSession as error:
+                # The process's own session was lost meanwhile: what it took is given back, and the next one takes.
+                if self.database.open().sessions.is_entered(error.uuid):
+                    raise
+        return self._oldest(event, n, options, update, tube)
+
+    def _oldest(
+        self,
+        event: str,
+        n: int | None,
+        options: Mapping[str, Any],
+        update: Mapping[str, Any] | None,
+        tube: str | None,
+    ) -> list[T]:
         call = self._call(event, options, update)
         (source,) = self.machine.sources(event)
         transition = self._row(source, call)
@@ -395,23 +412,25 @@ class Moves(Generic[T]):
 
     def _sweep_singly(self, call: Call, rows: Rows, row: Transition) -> int:
         """Move what is due one by one: rows that the database keeps, since others refer to them, stop no others."""
-        moved, tried, n = 0, 0, BATCH
+        moved, n = 0, BATCH
+        tried: set[Parts] = set()
         while True:
-            due = self.database.execute(self.database.dialect.due(rows), {"n": n})
-            for parts in due[tried:]:
+            due = [tuple(parts) for parts in self.database.execute(self.database.dialect.due(rows), {"n": n})]
+            for parts in due:
+                if parts in tried:
+                    continue
+                tried.add(parts)
                 try:
-                    run = partial(
-                        self._run, self.database.open(), call, Rows("key", row.source), row, named(tuple(parts))
-                    )
+                    run = partial(self._run, self.database.open(), call, Rows("key", row.source), row, named(parts))
                     moved += len(self.database.guarded(run))
                 except Exception as error:
                     if not self.store.is_refusal(error):
                         raise
-                    key = self.tasks.as_told(tuple(parts))
+                    key = self.tasks.as_told(parts)
                     level = logging.DEBUG if key in self._stuck else logging.WARNING  # it is tried again and again
                     self.log.log(level, "%s cannot move task %r: %s", row.event, key, error)
                     self._stuck.add(key)
             if moved or len(due) < n:
                 break
-            tried, n = n, 2 * n  # behind those that cannot be moved
+            n = 2 * n  # behind those that cannot be moved
         return moved

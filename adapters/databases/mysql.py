@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from xq.adapters.databases.links import Words
-from xq.adapters.databases.servers import ALIVE, PART, ROLL_UP, Server
+from xq.adapters.databases.servers import ALIVE, BYTES, PART, ROLL_UP, Server
 from xq.adapters.databases.sql import QUEUES, SESSIONS, Object
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError
@@ -170,13 +170,19 @@ class Mysql(Server):
             )
         if rows.way in ("all", "each"):
             return f"SELECT {columns} FROM {table} WHERE {state}{self.lock}"
+        listed = ""
         if rows.way == "key":
             chosen = self.by_key(f"{self.table}.")
-        else:
+        elif self.list_kinds[self.source.key[0].kind] == "BIGINT":
+            # From the list to the table: by the index of states all that others have taken would be locked as well.
+            listed = f"({self.keys_at_once}) AS listed STRAIGHT_JOIN "
+            chosen = f"{self.table}.{self.key} = listed.k"
+        else:  # texts are compared more strictly in the list than in the index, which so cannot be used
             chosen = f"{self.table}.{self.key} IN ({self.keys_at_once})"
         if not rows.fence:
-            return f"SELECT {columns} FROM {table} WHERE {chosen} AND {state}{self.lock}"
+            return f"SELECT {columns} FROM {listed}{table} WHERE {chosen} AND {state}{self.lock}"
         owner, of = (self.roles["owner"], table) if "owner" in self.roles else ("o.owner", joined)
+        of = listed + (of.replace(" JOIN ", " STRAIGHT_JOIN ", 1) if listed else of)
         fence = {"session": f"LEFT({owner}, 37) = :session", "take": f"{owner} = :mark"}[rows.fence]
         return f"SELECT {columns} FROM {of} WHERE {chosen} AND {state} AND {fence}{self.lock}"
 
@@ -204,10 +210,12 @@ class Mysql(Server):
             ]
             tell = f" AND {self.telling}"
             lock = self._locked(rows, ", ".join([*last, *(f"{self.table}.{key}" for key in self.keys)]))
-            return Statement(f"DELETE FROM {table} {chosen}{tell}", names=names, lock=lock)
+            # In order, and so many: else, where they are most of the table, it would read and lock the whole of it.
+            first = f" ORDER BY {', '.join(self.keys)} LIMIT :many"
+            return Statement(f"DELETE FROM {table} {chosen}{tell}{first}", names=names, lock=lock)
         remembers = change.roles.get("status") == TAKEN and "owner" not in self.roles
         return Statement(
-            f"UPDATE {table} SET {self._set(own | self._of_roles(change))} {chosen}",
+            f"UPDATE {table} FORCE INDEX (PRIMARY) SET {self._set(own | self._of_roles(change))} {chosen}",
             then=f"INSERT INTO {self._owners} ({', '.join(self.keys)}, owner) VALUES :rows "
             "ON DUPLICATE KEY UPDATE owner = VALUES(owner)"
             if remembers
@@ -233,7 +241,7 @@ class Mysql(Server):
             named = {f"k{i}_{j}": part for i, key in enumerate(keys) for j, part in enumerate(key)}
             each = ["(" + ", ".join(f":k{i}_{j}" for j in range(wide)) + ")" for i in range(len(keys))]
             chosen = f"{self.key} IN ({', '.join(each)})"
-            whole = {**values, **named}
+            whole = {**values, **named, "many": len(keys)}
             if statement.then:  # before: triggers look there
                 rows = ", ".join(f"{row[:-1]}, :owner)" for row in each)
                 self.execute(store, statement.then.replace(":rows", rows), whole)
@@ -263,7 +271,9 @@ class Mysql(Server):
             for _, tube, source, target, n in found:
                 sums[tube, source, target] += n
             if len(found) > len(sums):
-                store.execute(f"DELETE FROM {count} WHERE id IN ({', '.join(str(row[0]) for row in found)})")
+                ids = ", ".join(str(row[0]) for row in found)
+                # By its key, in order: read as a whole, it would be locked as far as others append to it.
+                store.execute(f"DELETE FROM {count} WHERE id IN ({ids}) ORDER BY id LIMIT {len(found)}")
                 for (tube, source, target), n in sums.items():
                     values = {"tube": tube, "source": source, "target": target, "count": n}
                     self.execute(store, self.add_counter(), values)
@@ -512,6 +522,8 @@ def _digest(value: str) -> str:
 
 def _told(field: Field, part: str) -> str:
     """A part of a key as the application writes it, of what is stored; as SQL."""
+    if field.type.upper() in BYTES:
+        return f"HEX({part})"
     if field.kind != "uuid":
         return part
     pieces = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))

@@ -575,7 +575,7 @@ class Dialect(ABC):
 
     def roll_up(self, store: Store[Any]) -> None:
         """Add up some of what was appended to the counters, where they are appended to."""
-        return None
+        return
 
     def tuned(self, store: Store[Any]) -> list[str]:
         """SQL that has the database keep up with a table whose rows change all the time."""

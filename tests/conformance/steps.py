@@ -21,8 +21,16 @@ from xq import sessions
 
 Script = Callable[[], Generator[Any, Any, None]]
 
-PATIENCE = 15  # seconds, after which another process or thread counts as stuck
+PATIENCE = 60  # seconds, after which another process or thread counts as stuck
 END = "the test is over"
+
+
+class Bytes(pw.BlobField):
+    """Bytes that every database can have as a key."""
+
+    def ddl_datatype(self, ctx: Any) -> pw.SQL:
+        found: pw.SQL = super().ddl_datatype(ctx)
+        return pw.SQL("VARBINARY(255)") if found.sql == "BLOB" and "%s" in ctx.state.param else found
 
 
 def eventually(condition: Callable[[], Any], within: float = PATIENCE) -> Any:
@@ -47,7 +55,8 @@ def keep_references(db: pw.Database) -> None:
 
 def another_program(db: pw.Database, sql: str) -> None:
     """Have a statement run on a connection that neither Peewee nor xq knows of, and commit."""
-    with closing(db._connect()) as connection:
+    connect: Any = db._connect  # type: ignore[attr-defined]
+    with closing(connect()) as connection:
         connection.cursor().execute(sql)
         connection.commit()
 
@@ -55,7 +64,7 @@ def another_program(db: pw.Database, sql: str) -> None:
 def run_script(db: pw.Database, text: str) -> None:
     """Run several statements at once, as a migration would."""
     if isinstance(db, pw.MySQLDatabase):
-        several = type(db)(db.database, **{**db.connect_params, "client_flag": CLIENT.MULTI_STATEMENTS})
+        several: Any = type(db)(db.database, **{**db.connect_params, "client_flag": CLIENT.MULTI_STATEMENTS})
         with closing(several._connect()) as connection, connection.cursor() as cursor:
             cursor.execute(text)
             while cursor.nextset():

@@ -103,13 +103,12 @@ def test_the_session_of_a_process_is_made_at_its_first_take_and_serves_all_queue
         assert next(other) == first
 
 
-def test_each_database_has_a_session_of_its_own(make_shared, tmp_path):
-    elsewhere = Maker(type(make_shared.db)(str(tmp_path / "elsewhere.db")), None)
-    One, Two = make_shared(FEATURES), elsewhere(FEATURES)
-    One.take()
-    Two.take()
-    assert len({*open_sessions(One), *open_sessions(Two)}) == 2
-    elsewhere.db.close()
+def test_each_database_has_a_session_of_its_own(make_shared, another_database):
+    with another_database() as elsewhere:
+        One, Two = make_shared(FEATURES), Maker(elsewhere, None)(FEATURES)
+        One.take()
+        Two.take()
+        assert len({*open_sessions(One), *open_sessions(Two)}) == 2
 
 
 # kill -9
