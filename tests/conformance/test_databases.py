@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import datetime
 import itertools
-import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,14 +18,14 @@ from playhouse.cockroachdb import CockroachDatabase
 
 import xq
 from tests.conformance.steps import PATIENCE, eventually, is_exact, transitions
-from tests.conftest import Maker
+from tests.conftest import Maker, chosen
 from tests.servers import MariaDB, Postgres, Server, shared
 from xq.adapters.drivers import DRIVERS
 from xq.errors import ConfigurationError
 from xq.testing import Clock
 
 KINDS: Mapping[str, type[Server]] = {"postgres": Postgres, "mariadb": MariaDB}
-CHOSEN = [name for name in KINDS if name.startswith(os.environ.get("XQ_TEST_DB", ""))]
+CHOSEN = chosen(KINDS)
 FEATURES = {"keep": True, "ttr": 60, "delayed": True, "history": True}
 
 _numbers = itertools.count(1)
@@ -231,6 +230,26 @@ def test_a_program_with_another_search_path_is_counted_as_well(postgres):
     postgres.execute_sql("SET search_path = public")
     assert transitions(Task) == {"X-R": 1, "R-D": 1}
     assert is_exact(Task)
+
+
+@pytest.mark.skipif("postgres" not in CHOSEN, reason="of PostgreSQL")
+def test_a_table_behind_the_first_schema_of_the_search_path_must_be_named_with_its_own():
+    with fresh(Postgres) as (server, name):
+        with closing(server.peewee(name)) as database:
+            database.execute_sql('CREATE SCHEMA "first of all"')
+            Maker(database, None).model().create_table()
+        options = '-c search_path="first\\ of\\ all",public'
+        with closing(server.peewee(name, options=options)) as database:
+            maker = Maker(database, None)
+            plain = xq.upgrade(maker.model(), {"status": "status", "runat": "runat"}, FEATURES)
+            with pytest.raises(ConfigurationError, match=r"task is in the schema public.*schema = 'public'"):
+                plain.install()
+            Task = maker(FEATURES, roles=("runat",), model=maker.model(meta={"schema": "public"}))
+            Task.put({})
+            assert Task.take().ack().status == "D"
+            assert is_exact(Task)
+            database.execute_sql("TRUNCATE task")
+            assert is_exact(Task)
 
 
 # columns

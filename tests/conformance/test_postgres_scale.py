@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 import peewee as pw
 import pytest
@@ -15,6 +15,7 @@ import pytest
 import xq
 from tests.conformance.steps import PATIENCE, eventually, is_exact, transitions
 from tests.conformance.test_databases import CHOSEN, fresh
+from tests.conformance.test_servers_fail import Standby
 from tests.servers import Postgres
 from xq.errors import ConfigurationError
 from xq.testing import Clock
@@ -282,22 +283,6 @@ def test_an_application_may_spread_its_tasks_over_several_databases():
 # copies of a database
 
 
-class Standby(Postgres):
-    """A copy that follows a server by its write-ahead log, and can be read."""
-
-    WELCOME: ClassVar[Sequence[str]] = ()  # its users are those of the other
-
-    def __init__(self, of: Postgres) -> None:
-        super().__init__(primary_conninfo=f"host={of.host} port={of.port} user={of.ADMINISTRATOR[0]}")
-        self._of = of
-
-    def _making(self) -> list[str]:
-        user, _ = self._of.ADMINISTRATOR
-        where = [f"--host={self._of.host}", f"--port={self._of.port}", f"--username={user}"]
-        options = ["--checkpoint=fast", "--no-sync", "--write-recovery-conf"]
-        return [self.program("pg_basebackup"), *where, *options, f"--pgdata={self.folder}/data"]
-
-
 @contextmanager
 def replicated(**settings: Any) -> Iterator[tuple[Postgres, pw.Database]]:
     if reason := Postgres.missing():
@@ -309,27 +294,7 @@ def replicated(**settings: Any) -> Iterator[tuple[Postgres, pw.Database]]:
         database.close()
 
 
-def test_a_standby_reads_all_and_takes_nothing():
-    with replicated() as (server, database), Standby(server) as standby:
-        Task = queue_on(database)
-        database.create_tables([Task])
-        Task.put({"id": 1, "name": "a"})
-        Task.put({"id": 2})
-        Task.take().ack()
-        copy = queue_on(standby.peewee("app"))
-        eventually(lambda: copy.table_exists() and copy.xq.check() == [] and transitions(copy)["T-D"])
-        assert copy.stats() == Task.stats()
-        assert (copy.xq.peek(1).name, copy.xq.count("R"), copy.xq.by_state("D")[0].id) == ("a", 1, 1)
-        assert [told.event for told in copy.xq.history(1)] == ["put", "take", "ack"]
-        assert copy.select().count() == 2
-        for refused in (lambda: copy.put({"id": 3}), copy.take, lambda: copy.kill(2)):
-            with pytest.raises(pw.PeeweeException, match="read-only|recovery"):
-                refused()
-        assert Task.take().id == 2
-        copy._meta.database.close()
-
-
-def test_a_standby_that_is_promoted_goes_on_where_the_primary_ended():
+def test_what_was_taken_before_a_standby_was_promoted_is_ready_there():
     with replicated() as (server, database), Standby(server) as standby:
         Task = queue_on(database)
         database.create_tables([Task])
