@@ -354,7 +354,7 @@ class PeeweeStore(Generic[M]):
         model: Any = self.model
         create_table = model.create_table.__func__
 
-        def create_or_install(cls: Any, safe: bool = True, **options: Any) -> None:
+        def create_or_install(cls: Any, /, safe: bool = True, **options: Any) -> None:
             # Where an index cannot be created "if not exists", Peewee passes by a table that is there.
             passed_by = cls is model and safe and not schema.database.safe_create_index and cls.table_exists()
             create_table(cls, safe, **options)
