@@ -235,6 +235,17 @@ class Postgres(Server):
 
     @contextmanager
     def installing(self, store: Store[Any]) -> Iterator[None]:
+        elsewhere = store.execute(
+            "SELECT CAST(relnamespace::regnamespace AS text), current_schema() FROM pg_class WHERE oid = "
+            f"to_regclass({self.literal(self.table_in_schema)}) AND relnamespace::regnamespace <> "
+            "to_regnamespace(quote_ident(current_schema()))"
+        )
+        if elsewhere and not self.source.schema:
+            ((there, here),) = elsewhere
+            raise ConfigurationError(
+                f"{self.source.name} is in the schema {there}, and what belongs to it would come into {here}, "
+                f"the first of search_path: say in the model where it is (class Meta: schema = {there!r})"
+            )
         try:
             with store.atomic():
                 # CREATE .. IF NOT EXISTS fails where another transaction creates the same.
