@@ -185,7 +185,7 @@ class Server(Dialect):
         return f"COALESCE({self.in_states(states, status)}, FALSE)"
 
     def if_(self, condition: str, *statements: str) -> str:
-        return f"IF {condition} THEN {' '.join(statements)} END IF;"
+        return f"IF ({condition}) THEN {' '.join(statements)} END IF;"  # else a CASE within would end at its THEN
 
     def count_row(self, number: Number) -> str:
         counts = self.object(self.name("count"))
@@ -254,7 +254,7 @@ class Server(Dialect):
             stayed = self.if_(f"({was} OR {is_}) AND ({changed} OR told <> 'write')", self.note("NEW", old, new))
             gone = self.if_(was, self.note("OLD", old, absent))
             come = self.if_(is_, self.note("NEW", absent, new))
-            body.append(f"IF {moved} THEN {gone} {come} ELSE {stayed} END IF;")
+            body.append(f"IF ({moved}) THEN {gone} {come} ELSE {stayed} END IF;")
         if "owner" not in self.roles:
             taken = self.is_state(TAKEN, f"OLD.{status}")
             body.append(self.if_(f"{taken} AND ({changed} OR {moved})", self._forget_owner()))

@@ -40,7 +40,7 @@ CREATE INDEX IF NOT EXISTS `page_xq_runat`
 -- install: the trigger page_xq_insert
 CREATE OR REPLACE TRIGGER `page_xq_insert` AFTER INSERT
     ON `page` FOR EACH ROW BEGIN
-    IF (NEW.`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')) THEN INSERT INTO `page_xq_count` (tube, source, target, n)
+    IF ((NEW.`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D'))) THEN INSERT INTO `page_xq_count` (tube, source, target, n)
         VALUES ('', 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1);
     END IF;
 END;
@@ -48,13 +48,13 @@ END;
 -- install: the trigger page_xq_update
 CREATE OR REPLACE TRIGGER `page_xq_update` AFTER UPDATE
     ON `page` FOR EACH ROW BEGIN
-    IF CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END THEN INSERT INTO `page_xq_count` (tube, source, target, n)
+    IF (CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END) THEN INSERT INTO `page_xq_count` (tube, source, target, n)
         VALUES ('', CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1);
     END IF;
-    IF (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) THEN DELETE FROM `page_xq_owner`
+    IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`))) THEN DELETE FROM `page_xq_owner`
         WHERE `page_xq_owner`.`id` = OLD.`id`;
     END IF;
-    IF COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND (NOT COALESCE((NEW.`status` IN ('R', 'T', 'W') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `page_xq_wait`) THEN UPDATE `page_xq_wait`
+    IF (COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND (NOT COALESCE((NEW.`status` IN ('R', 'T', 'W') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `page_xq_wait`)) THEN UPDATE `page_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'page' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = CASE WHEN NOT (BINARY OLD.`id` <=> BINARY NEW.`id`) THEN 'X' ELSE CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END END
         WHERE k0 = OLD.`id` AND event IS NULL;
@@ -64,13 +64,13 @@ END;
 -- install: the trigger page_xq_delete
 CREATE OR REPLACE TRIGGER `page_xq_delete` AFTER DELETE
     ON `page` FOR EACH ROW BEGIN
-    IF (OLD.`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')) THEN INSERT INTO `page_xq_count` (tube, source, target, n)
+    IF ((OLD.`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D'))) THEN INSERT INTO `page_xq_count` (tube, source, target, n)
         VALUES ('', CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 'X', 1);
     END IF;
-    IF (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN DELETE FROM `page_xq_owner`
+    IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T')) THEN DELETE FROM `page_xq_owner`
         WHERE `page_xq_owner`.`id` = OLD.`id`;
     END IF;
-    IF COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `page_xq_wait`) THEN UPDATE `page_xq_wait`
+    IF (COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `page_xq_wait`)) THEN UPDATE `page_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'page' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = 'X'
         WHERE k0 = OLD.`id` AND event IS NULL;

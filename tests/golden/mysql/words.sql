@@ -45,7 +45,7 @@ ALTER TABLE `order` ADD COLUMN IF NOT EXISTS `order_xq_held` CHAR(64) CHARACTER
 -- install: the trigger order_xq_insert
 CREATE OR REPLACE TRIGGER `order_xq_insert` AFTER INSERT
     ON `order` FOR EACH ROW BEGIN
-    IF (NEW.`select` IN ('new', 'in hand', 'W', 'won''t do', 'done') AND CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W', 'won''t do', 'done')) THEN INSERT INTO `order_xq_count` (tube, source, target, n)
+    IF ((NEW.`select` IN ('new', 'in hand', 'W', 'won''t do', 'done') AND CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W', 'won''t do', 'done'))) THEN INSERT INTO `order_xq_count` (tube, source, target, n)
         VALUES ('', 'X', CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 1);
     END IF;
 END;
@@ -53,13 +53,13 @@ END;
 -- install: the trigger order_xq_update
 CREATE OR REPLACE TRIGGER `order_xq_update` AFTER UPDATE
     ON `order` FOR EACH ROW BEGIN
-    IF CASE CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END <> CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END THEN INSERT INTO `order_xq_count` (tube, source, target, n)
+    IF (CASE CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END <> CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END) THEN INSERT INTO `order_xq_count` (tube, source, target, n)
         VALUES ('', CASE CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 1);
     END IF;
-    IF (OLD.`select` = 'in hand' AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') AND (NOT (BINARY OLD.`select` <=> BINARY NEW.`select`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) THEN DELETE FROM `order_xq_owner`
+    IF ((OLD.`select` = 'in hand' AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') AND (NOT (BINARY OLD.`select` <=> BINARY NEW.`select`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`))) THEN DELETE FROM `order_xq_owner`
         WHERE `order_xq_owner`.`id` = OLD.`id`;
     END IF;
-    IF COALESCE((OLD.`select` IN ('new', 'in hand', 'W') AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')), FALSE) AND (NOT COALESCE((NEW.`select` IN ('new', 'in hand', 'W') AND CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `order_xq_wait`) THEN UPDATE `order_xq_wait`
+    IF (COALESCE((OLD.`select` IN ('new', 'in hand', 'W') AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')), FALSE) AND (NOT COALESCE((NEW.`select` IN ('new', 'in hand', 'W') AND CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `order_xq_wait`)) THEN UPDATE `order_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'order' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = CASE WHEN NOT (BINARY OLD.`id` <=> BINARY NEW.`id`) THEN 'X' ELSE CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END END
         WHERE k0 = OLD.`id` AND event IS NULL;
@@ -69,13 +69,13 @@ END;
 -- install: the trigger order_xq_delete
 CREATE OR REPLACE TRIGGER `order_xq_delete` AFTER DELETE
     ON `order` FOR EACH ROW BEGIN
-    IF (OLD.`select` IN ('new', 'in hand', 'W', 'won''t do', 'done') AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W', 'won''t do', 'done')) THEN INSERT INTO `order_xq_count` (tube, source, target, n)
+    IF ((OLD.`select` IN ('new', 'in hand', 'W', 'won''t do', 'done') AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W', 'won''t do', 'done'))) THEN INSERT INTO `order_xq_count` (tube, source, target, n)
         VALUES ('', CASE CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 'X', 1);
     END IF;
-    IF (OLD.`select` = 'in hand' AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') THEN DELETE FROM `order_xq_owner`
+    IF ((OLD.`select` = 'in hand' AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand')) THEN DELETE FROM `order_xq_owner`
         WHERE `order_xq_owner`.`id` = OLD.`id`;
     END IF;
-    IF COALESCE((OLD.`select` IN ('new', 'in hand', 'W') AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `order_xq_wait`) THEN UPDATE `order_xq_wait`
+    IF (COALESCE((OLD.`select` IN ('new', 'in hand', 'W') AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `order_xq_wait`)) THEN UPDATE `order_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'order' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = 'X'
         WHERE k0 = OLD.`id` AND event IS NULL;
