@@ -423,10 +423,10 @@ class Postgres(Server):
         return self._as_trigger("update", [chosen])
 
     def _soon(self, version: str) -> list[str]:
-        """That a task which waits, or is ready, has a timer which the next look of others would find too late."""
+        """That a task has a timer which the next look, of whatever process, would find too late."""
         found, status = [], self.roles["status"]
-        for state in ("R", "W"):
-            for timer in self.machine.timers.get(state, ()):
+        for state, timers in self.machine.timers.items():
+            for timer in timers:
                 column, kind = f"{version}.{self.roles[timer.column]}", self.kind(timer.column)
                 bound = self.moment(kind, f"({SERVER_TIME} + {SOON})") if kind in TIMES else f"{SERVER_TIME} + {SOON}"
                 found.append(f"{self.is_state(state, f'{version}.{status}')} AND {column} < {bound}")

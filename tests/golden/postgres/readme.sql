@@ -60,7 +60,7 @@ DROP TRIGGER IF EXISTS "page_xq_insert"
 DO $do$ BEGIN
     EXECUTE replace($text$CREATE OR REPLACE FUNCTION "page_xq_insert"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
     BEGIN INSERT INTO @here@."page_xq_count" (tube, source, target, n) SELECT '', 'X', CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, COUNT(*) FROM changed WHERE changed."status" IN ('R', 'T', 'W', 'B', 'D') GROUP BY 1, 2, 3;
-    IF (EXISTS (SELECT 1 FROM changed WHERE (changed."status" = 'R' AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (changed."status" = 'W' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')))) THEN PERFORM pg_notify('xq', '');
+    IF (EXISTS (SELECT 1 FROM changed WHERE (changed."status" = 'R' AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (changed."status" = 'T' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (changed."status" = 'W' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')))) THEN PERFORM pg_notify('xq', '');
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
@@ -142,7 +142,7 @@ DO $do$ BEGIN
     IF FOUND THEN PERFORM pg_notify('xq', '');
     END IF;
     END IF;
-    IF (((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = ''))) THEN PERFORM pg_notify('xq', '');
+    IF (((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'T' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = ''))) THEN PERFORM pg_notify('xq', '');
     END IF;
     END LOOP;
     RETURN NULL;
@@ -162,7 +162,7 @@ DO $do$ BEGIN
     IF FOUND THEN PERFORM pg_notify('xq', '');
     END IF;
     END IF;
-    IF (((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = ''))) THEN PERFORM pg_notify('xq', '');
+    IF (((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'T' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = ''))) THEN PERFORM pg_notify('xq', '');
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));

@@ -72,7 +72,7 @@ DO $do$ BEGIN
     INSERT INTO @here@."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
         SELECT CAST(changed."id" AS text), changed."tube", changed."attempts", at_us, 'X', CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN changed."status" = 'T' THEN changed."owner" END FROM changed
         WHERE changed."status" IN ('R', 'T', 'W', 'B', 'Z');
-    IF (EXISTS (SELECT 1 FROM changed WHERE (changed."status" = 'R' AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (changed."status" = 'R' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (changed."status" = 'W' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')))) THEN PERFORM pg_notify('xq', '');
+    IF (EXISTS (SELECT 1 FROM changed WHERE (changed."status" = 'R' AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (changed."status" = 'R' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (changed."status" = 'T' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (changed."status" = 'W' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (changed."status" = 'Z' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')))) THEN PERFORM pg_notify('xq', '');
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
@@ -192,7 +192,7 @@ DO $do$ BEGIN
     IF FOUND THEN PERFORM pg_notify('xq', '');
     END IF;
     END IF;
-    IF (((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'R' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = ''))) THEN PERFORM pg_notify('xq', '');
+    IF (((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'R' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'T' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'Z' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = ''))) THEN PERFORM pg_notify('xq', '');
     END IF;
     END LOOP;
     RETURN NULL;
@@ -231,7 +231,7 @@ DO $do$ BEGIN
     IF FOUND THEN PERFORM pg_notify('xq', '');
     END IF;
     END IF;
-    IF (((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'R' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = ''))) THEN PERFORM pg_notify('xq', '');
+    IF (((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'R' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'T' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'Z' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = ''))) THEN PERFORM pg_notify('xq', '');
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));

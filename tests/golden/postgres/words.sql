@@ -65,7 +65,7 @@ DROP TRIGGER IF EXISTS "order_xq_insert"
 DO $do$ BEGIN
     EXECUTE replace($text$CREATE OR REPLACE FUNCTION "order_xq_insert"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
     BEGIN INSERT INTO @here@."order_xq_count" (tube, source, target, n) SELECT '', 'X', CASE changed."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, COUNT(*) FROM changed WHERE changed."select" IN ('new', 'in hand', 'W', 'won''t do', 'done') GROUP BY 1, 2, 3;
-    IF (EXISTS (SELECT 1 FROM changed WHERE (changed."select" = 'new' AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (changed."select" = 'W' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')))) THEN PERFORM pg_notify('xq', '');
+    IF (EXISTS (SELECT 1 FROM changed WHERE (changed."select" = 'new' AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (changed."select" = 'in hand' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (changed."select" = 'W' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')))) THEN PERFORM pg_notify('xq', '');
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
@@ -151,7 +151,7 @@ DO $do$ BEGIN
     IF FOUND THEN PERFORM pg_notify('xq', '');
     END IF;
     END IF;
-    IF (((NEW."select" = 'new' OR (OLD."select" IN ('new', 'in hand', 'W', 'won''t do') AND NOT NEW."select" IN ('new', 'in hand', 'W', 'won''t do'))) AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."select" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = ''))) THEN PERFORM pg_notify('xq', '');
+    IF (((NEW."select" = 'new' OR (OLD."select" IN ('new', 'in hand', 'W', 'won''t do') AND NOT NEW."select" IN ('new', 'in hand', 'W', 'won''t do'))) AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."select" = 'in hand' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."select" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = ''))) THEN PERFORM pg_notify('xq', '');
     END IF;
     END LOOP;
     RETURN NULL;
@@ -171,7 +171,7 @@ DO $do$ BEGIN
     IF FOUND THEN PERFORM pg_notify('xq', '');
     END IF;
     END IF;
-    IF (((NEW."select" = 'new' OR (OLD."select" IN ('new', 'in hand', 'W', 'won''t do') AND NOT NEW."select" IN ('new', 'in hand', 'W', 'won''t do'))) AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."select" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = ''))) THEN PERFORM pg_notify('xq', '');
+    IF (((NEW."select" = 'new' OR (OLD."select" IN ('new', 'in hand', 'W', 'won''t do') AND NOT NEW."select" IN ('new', 'in hand', 'W', 'won''t do'))) AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."select" = 'in hand' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."select" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = ''))) THEN PERFORM pg_notify('xq', '');
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
