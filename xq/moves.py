@@ -34,6 +34,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 BATCH = 1_000  # rows that one statement moves or looks up
+DOUBT = 10.0  # seconds within which a server has done, or forgotten, what a lost connection told it to do
 TRIES = 20  # how often a task that others keep moving is tried again
 SWEEP_AFTER = 0.05  # seconds: a process that takes without end looks this often for what fell due
 
@@ -68,6 +69,8 @@ class Moves(Generic[T]):
         self._unique = machine.guard("unique")
         self._forgets = machine.settings.get("history", math.inf) < math.inf
         self._swept = 0.0
+        self._doubtful: dict[str, float] = {}  # marks of takes -> the monotonic time by which they were done, or never
+        self._doubt_at = 0.0  # the monotonic time at which to look for them
         self._stuck: set[Any] = set()  # keys of tasks that could not be moved, and were told of
 
     def _readably(self, work: Callable[[], R]) -> R:
@@ -273,7 +276,12 @@ class Moves(Generic[T]):
                 self.tasks.sort(moved)
             return [self.tasks.returned(row, mark) for row in moved]
 
-        tasks = self._readably(move)
+        try:
+            tasks = self._readably(move)
+        except Exception as error:
+            if mark and self.store.is_loss(error):
+                self._doubtful[mark] = time.monotonic() + DOUBT
+            raise
         if session:
             self._check_open(session)
         return tasks
@@ -333,8 +341,22 @@ class Moves(Generic[T]):
 
     def give_back(self, session: str, event: str) -> None:
         """Release what a session that has ended still holds, as the event `event`."""
+        self._give_back(f"{session}/", f"{session}0", event)
+
+    def give_back_doubtful(self) -> None:
+        """Release what was taken and told to nobody, since the connection was lost with the answer."""
+        now = time.monotonic()
+        if self._doubtful and now >= self._doubt_at:
+            self._doubt_at = now + DOUBT / 20
+            for mark, until in list(self._doubtful.items()):
+                self._give_back(mark, f"{mark}!", "release")
+                if now > until:
+                    del self._doubtful[mark]
+
+    def _give_back(self, first: str, end: str, event: str) -> None:
+        """Release what is held by marks from one on, and before another."""
         call = Call(event, {}, {})
-        held = {"session": f"{session}/", "session_end": f"{session}0"}
+        held = {"session": first, "session_end": end}
         row = self._row(TAKEN, Call("release", {}, {}))
         while self._run(self.database.open(), call, Rows("held", TAKEN), row, {"n": BATCH, **held}):
             pass

@@ -276,6 +276,8 @@ class Sweeper:
         keepers = self._installed()
         if not keepers:
             return PAUSE, FALLBACK
+        for keeper in keepers:
+            keeper.moves.give_back_doubtful()
         changed = self._writes.has_changed(keepers[0].database.store, told and not self._rang)
         called = False
         if changed or not (told or self._doubt < FALLBACK):

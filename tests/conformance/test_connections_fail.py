@@ -94,6 +94,23 @@ def test_a_call_whose_connection_is_cut_did_all_or_nothing_and_the_next_one_work
     assert is_exact(place.there)
 
 
+def test_what_was_taken_by_a_call_whose_answer_was_lost_comes_back(place):
+    place.Task.put({})
+    watch(place.Task)
+    for after in range(CUTS):
+        place.proxy.cut_when_answered(place.db, after=after)
+        try:
+            place.Task.take()
+        except pw.PeeweeException:
+            if place.states() == {"T": 1}:
+                break
+    else:
+        pytest.fail("no answer was lost after the commit")
+    eventually(lambda: place.states() == {"R": 1})
+    assert place.Task.take().ack().status == "D"
+    assert is_exact(place.there)
+
+
 def test_a_connection_that_was_cut_while_nobody_used_it_is_made_anew_without_an_error(place):
     place.Task.put({})
     place.proxy.cut(place.db)

@@ -121,7 +121,9 @@ def test_what_processes_have_done_outlives_the_server_and_they_go_on_by_themselv
         end.touch()
         for other in others:
             other.hear()
-    told = {what: Counter(about for log in logs for about in log.told(what)) for what in ("put", "acked", "failed", "wrong")}
+    told = {
+        what: Counter(about for log in logs for about in log.told(what)) for what in ("put", "acked", "failed", "wrong")
+    }
     states = {task.id: task.status for task in Task.select()}
     assert not told["wrong"]
     assert told["failed"], "no call was under way"
@@ -226,6 +228,7 @@ def refused(call: Callable[[], Any]) -> pw.PeeweeException | None:
     except pw.PeeweeException as error:
         return error
     return None
+
 
 # servers that only read
 
