@@ -79,6 +79,20 @@ class _Transaction(pw._transaction):
             self.db._clear_commit_callbacks()
 
 
+class _Savepoint(pw._savepoint):
+    """As Peewee's own, but the error that ended it is what is raised.
+
+    MariaDB undoes the whole transaction in a deadlock, with its savepoints, and refuses to go back to one.
+    """
+
+    def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
+        try:
+            super().__exit__(exc_type, exc_val, exc_tb)
+        except pw.DatabaseError:
+            if exc_val is None:
+                raise
+
+
 class _Prepared(threading.local):
     """The connection that each thread has prepared, and the one whose preparation an open transaction has put off."""
 
@@ -147,7 +161,7 @@ class PeeweeStore(Generic[M]):
         # Fetched to the end: only then does SQLite end, and commit, a statement with RETURNING.
         cursor = self._cursor(sql, values)
         try:
-            rows: list[Row] = list(cursor.fetchall()) if cursor.description else []
+            rows = self.driver.rows(cursor)
         except Exception:  # the commit is part of the last fetch, and Peewee tells of the execution only
             with pw.__exception_wrapper__:  # type: ignore[attr-defined]
                 raise
@@ -205,7 +219,7 @@ class PeeweeStore(Generic[M]):
         if not database.in_transaction() and not self.in_transaction():
             self._connection(database, self.driver)
             return _Transaction(database, self.driver)
-        return database.savepoint()
+        return _Savepoint(database)
 
     def in_transaction(self) -> bool:
         # The driver knows of those as well that were begun by a plain BEGIN.
@@ -337,11 +351,22 @@ class PeeweeStore(Generic[M]):
             drop_all(*args, **options)
 
         schema.create_all, schema.drop_all = create, drop
+        model: Any = self.model
+        create_table = model.create_table.__func__
+
+        def create_or_install(cls: Any, /, safe: bool = True, **options: Any) -> None:
+            # Where an index cannot be created "if not exists", Peewee passes by a table that is there.
+            passed_by = cls is model and safe and not schema.database.safe_create_index and cls.table_exists()
+            create_table(cls, safe, **options)
+            if passed_by:
+                created()
+
+        model.create_table = classmethod(create_or_install)  # type: ignore[arg-type]
 
 
 def _of_the_driver(error: BaseException) -> BaseException:
     """What the driver raised, where Peewee has put its own error around it."""
-    inner = error.args[0] if isinstance(error, pw.PeeweeException) and error.args else None
+    inner = getattr(error, "orig", None) if isinstance(error, pw.PeeweeException) else None
     return inner if isinstance(inner, BaseException) else error
 
 
@@ -400,10 +425,16 @@ def _field(field: pw.Field[Any]) -> Field:
 
 def _to_database(field: pw.Field[Any]) -> Callable[[Any], Any]:
     convert = field.db_value
+    single = type(field) in NATIVE
 
     def to_database(value: Any) -> Any:
         converted = convert(value)
-        return converted if type(converted) in PLAIN else _plain(converted)
+        if type(converted) in PLAIN:
+            return converted
+        if single and isinstance(converted, (list, tuple, set, frozenset, dict)):
+            # Some drivers make SQL of these that fits what stands around it.
+            raise BadType(f"{field.name!r} holds one value, not {shown(value)}")
+        return _plain(converted)
 
     return to_database
 
@@ -412,6 +443,8 @@ def _plain(value: Any) -> Any:
     """What the driver is given: some fields wrap their value for Peewee's own query builder."""
     if isinstance(value, pw.Value):
         return value.value
+    if type(value).__name__ == "Binary":  # what psycopg would have around bytes, and takes without
+        return value.obj
     if isinstance(value, (pw.Model, type)):
         raise BadType(f"{shown(value)} is of another model than the field takes")
     if isinstance(value, pw.Function) and value.name == "json" and value.arguments:

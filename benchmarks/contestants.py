@@ -1,36 +1,33 @@
 """Who is compared: hand-written SQL, which is the floor, and xq with more and more switched on.
 
-All have tables of their own in one file, and the same durability. Each can be opened in another process and used by
+Each has a database of its own, and the same durability. Each can be opened in another process and used by
 several threads: what is handed round is a function of a `Place`.
 """
 
 from __future__ import annotations
 
 import json
-import sqlite3
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import peewee as pw
 
 import xq
+from benchmarks.databases import Database
 
-PATIENCE = 60  # seconds that a writer waits for the others
 PAYLOAD = "https://example.org/a/page/of/some/length?with=arguments"
 VALUES_AT_ONCE = 500  # rows of one INSERT: beyond, SQLite does not become faster
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a contestant works: a file, a table in it, and what a commit waits for."""
+    """Where a contestant works."""
 
-    path: Path
+    database: Database
     table: str = "task"
-    synchronous: str = "normal"
 
 
 class Contestant(ABC):
@@ -73,71 +70,197 @@ class Batches(Contestant):
 
 
 class Floor(Batches):
-    """What one would write by hand: one index, one statement a call, no owner, no time, no statistics."""
+    """What one would write by hand for this database: one index, no owner, no time, no statistics.
 
-    def __init__(self, place: Place) -> None:
+    A connection and a cursor for each thread, which are kept.
+    """
+
+    key: ClassVar[str]  # the type of a key that the database counts up
+    index: ClassVar[str]
+
+    def __init__(self, place: Place, made: bool = False) -> None:
+        """Makes the table as well, unless it is there already."""
         super().__init__(place)
         self._of_thread = threading.local()
-        table = place.table
+        self.table = place.table
+        columns = "payload TEXT NOT NULL, status VARCHAR(255) NOT NULL, priority INTEGER NOT NULL"
+        if not made:
+            self._run(f"CREATE TABLE IF NOT EXISTS {self.table} (id {self.key} PRIMARY KEY, {columns})")
+            self._run(f"CREATE INDEX IF NOT EXISTS {self.table}_ready ON {self.table} {self.index}")
+
+    @property
+    def _cursor(self) -> Any:
+        if not hasattr(self._of_thread, "cursor"):
+            self._of_thread.connection = self.place.database.connect()
+            self._of_thread.cursor = self._of_thread.connection.cursor()
+        return self._of_thread.cursor
+
+    def _run(self, sql: str, values: Sequence[Any] = ()) -> Any:
+        """Run a statement, and return the cursor."""
+        cursor = self._cursor
+        cursor.execute(sql, values)
+        return cursor
+
+    def connect(self) -> None:
+        self._run("SELECT 1").fetchall()
+
+    def take(self) -> Any:
+        return next(iter(self.take_many(1)), None)
+
+    def close(self) -> None:
+        if hasattr(self._of_thread, "cursor"):
+            self._of_thread.connection.close()
+            del self._of_thread.connection, self._of_thread.cursor
+
+
+def in_order(rows: Sequence[Any]) -> Sequence[Any]:
+    """Rows of id, payload, priority as they are to be done."""
+    return sorted(rows, key=lambda row: (row[2], row[0]))
+
+
+class SqliteFloor(Floor):
+    """One statement a call."""
+
+    key = "INTEGER"
+    index = "(priority, id) WHERE status = 'R'"
+
+    def __init__(self, place: Place, made: bool = False) -> None:
+        super().__init__(place, made)
+        table = self.table
         self._put = f"INSERT INTO {table} (payload, status, priority) VALUES "
         oldest = f"SELECT id FROM {table} WHERE status = 'R' ORDER BY priority, id LIMIT"
         self._take = f"UPDATE {table} SET status = 'T' WHERE id = ({oldest} 1) RETURNING id, payload, priority"
         self._take_many = f"UPDATE {table} SET status = 'T' WHERE id IN ({oldest} ?) RETURNING id, payload, priority"
         self._ack = f"DELETE FROM {table} WHERE id = ? AND status = 'T'"
         self._ack_many = f"DELETE FROM {table} WHERE id IN (SELECT value FROM json_each(?)) AND +status = 'T'"
-        self._connection.execute(
-            f"CREATE TABLE IF NOT EXISTS {table} "
-            "(id INTEGER PRIMARY KEY, payload TEXT NOT NULL, status TEXT NOT NULL, priority INTEGER NOT NULL)"
-        )
-        self._connection.execute(
-            f"CREATE INDEX IF NOT EXISTS {table}_ready ON {table} (priority, id) WHERE status = 'R'"
-        )
-
-    @property
-    def _connection(self) -> sqlite3.Connection:
-        """The connection of this thread."""
-        if not hasattr(self._of_thread, "connection"):
-            connection = sqlite3.connect(self.place.path, isolation_level=None, timeout=PATIENCE)
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute(f"PRAGMA synchronous = {self.place.synchronous}")
-            self._of_thread.connection = connection
-        opened: sqlite3.Connection = self._of_thread.connection
-        return opened
-
-    def connect(self) -> None:
-        self._connection.execute("SELECT 1")
 
     def put(self, payload: str = PAYLOAD) -> object:
-        return self._connection.execute(f"{self._put} (?, 'R', 0)", (payload,)).lastrowid
+        return self._run(f"{self._put} (?, 'R', 0)", (payload,)).lastrowid
 
     def take(self) -> Any:
-        rows = self._connection.execute(self._take).fetchall()
+        rows = self._run(self._take).fetchall()
         return rows[0] if rows else None
 
     def ack(self, task: Any) -> None:
-        if self._connection.execute(self._ack, (task[0],)).rowcount != 1:
+        if self._run(self._ack, (task[0],)).rowcount != 1:
             raise LookupError(task)
 
     def put_many(self, n: int) -> object:
-        connection = self._connection
-        connection.execute("BEGIN IMMEDIATE")
+        self._run("BEGIN IMMEDIATE")
         for first in range(0, n, VALUES_AT_ONCE):
             count = min(VALUES_AT_ONCE, n - first)
-            connection.execute(self._put + ", ".join(["(?, 'R', 0)"] * count), [PAYLOAD] * count)
-        connection.execute("COMMIT")
+            self._run(self._put + ", ".join(["(?, 'R', 0)"] * count), [PAYLOAD] * count)
+        self._run("COMMIT")
         return n
 
     def take_many(self, n: int) -> Sequence[Any]:
-        return sorted(self._connection.execute(self._take_many, (n,)).fetchall(), key=lambda row: (row[2], row[0]))
+        return in_order(self._run(self._take_many, (n,)).fetchall())
 
     def ack_many(self, tasks: Sequence[Any]) -> None:
-        keys = json.dumps([task[0] for task in tasks])
-        if self._connection.execute(self._ack_many, (keys,)).rowcount != len(tasks):
+        if self._run(self._ack_many, (json.dumps([task[0] for task in tasks]),)).rowcount != len(tasks):
             raise LookupError(tasks)
 
-    def close(self) -> None:
-        self._connection.close()
-        del self._of_thread.connection
+
+class PostgresFloor(Floor):
+    """One statement a call, prepared; takers pass by the rows that others have locked."""
+
+    key = "INTEGER GENERATED ALWAYS AS IDENTITY"
+    index = "(priority, id) WHERE status = 'R'"
+
+    def __init__(self, place: Place, made: bool = False) -> None:
+        super().__init__(place, made)
+        table = self.table
+        self._put = f"INSERT INTO {table} (payload, status, priority) VALUES (%s, 'R', 0) RETURNING id"
+        self._put_many = (
+            f"INSERT INTO {table} (payload, status, priority) SELECT payload, 'R', 0 "
+            "FROM unnest(%s::text[]) AS brought (payload) RETURNING id"
+        )
+        oldest = f"SELECT id FROM {table} WHERE status = 'R' ORDER BY priority, id LIMIT"
+        locked = "FOR UPDATE SKIP LOCKED"
+        returning = f"RETURNING {table}.id, payload, priority"
+        # For a single one a little faster than the join, which a batch needs.
+        self._take = f"UPDATE {table} SET status = 'T' WHERE id = ({oldest} 1 {locked}) {returning}"
+        self._take_many = (
+            f"WITH picked AS MATERIALIZED ({oldest} %s {locked}) "
+            f"UPDATE {table} SET status = 'T' FROM picked WHERE {table}.id = picked.id {returning}"
+        )
+        self._ack = f"DELETE FROM {table} WHERE id = %s AND status = 'T'"
+        self._ack_many = f"DELETE FROM {table} WHERE id = ANY(%s) AND status = 'T'"
+
+    def put(self, payload: str = PAYLOAD) -> object:
+        return self._run(self._put, (payload,)).fetchone()
+
+    def take(self) -> Any:
+        return self._run(self._take).fetchone()
+
+    def ack(self, task: Any) -> None:
+        if self._run(self._ack, (task[0],)).rowcount != 1:
+            raise LookupError(task)
+
+    def put_many(self, n: int) -> object:
+        return self._run(self._put_many, ([PAYLOAD] * n,)).fetchall()
+
+    def take_many(self, n: int) -> Sequence[Any]:
+        return in_order(self._run(self._take_many, (n,)).fetchall())
+
+    def ack_many(self, tasks: Sequence[Any]) -> None:
+        if self._run(self._ack_many, ([task[0] for task in tasks],)).rowcount != len(tasks):
+            raise LookupError(tasks)
+
+
+class MariaFloor(Floor):
+    """One statement a call, but for take: UPDATE returns no rows, and so a transaction reads, changes, commits."""
+
+    key = "INTEGER AUTO_INCREMENT"
+    index = "(status, priority, id)"  # there are no partial ones
+
+    def __init__(self, place: Place, made: bool = False) -> None:
+        super().__init__(place, made)
+        table = self.table
+        self._put = f"INSERT INTO {table} (payload, status, priority) VALUES "
+        self._oldest = (
+            f"SELECT id, payload, priority FROM {table} WHERE status = 'R' "
+            "ORDER BY priority, id LIMIT %s FOR UPDATE SKIP LOCKED"
+        )
+        self._taken = f"UPDATE {table} SET status = 'T' WHERE id IN %s"
+        self._ack = f"DELETE FROM {table} WHERE id = %s AND status = 'T'"
+        self._ack_many = f"DELETE FROM {table} WHERE id IN %s AND status = 'T'"
+
+    def put(self, payload: str = PAYLOAD) -> object:
+        return self._run(f"{self._put} (%s, 'R', 0)", (payload,)).lastrowid
+
+    def put_many(self, n: int) -> object:
+        return self._run(self._put + ", ".join(["(%s, 'R', 0)"] * n), [PAYLOAD] * n).lastrowid
+
+    def take_many(self, n: int) -> Sequence[Any]:
+        self._run("BEGIN")
+        rows: Sequence[Any] = self._run(self._oldest, (n,)).fetchall()
+        if rows:
+            self._run(self._taken, ([row[0] for row in rows],))
+        self._run("COMMIT")
+        return rows
+
+    def ack(self, task: Any) -> None:
+        if self._run(self._ack, (task[0],)).rowcount != 1:
+            raise LookupError(task)
+
+    def ack_many(self, tasks: Sequence[Any]) -> None:
+        if self._run(self._ack_many, ([task[0] for task in tasks],)).rowcount != len(tasks):
+            raise LookupError(tasks)
+
+
+FLOORS: Mapping[str, type[Floor]] = {"sqlite": SqliteFloor, "postgres": PostgresFloor, "mariadb": MariaFloor}
+
+
+def floor(place: Place, made: bool = False) -> Floor:
+    """The floor of the database that the place is in."""
+    return FLOORS[place.database.engine](place, made)
+
+
+def counted_floor(place: Place) -> Floor:
+    """The floor's statements on a table where xq's triggers count: what is left to xq's own layer."""
+    Xq(place, roles=("owner",)).close()
+    return floor(place, made=True)
 
 
 def model(db: pw.Database, table: str) -> type[pw.Model]:
@@ -148,7 +271,7 @@ def model(db: pw.Database, table: str) -> type[pw.Model]:
         "priority": pw.IntegerField(default=0),
         "owner": pw.TextField(null=True),
         "runat": pw.DoubleField(null=True),
-        "attempts": pw.IntegerField(default=0),
+        "attempts": pw.IntegerField(default=0, constraints=[pw.SQL("DEFAULT 0")]),  # for statements without it
         "tube": pw.TextField(null=True),
     }
     meta = type("Meta", (), {"database": db, "table_name": table})
@@ -164,20 +287,21 @@ class Xq(Batches):
         roles: Sequence[str] = (),
         features: Mapping[str, Any] | None = None,
         statistics: bool = True,
-        database: type[pw.SqliteDatabase] = pw.SqliteDatabase,
     ) -> None:
         super().__init__(place)
-        self.db = database(str(place.path), timeout=PATIENCE, pragmas={"synchronous": place.synchronous})
+        self.db = place.database.peewee()
         self.model = model(self.db, place.table)
         mapped = {role: role for role in ("status", "priority", *roles)}
         self.queue: xq.Queue[Any] = xq.upgrade(self.model, mapped, features or {})
         self.db.create_tables([self.model])
+        self.queue.install()  # on some databases Peewee does nothing, and tells nobody, where a table is there already
         self.queue.stats()  # the first call looks whether all is installed, which it must do before something is not
         if not statistics:
             # There is no option for it: it shows what counting costs. The owner must be a role, since the same
             # triggers clear the side table.
-            for event in ("insert", "update", "delete"):
-                self.db.execute_sql(f'DROP TRIGGER "{place.table}_xq_{event}"')
+            for item in self.queue._database.dialect.objects():
+                if item.kind == "trigger":
+                    self.db.execute_sql(item.drop)
 
     def connect(self) -> None:
         self.db.connect(reuse_if_open=True)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import platform
-import sqlite3
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
 
-def describe(folder: Path) -> str:
-    """The machine, its file system under `folder`, and what runs on it."""
+def describe(folder: Path, databases: str) -> str:
+    """The machine, its file system under `folder`, and what runs on it, `databases` among that."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     hardware = f"{_processor()}, {cores} cores, {memory:.0f} GiB, files on {_file_system(folder)}"
-    software = f"{_system()}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
+    software = f"{_system()}, Python {platform.python_version()}, {databases}"
     return f"{hardware}; {software}, Peewee {version('peewee')}"
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import random
-import sqlite3
 import statistics
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from benchmarks.contestants import Contestant, Place
@@ -58,12 +56,6 @@ def race(starters: Iterable[K], run: Callable[[K], Numbers], repetitions: int) -
     return results
 
 
-def checkpoint(path: Path) -> None:
-    """Move the log into the database file, so that no contestant does it for the one before."""
-    with closing(sqlite3.connect(path, timeout=60)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-
-
 def timed(call: Callable[[], object]) -> float:
     start = time.perf_counter()
     call()
@@ -79,29 +71,36 @@ def percentile(values: Sequence[float], part: float) -> float:
 # what a contestant is asked to do
 
 
+@contextmanager
+def behind(contestant: Contestant, waiting: int) -> Iterator[None]:
+    """So many tasks wait meanwhile: a planner would take a table that is settled while it is empty for an empty one."""
+    for _ in range(waiting):
+        contestant.put()
+    contestant.place.database.settle()
+    yield
+    for _ in range(waiting):
+        contestant.ack(contestant.take())
+
+
 def single_calls(contestant: Contestant, n: int, waiting: int) -> dict[str, float]:
-    """`n` calls of each kind, a second: all puts, all takes, all acks; then cycles of the three, behind `waiting`."""
+    """`n` calls of each kind, a second: all puts, all takes, all acks; then cycles of the three. `waiting` wait."""
     contestant.tidy()
-    checkpoint(contestant.place.path)
-    start = time.perf_counter()
-    for _ in range(n):
-        contestant.put()
-    put = time.perf_counter()
-    tasks = [contestant.take() for _ in range(n)]
-    take = time.perf_counter()
-    for task in tasks:
-        contestant.ack(task)
-    ack = time.perf_counter()
-    contestant.tidy()
-    for _ in range(waiting):
-        contestant.put()
-    cycle = time.perf_counter()
-    for _ in range(n):
-        contestant.put()
-        contestant.ack(contestant.take())
-    end = time.perf_counter()
-    for _ in range(waiting):
-        contestant.ack(contestant.take())
+    with behind(contestant, waiting):
+        start = time.perf_counter()
+        for _ in range(n):
+            contestant.put()
+        put = time.perf_counter()
+        tasks = [contestant.take() for _ in range(n)]
+        take = time.perf_counter()
+        for task in tasks:
+            contestant.ack(task)
+        ack = time.perf_counter()
+        contestant.tidy()
+        cycle = time.perf_counter()
+        for _ in range(n):
+            contestant.put()
+            contestant.ack(contestant.take())
+        end = time.perf_counter()
     return {"put": n / (put - start), "take": n / (take - put), "ack": n / (ack - take), "cycle": n / (end - cycle)}
 
 
@@ -130,7 +129,7 @@ def in_threads(contestant: Contestant, threads: int, seconds: float) -> float:
             together.abort()  # the others would wait for ever
             raise
 
-    checkpoint(contestant.place.path)
+    contestant.place.database.settle()
     running = [threading.Thread(target=work) for _ in range(threads)]
     for thread in running:
         thread.start()
@@ -159,12 +158,13 @@ class Crew(Generic[C]):
         ours.recv()  # one opens after the other: some take their triggers off, which the next one looks for
         return ours
 
-    def run(self, name: str, seconds: float) -> float:
-        """Cycles a second of all processes together."""
-        checkpoint(self._places[name][1].path)
-        for pipe in self._pipes:
+    def run(self, name: str, seconds: float, size: int) -> float:
+        """Cycles a second of so many processes together."""
+        self._places[name][1].database.settle()
+        chosen = self._pipes[:size]
+        for pipe in chosen:
             pipe.send((name, seconds))
-        return float(sum(pipe.recv() for pipe in self._pipes))
+        return float(sum(pipe.recv() for pipe in chosen))
 
     def __enter__(self) -> Crew[C]:
         return self

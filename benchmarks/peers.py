@@ -1,21 +1,26 @@
-"""make bench-peers: xq and other queues on SQLite, each used as its documentation says, with the same durability.
+"""make bench-peers: xq and other queues on the same database, each used as its documentation says.
 
-A commit goes to the log of a file in WAL mode with synchronous=NORMAL, whoever makes it. Where a peer has no option
-for that, its own connection is told.
+All have the same durability: a commit does not wait for the disk. Where a peer has no option for that, its own
+connection is told.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Coroutine, Mapping
 from contextlib import ExitStack
+from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from benchmarks.bench import CALLS, FLOOR
-from benchmarks.contestants import PATIENCE, PAYLOAD, Contestant, Floor, Place, Xq
+from benchmarks.contestants import PAYLOAD, Contestant, Place, Xq, floor
+from benchmarks.databases import PATIENCE, Home, Postgres
 from benchmarks.measure import Opens, race, single_calls
 from benchmarks.report import Effort, Section, Table, rate, run
 
@@ -30,7 +35,7 @@ class Huey(Contestant):
 
         super().__init__(place)
         logging.getLogger("huey").setLevel(logging.ERROR)
-        self.huey = huey.SqliteHuey(place.table, filename=str(place.path), timeout=PATIENCE)
+        self.huey = huey.SqliteHuey(place.table, filename=place.database.where, timeout=PATIENCE)
         self.huey.storage.conn.execute(NORMAL)  # its option fsync= knows FULL and OFF only
         self.work = self.huey.task()(work)
 
@@ -53,7 +58,7 @@ class LiteQueue(Contestant):
 
         super().__init__(place)
         # It sets WAL and NORMAL itself.
-        self.queue = litequeue.LiteQueue(place.path, queue_name=place.table, timeout=PATIENCE)
+        self.queue = litequeue.LiteQueue(place.database.where, queue_name=place.table, timeout=PATIENCE)
 
     def put(self, payload: str = PAYLOAD) -> object:
         return self.queue.put(payload)
@@ -76,7 +81,7 @@ class PersistQueue(Contestant):
         import persistqueue
 
         super().__init__(place)
-        folder, file = str(place.path.parent), place.path.name
+        folder, file = str(Path(place.database.where).parent), Path(place.database.where).name
         self.queue = persistqueue.SQLiteAckQueue(folder, name=place.table, db_file_name=file, timeout=PATIENCE)
         self.queue._putter.execute(NORMAL)  # no option for it; SQLite's own default is FULL
 
@@ -110,7 +115,7 @@ class DjangoTasks(Contestant):
             DATABASES={
                 "default": {
                     "ENGINE": "django.db.backends.sqlite3",
-                    "NAME": str(place.path),
+                    "NAME": place.database.where,
                     "OPTIONS": {
                         "timeout": PATIENCE,
                         "transaction_mode": "IMMEDIATE",
@@ -155,19 +160,110 @@ class DjangoTasks(Contestant):
         connection.close()
 
 
+class Asynchronous(Contestant):
+    """A queue for asyncio programs. An event loop runs for the time of each call."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        assert isinstance(place.database, Postgres)
+        self.options = place.database.options
+        self.loop = asyncio.new_event_loop()
+        self.do(self.open())
+
+    def do(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return self.loop.run_until_complete(coroutine)
+
+    @abstractmethod
+    async def open(self) -> None: ...
+
+    @abstractmethod
+    async def shut(self) -> None: ...
+
+    def close(self) -> None:
+        self.do(self.shut())
+        self.loop.close()
+
+
+class Procrastinate(Asynchronous):
+    """What its worker does around the task itself."""
+
+    async def open(self) -> None:
+        import procrastinate
+        from procrastinate.jobs import Status
+
+        one = {"min_size": 1, "max_size": 1}  # connection of its pool: it has one caller
+        connector = procrastinate.PsycopgConnector(
+            conninfo=self.place.database.where, kwargs={"options": self.options}, **one
+        )
+        self.app = procrastinate.App(connector=connector)
+        self.work = self.app.task(name="work")(work)
+        self.done = Status.SUCCEEDED
+        await self.app.open_async()
+        await self.app.schema_manager.apply_schema_async()
+        self.worker = await self.app.job_manager.register_worker()
+
+    def put(self, payload: str = PAYLOAD) -> object:
+        return self.do(self.work.defer_async(payload=payload))
+
+    def take(self) -> Any:
+        return self.do(self.app.job_manager.fetch_job(queues=None, worker_id=self.worker))
+
+    def ack(self, task: Any) -> None:
+        self.do(self.app.job_manager.finish_job(task, self.done, delete_job=False))
+
+    def tidy(self) -> None:
+        self.do(self.app.job_manager.delete_old_jobs(nb_hours=0))
+
+    async def shut(self) -> None:
+        await self.app.close_async()
+
+
+class PgQueuer(Asynchronous):
+    """What its QueueManager does around the task itself, one at a time."""
+
+    async def open(self) -> None:
+        import psycopg
+        from pgqueuer import Queries
+        from pgqueuer.ports.repository import EntrypointExecutionParameter
+
+        self.connection = await psycopg.AsyncConnection.connect(
+            self.place.database.where, autocommit=True, options=self.options
+        )
+        self.queries = Queries.from_psycopg_connection(self.connection)
+        self.entrypoints = {"work": EntrypointExecutionParameter(concurrency_limit=0)}
+        self.manager = uuid4()
+        await self.queries.install()
+
+    def put(self, payload: str = PAYLOAD) -> object:
+        return self.do(self.queries.enqueue("work", payload.encode()))
+
+    def take(self) -> Any:
+        (task,) = self.do(self.queries.dequeue(1, self.entrypoints, self.manager, None, timedelta(seconds=30)))
+        return task
+
+    def ack(self, task: Any) -> None:
+        self.do(self.queries.log_jobs([(task, "successful", None)]))
+
+    def tidy(self) -> None:
+        self.do(self.queries.clear_queue_log())
+
+    async def shut(self) -> None:
+        await self.connection.close()
+
+
 def work(payload: str) -> None:
-    """The task of huey."""
+    """The task of huey and procrastinate."""
 
 
 XQ = "xq"
 DISTRIBUTIONS = {XQ: "xq-tables"}  # those of the others have their names
-CONTESTANTS: Mapping[str, Opens[Contestant]] = {
-    FLOOR: Floor,
+OURS: Mapping[str, Opens[Contestant]] = {
+    FLOOR: floor,
     XQ: partial(Xq, roles=("owner", "runat"), features={"ttr": 60}),
-    "huey": Huey,
-    "litequeue": LiteQueue,
-    "persist-queue": PersistQueue,
-    "django-tasks-db": DjangoTasks,
+}
+PEERS: Mapping[str, Mapping[str, Opens[Contestant]]] = {
+    "sqlite": {"huey": Huey, "litequeue": LiteQueue, "persist-queue": PersistQueue, "django-tasks-db": DjangoTasks},
+    "postgres": {"procrastinate": Procrastinate, "pgqueuer": PgQueuer},
 }
 REMARKS = {
     XQ: "statistics and ttr on",
@@ -175,14 +271,16 @@ REMARKS = {
     "litequeue": "its own setting",
     "persist-queue": "NORMAL told to its connection; for one process",
     "django-tasks-db": "OPTIONS of Django",
+    "procrastinate": "options of its connection; keeps what is done, writes events",
+    "pgqueuer": "options of its connection; moves what is done into its log",
 }
 
 
-def peers(effort: Effort, folder: Path) -> Table:
+def peers(effort: Effort, home: Home) -> Table:
     with ExitStack() as stack:
         queues = {}
-        for i, (name, opens) in enumerate(CONTESTANTS.items()):
-            queues[name] = opens(Place(folder / "peers.db", f"task_{i}"))
+        for name, opens in {**OURS, **PEERS[home.engine]}.items():
+            queues[name] = opens(Place(home.new(name)))
             stack.callback(queues[name].close)
         results = race(queues, lambda n: single_calls(queues[n], effort.calls, effort.waiting), effort.repetitions)
     rows = []
@@ -197,13 +295,14 @@ def peers(effort: Effort, folder: Path) -> Table:
 SECTIONS = [
     Section(
         "peers",
-        "Other queues on SQLite",
-        "One process, one thread, one call after the other, in one file in WAL mode with `synchronous=NORMAL` for all; "
-        "each used as its documentation says, its put, its take, its ack (huey: running an empty task; "
-        "django-tasks-db: what its worker does around one, without signals, logging and sleeping). What is done is "
-        "pruned between the repetitions by those that keep it. The sixth column says how many times as many cycles "
-        "xq makes; the aim is 5.",
+        "Other queues",
+        "One process, one thread, one call after the other, each in its own database, where for nobody a commit "
+        "waits for the disk; each used as its documentation says, its put, its take, its ack (huey: running an empty "
+        "task; django-tasks-db, procrastinate, pgqueuer: what their workers do around one, without signals, logging "
+        "and sleeping). What is done is pruned between the repetitions by those that keep it. The sixth column says "
+        "how many times as many cycles xq makes; the aim is 5.",
         peers,
+        tuple(PEERS),
     )
 ]
 

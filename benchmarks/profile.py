@@ -1,16 +1,16 @@
 """make profile: where the microseconds of a cycle go.
 
 A profiler would make the Python look slower than it is, so the layers are found by leaving out: what xq sent to the
-database is recorded, and sent again to a database in the same state, once through Peewee, once through the driver
-alone, and once by the driver within one transaction. Only the shares within xq's own layer come from a profiler.
+database is recorded, and sent again to a database in the same state, once through the seam to Peewee, once through the
+driver alone, and once by the driver within one transaction. Only the shares within xq's own layer come from a profiler.
 """
 
 from __future__ import annotations
 
 import cProfile
 import pstats
-import sqlite3
 import statistics
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -20,10 +20,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import peewee as pw
-
+from benchmarks import fused
 from benchmarks.bench import EVERYTHING
-from benchmarks.contestants import PATIENCE, Contestant, Floor, Place, Xq
+from benchmarks.contestants import Contestant, Place, Xq, floor
+from benchmarks.databases import Home
 from benchmarks.measure import Numbers, race
 from benchmarks.report import Effort, Section, Table, run
 
@@ -31,22 +31,14 @@ VERBS = ("put", "take", "ack")
 Statements = list[tuple[str, Any]]  # SQL and its values
 Recorded = list[tuple[str, Statements]]  # a verb and what it sent
 Times = dict[str, list[float]]  # verb -> seconds of each call
+ENDS = ("BEGIN", "COMMIT")  # of transactions
 SHOWN = 20  # functions
+DRIVERS = ("sqlite3", "psycopg", "pymysql", "_socket")
 
 
-class Recorder(pw.SqliteDatabase):
-    """A database that remembers what it was sent."""
-
-    sent: Statements = []
-
-    def execute_sql(self, sql: str, params: Any = None, *args: Any) -> Any:
-        self.sent.append((sql, params))
-        return super().execute_sql(sql, params, *args)
-
-
-def prepared(folder: Path, name: str, effort: Effort, **options: Any) -> Xq:
+def prepared(home: Home, name: str, effort: Effort) -> Xq:
     """A queue with everything on, where others wait: each time in the same state."""
-    queue = Xq(Place(folder / f"{name}.db"), **EVERYTHING, **options)
+    queue = Xq(Place(home.new(name)), **EVERYTHING)
     queue.put_many(effort.waiting)
     queue.ack(queue.take())
     return queue
@@ -67,20 +59,37 @@ def through_xq(queue: Contestant, cycles: int) -> Times:
     return spent
 
 
-def recorded(folder: Path, effort: Effort) -> Recorded:
-    queue = prepared(folder, "recorded", effort, database=Recorder)
+def recorded(home: Home, effort: Effort) -> Recorded:
+    sent: Statements = []
     found: Recorded = []
+    queue = prepared(home, "recorded", effort)
+    mine = threading.get_ident()  # not what sweeps send meanwhile
 
-    def remember(verb: str, call: Callable[[], Any]) -> Any:
-        Recorder.sent = []
-        result = call()
-        found.append((verb, Recorder.sent))
+    def remember(of: object, name: str, told: Callable[..., tuple[str, Any]]) -> None:
+        before = getattr(of, name)
+
+        def remembering(*args: Any) -> Any:
+            if threading.get_ident() == mine:
+                sent.append(told(*args))
+            return before(*args)
+
+        setattr(of, name, remembering)
+
+    for name in ("execute", "change"):
+        remember(queue.queue.store, name, lambda sql, values=(): (sql, values))
+    remember(queue.db, "begin", lambda *how: (" ".join(["BEGIN", *how]), ()))
+    remember(queue.db, "commit", lambda: ("COMMIT", ()))
+
+    def call(verb: str, what: Callable[[], Any]) -> Any:
+        sent.clear()
+        result = what()
+        found.append((verb, [*sent]))
         return result
 
     for _ in range(effort.calls):
-        remember("put", queue.put)
-        task = remember("take", queue.take)
-        remember("ack", partial(queue.ack, task))
+        call("put", queue.put)
+        task = call("take", queue.take)
+        call("ack", partial(queue.ack, task))
     queue.close()
     return found
 
@@ -90,42 +99,49 @@ def sent_again(calls: Recorded, execute: Callable[[str, Any], Any]) -> Times:
     for verb, sent in calls:
         start = time.perf_counter()
         for sql, values in sent:
-            execute(sql, values).fetchall()
+            execute(sql, values)
         spent[verb].append(time.perf_counter() - start)
     return spent
 
 
-def through_peewee(folder: Path, name: str, effort: Effort, calls: Recorded) -> Times:
-    queue = prepared(folder, name, effort)
-    with closing(queue):
-        return sent_again(calls, queue.db.execute_sql)
+def through_peewee(home: Home, name: str, effort: Effort, calls: Recorded) -> Times:
+    with closing(prepared(home, name, effort)) as queue:
+        return sent_again(calls, queue.queue.store.execute)
 
 
-def through_the_driver(folder: Path, name: str, effort: Effort, calls: Recorded, together: bool) -> Times:
-    prepared(folder, name, effort).close()
-    with closing(sqlite3.connect(folder / f"{name}.db", isolation_level=None, timeout=PATIENCE)) as connection:
-        connection.execute("PRAGMA synchronous = normal")
-        connection.execute("PRAGMA recursive_triggers = on")
+def through_the_driver(home: Home, name: str, effort: Effort, calls: Recorded, together: bool) -> Times:
+    queue = prepared(home, name, effort)
+    queue.close()
+    with closing(queue.place.database.connect()) as connection, closing(connection.cursor()) as cursor:
+        if home.engine == "sqlite":
+            cursor.execute("PRAGMA recursive_triggers = on")
         if together:
-            connection.execute("BEGIN IMMEDIATE")
-        return sent_again(calls, lambda sql, values: connection.execute(sql, values or {}))
+            cursor.execute("BEGIN")
+            calls = [(verb, [one for one in sent if not one[0].startswith(ENDS)]) for verb, sent in calls]
+
+        def execute(sql: str, values: Any) -> None:
+            cursor.execute(sql, values or ())
+            if cursor.description:
+                cursor.fetchall()
+
+        return sent_again(calls, execute)
 
 
-def layers(effort: Effort, folder: Path) -> Table:
-    calls = recorded(folder, effort)
-    floor = Floor(Place(folder / "floor.db"))
-    floor.put_many(effort.waiting)
+def layers(effort: Effort, home: Home) -> Table:
+    calls = recorded(home, effort)
+    by_hand = floor(Place(home.new("floor")))
+    by_hand.put_many(effort.waiting)
 
     def through_all(name: str) -> Times:
-        with closing(prepared(folder, name, effort)) as queue:
+        with closing(prepared(home, name, effort)) as queue:
             return through_xq(queue, effort.calls)
 
     ways: Mapping[str, Callable[[str], Times]] = {
         "xq": through_all,
-        "peewee": lambda name: through_peewee(folder, name, effort, calls),
-        "driver": lambda name: through_the_driver(folder, name, effort, calls, together=False),
-        "statements": lambda name: through_the_driver(folder, name, effort, calls, together=True),
-        "floor": lambda name: through_xq(floor, effort.calls),
+        "peewee": lambda name: through_peewee(home, name, effort, calls),
+        "driver": lambda name: through_the_driver(home, name, effort, calls, together=False),
+        "statements": lambda name: through_the_driver(home, name, effort, calls, together=True),
+        "floor": lambda name: through_xq(by_hand, effort.calls),
     }
     runs: dict[str, list[Times]] = {way: [] for way in ways}
     numbers = count()
@@ -135,7 +151,7 @@ def layers(effort: Effort, folder: Path) -> Table:
         return {}
 
     race(ways, measured, effort.repetitions)
-    floor.close()
+    by_hand.close()
 
     def micros(way: str, average: Callable[[Sequence[float]], float] = statistics.median) -> list[float]:
         """Of the calls of a run the average, of the runs the median: for each verb, and for the cycle."""
@@ -147,9 +163,9 @@ def layers(effort: Effort, folder: Path) -> Table:
 
     statements, driver, peewee, whole = map(micros, ("statements", "driver", "peewee", "xq"))
     found = {
-        "SQLite: the statements and their triggers": statements,
-        "SQLite: a commit for each": less(driver, statements),
-        "Peewee": less(peewee, driver),
+        f"{home.title}: the statements and their triggers": statements,
+        f"{home.title}: a commit for each": less(driver, statements),
+        "the seam to Peewee": less(peewee, driver),
         "xq": less(whole, peewee),
         "**the median call**": whole,
         "what the mean adds: checkpoints, sweeps": less(micros("xq", statistics.fmean), whole),
@@ -182,15 +198,15 @@ def own_times(profile: cProfile.Profile) -> dict[str, tuple[int, float]]:
         name = name_of(function)
         if name:
             found[name] = (found[name][0] + calls, found[name][1] + seconds)
-        elif function[0] == "~" and "sqlite3" not in function[2]:
+        elif function[0] == "~" and not any(driver in function[2] for driver in DRIVERS):
             for caller, (_, _, seconds, _) in callers.items():
                 if by := name_of(caller):
                     found[by] = (found[by][0], found[by][1] + seconds)
     return found
 
 
-def functions(effort: Effort, folder: Path) -> Table:
-    with closing(prepared(folder, "profiled", effort)) as queue:
+def functions(effort: Effort, home: Home) -> Table:
+    with closing(prepared(home, "profiled", effort)) as queue:
         profile = cProfile.Profile()
         profile.enable()
         through_xq(queue, effort.calls)
@@ -209,8 +225,8 @@ SECTIONS: Sequence[Section] = [
         "layers",
         "Where the microseconds of a cycle go",
         "One process, one call after the other, everything on, while other tasks wait. Found by leaving out: the "
-        "statements that xq sent were sent again through Peewee, through the driver, and through the driver in one "
-        "transaction. Of the calls the median, since every so often one of them moves the log into the file.",
+        "statements that xq sent were sent again through the seam to Peewee, through the driver, and through that in "
+        "one transaction. Of the calls the median, since every so often one of them moves SQLite's log into the file.",
         layers,
     ),
     Section(
@@ -220,6 +236,7 @@ SECTIONS: Sequence[Section] = [
         "makes what is called often look slower than it is.",
         functions,
     ),
+    *fused.SECTIONS,
 ]
 
 if __name__ == "__main__":

@@ -4,35 +4,43 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import re
+import shlex
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markdown import Markdown
 
 from benchmarks import machine
+from benchmarks.databases import HOMES, Home
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 ORDER = (  # of the sections in the file
-    *("single", "features", "batches", "processes", "threads", "full", "backlog", "latency", "idle"),
-    *("peers", "layers", "functions"),
+    *("single", "features", "batches", "processes", "threads", "full", "backlog", "burst", "latency", "killed", "idle"),
+    *("millions", "held", "fused", "peers", "layers", "functions"),
 )
 HEADER = """\
 # What xq costs
 
-Made by `make bench`, `make bench-peers` and `make profile`, each of which writes its sections anew and leaves the
-others. Every section says on what machine, when, and by which command it was measured. A ratio compares with *the
-floor*, hand-written SQL through Python's own `sqlite3` in the same run: a table with one index, one statement a call,
-nothing else (`Floor` in [contestants.py](contestants.py)). All work in one file, in WAL mode, with
-`synchronous=NORMAL` unless a section says otherwise: a commit survives the death of the process, and the last ones not
-a power cut. Everybody is measured in turn, in an order shuffled at each repetition. Two numbers with a slash are the
-best and the median of the repetitions; a rate beside them is the median. Where the floor's best and its median lie
-far apart, something else kept the machine or its disk busy.
+Made by `make bench`, `make bench-long`, `make bench-peers` and `make profile`, each of which writes its tables anew and
+leaves the others. Every table says on what machine, when, and by which command it was measured. A ratio compares with
+*the floor*, hand-written SQL through the same driver on the same database in the same run: a table with one index,
+nothing else (`Floor` in [contestants.py](contestants.py)). Each has a database of its own, and a commit does not wait
+for the disk unless a section says so: SQLite in WAL mode with `synchronous=NORMAL`, MariaDB with
+`innodb_flush_log_at_trx_commit=2`, so that it survives the death of every process and the last ones not a power cut;
+PostgreSQL with `synchronous_commit=off`, where the last ones do not survive the server's death either. Servers listen
+on loopback TCP, and have their makers' settings but for those that a table names. Everybody is measured in turn, in an
+order shuffled at each repetition. Two numbers with a slash are the best and the median of the repetitions; a rate
+beside them is the median. Where the floor's best and its median lie far apart, something else kept the machine or its
+disk busy.
 """
 MARK = "<!-- section {} -->"
 
@@ -42,43 +50,58 @@ class Effort:
     """How much is measured: what a section multiplies its work by."""
 
     repetitions: int
-    calls: int  # of each kind, in a repetition
+    calls: int  # of each kind, in a repetition, on the slowest database
     rounds: int  # repetitions of what callers do beside each other
     seconds: float  # that such a round lasts
-    waiting: int  # tasks that are there throughout the cycles
-    callers: tuple[int, ...]  # threads
-    processes: int
+    waiting: int  # tasks that are there throughout single calls
+    threads: tuple[int, ...]
+    processes: tuple[int, ...]
     batches: tuple[int, ...]
     backlogs: tuple[int, ...]  # rows
+    burst: int  # rows put at once
+    millions: tuple[int, ...]  # and those of make bench-long
     samples: int  # of a latency
+    kills: int
     idle: float  # seconds
+    held: float  # seconds that a transaction is open
+    watched: float  # seconds of that for a line of the table
 
 
 FULL = Effort(
-    repetitions=7,
-    calls=2_000,
-    rounds=5,
-    seconds=0.5,
-    waiting=1_000,
-    callers=(1, 2, 4, 8, 16, 32),
-    processes=4,
+    repetitions=5,
+    calls=300,
+    rounds=2,
+    seconds=0.4,
+    waiting=200,
+    threads=(1, 4, 32),
+    processes=(1, 2, 4, 8),
     batches=(10, 100, 1_000),
-    backlogs=(1_000, 100_000, 1_000_000),
-    samples=400,
-    idle=10.0,
+    backlogs=(10, 200_000),
+    burst=100_000,
+    millions=(10, 10_000_000),
+    samples=150,
+    kills=10,
+    idle=5.0,
+    held=120.0,
+    watched=10.0,
 )
 QUICK = Effort(
     repetitions=3,
-    calls=500,
+    calls=100,
     rounds=2,
     seconds=0.2,
-    waiting=100,
-    callers=(1, 4, 32),
-    processes=4,
-    batches=(10, 100, 1_000),
-    backlogs=(1_000, 100_000),
+    waiting=50,
+    threads=(1, 32),
+    processes=(1, 4),
+    batches=(10, 100),
+    backlogs=(10, 100_000),
+    burst=20_000,
+    millions=(10, 1_000_000),
     samples=60,
-    idle=3.0,
+    kills=3,
+    idle=2.0,
+    held=20.0,
+    watched=5.0,
 )
 SMOKE = Effort(
     repetitions=1,
@@ -86,12 +109,17 @@ SMOKE = Effort(
     rounds=1,
     seconds=0.02,
     waiting=2,
-    callers=(2,),
-    processes=2,
+    threads=(2,),
+    processes=(2,),
     batches=(3,),
     backlogs=(5, 10),
+    burst=20,
+    millions=(5, 10),
     samples=3,
+    kills=1,
     idle=0.1,
+    held=0.2,
+    watched=0.1,
 )
 
 
@@ -109,12 +137,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """One question, and what answers it. `measure` is given a folder for its files."""
+    """One question, asked of each database: what answers it makes a table of the same shape for all."""
 
     name: str
     title: str
     text: str
-    measure: Callable[[Effort, Path], Table]
+    measure: Callable[[Effort, Home], Table]
+    on: Collection[str] = tuple(HOMES)
 
 
 def rate(number: float) -> str:
@@ -134,39 +163,79 @@ def run(sections: Iterable[Section], command: str, arguments: Sequence[str] | No
     known = {section.name: section for section in sections}
     parser = argparse.ArgumentParser(description=f"Measure, and write the numbers into {RESULTS.name}.")
     parser.add_argument("sections", nargs="*", metavar="section", help=f"only these: {', '.join(known)}")
+    parser.add_argument("--db", default=os.environ.get("XQ_TEST_DB"), help=f"only on this one: {', '.join(HOMES)}")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, printed only and not written")
-    parser.add_argument("--dir", type=Path, help="where the databases are made (default: where temporary files are)")
+    parser.add_argument(
+        "--effort", action="append", default=[], metavar="NAME=NUMBER", help="another number of class Effort: held=600"
+    )
+    parser.add_argument("--dir", help="where the databases are made (default: where temporary files are)")
     given = parser.parse_args(arguments)
     unknown = [name for name in given.sections if name not in known]
     if unknown:
         parser.error(f"there is no section {', '.join(unknown)}: they are {', '.join(known)}")
+    if given.db and given.db not in HOMES:
+        parser.error(f"nothing is measured on {given.db}: it is on {', '.join(HOMES)}")
+    effort = QUICK if given.quick else FULL
+    try:
+        effort = replace(effort, **{name: _number(effort, name, value) for name, value in map(_pair, given.effort)})
+    except (AttributeError, ValueError) as error:
+        parser.error(f"--effort: {error}")
+    tempfile.tempdir = given.dir or tempfile.tempdir
 
     console = Console()
-    for name in given.sections or known:
-        section = known[name]
-        console.print(f"measuring {name} ...", style="dim", highlight=False)
-        load, start = machine.load(), time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="xq-bench-", dir=given.dir) as folder:
-            table = section.measure(QUICK if given.quick else FULL, Path(folder))
-            gc.collect()  # with the queues end the threads that listen for them, which the next section would hear
-            described = machine.describe(Path(folder))
-        again = f"{command} ARGS={name}" if len(known) > 1 else command
-        made = f"{date.today()}, `{again}` ({time.monotonic() - start:.0f} s, load average before it {load})"
-        text = f"## {section.title}\n\n{section.text}\n\n{table}\n\n*{made}. {described}.*\n"
-        console.print(Markdown(text))
-        if not given.quick:
-            write(RESULTS, name, text)
+    wanted = [known[name] for name in given.sections or known]
+    for engine in [given.db] if given.db else HOMES:
+        mine = [section for section in wanted if engine in section.on]
+        if reason := HOMES[engine].missing() if mine else None:
+            console.print(f"nothing on {engine}: {reason}", highlight=False)
+        elif mine:
+            with closing(HOMES[engine]()) as home:
+                for section in mine:
+                    console.print(f"measuring {section.name} on {engine} ...", style="dim", highlight=False)
+                    words = [*[section.name] * (len(known) > 1), *(f"--effort {pair}" for pair in given.effort)]
+                    again = [command, f"DB={engine}", *[f"ARGS={shlex.quote(' '.join(words))}"] * bool(words)]
+                    table = measured(section, effort, home, " ".join(again))
+                    console.print(Markdown(f"{head(section)}\n{table}"))
+                    if not given.quick:
+                        write(RESULTS, section, engine, table)
 
 
-def write(path: Path, name: str, text: str) -> None:
-    """Put a section into its place, and keep the others."""
-    kept = read(path)
-    kept[name] = text
-    names = sorted(kept, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
-    path.write_text("\n".join([HEADER, *(f"{MARK.format(name)}\n{kept[name]}" for name in names)]))
+def _pair(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name, value
+
+
+def _number(effort: Effort, name: str, value: str) -> Any:
+    """What stands for a field of an Effort on the command line; several numbers have commas."""
+    before = getattr(effort, name)
+    return tuple(map(int, value.split(","))) if isinstance(before, tuple) else type(before)(value)
+
+
+def measured(section: Section, effort: Effort, home: Home, again: str) -> str:
+    """A table, and below it how it came about."""
+    load, start = machine.load(), time.monotonic()
+    table = section.measure(replace(effort, calls=effort.calls * home.pace), home)
+    gc.collect()  # with the queues end the threads that listen for them, which the next section would hear
+    made = f"{date.today()}, `{again}` ({time.monotonic() - start:.0f} s, load average before it {load})"
+    return f"### {home.title}\n\n{table}\n\n*{made}. {home.describe()}.*\n"
+
+
+def head(section: Section) -> str:
+    return f"## {section.title}\n\n{section.text}\n"
+
+
+def write(path: Path, section: Section, engine: str, table: str) -> None:
+    """Put the table of a section on a database into its place, and keep the others."""
+    kept = read(path) | {section.name: head(section), f"{section.name} {engine}": table}
+
+    def place(name: str) -> tuple[int, int]:
+        of, _, on = name.partition(" ")
+        return ORDER.index(of) if of in ORDER else len(ORDER), ["", *HOMES].index(on)
+
+    path.write_text("\n".join([HEADER, *(f"{MARK.format(name)}\n{kept[name]}" for name in sorted(kept, key=place))]))
 
 
 def read(path: Path) -> dict[str, str]:
-    """The sections of a file, by name."""
-    _, *parts = re.split(MARK.format(r"(\w+)"), path.read_text() if path.exists() else "")
+    """What a file has: the head of a section by its name, a table of it by that and the database."""
+    _, *parts = re.split(MARK.format(r"(\w+(?: \w+)?)"), path.read_text() if path.exists() else "")
     return {name: text.strip("\n") + "\n" for name, text in zip(parts[::2], parts[1::2])}

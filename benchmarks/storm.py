@@ -1,14 +1,19 @@
-"""make storm: processes that do anything and are killed at any moment, for many rounds. The storm is the tests'."""
+"""make storm: processes that do anything and are killed at any moment, and their servers with them, for many rounds.
+
+The storm is the tests'. Each round is a line of `ROUNDS`, which the report is made of: it may be stopped and resumed.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import secrets
 import shutil
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 
@@ -16,124 +21,214 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import machine
-from tests.conftest import DATABASES, SHARED
-from tests.storm import TICK, Plan, Report, Storm, plan
+from benchmarks.databases import software
+from tests.conftest import SHARED
+from tests.storm import ISOLATIONS, SERVERS, TICK, Plan, Report, Storm, ground, plan
 
 RESULTS = Path(__file__).parent / "STORM.md"
+ROUNDS = Path(__file__).parent / "storm.jsonl"  # not for the repository
 TEXT = """\
 # Storms
 
-Made by `make storm`. In each round {processes} processes do anything to {tasks:,} tasks of one queue on a fresh
-{database} database: they put, take (one, several, patiently), ack in time and too late, release, bury, dig, touch,
-snatch, kill, restart, switch, wait and sweep, in transactions and savepoints that are rolled back, beside plain
-`INSERT`, `UPDATE` and `DELETE`. Meanwhile they are killed with SIGKILL at any moment, some within a transaction, and
-others take their places; and they are stopped with SIGSTOP for up to a second and a half. What the queue can do is
-drawn anew for each round. At last they finish what is left.
+Made by `make storm`. In each round processes do anything to the tasks of one queue on a fresh database: they put, take
+(one, several, patiently), ack in time and too late, release, bury, dig, touch, snatch, kill, restart, switch, wait and
+sweep, one by one and several in any order, in transactions and savepoints that are rolled back, beside plain `INSERT`,
+`UPDATE` and `DELETE`. Meanwhile they are killed with SIGKILL at any moment, some within a transaction, and others take
+their places; and they are stopped with SIGSTOP for up to a second and a half. A server is restarted meanwhile: told to
+stop, told to stop at once, or killed with SIGKILL; the processes go on by themselves. What the queue can do is drawn
+anew for each round. At last they finish what is left.
 
 What must hold ([tests/storm.py](../tests/storm.py)): every task is in one state by the table, by the counters and by
 the history, whose rows are a walk through the machine's table for each task; in minus out is what is there, in each
-tube, also in the middle of it; every ack that returned is in the history once, and no other is; no task is in two
-hands, by what each process wrote down outside of the database, unless its ttr had passed or it was taken away; what
-the dead held comes back, nothing hangs, and nothing is left; `check()` and `PRAGMA integrity_check` find nothing.
+tube, also in the middle of it; every put and every ack that returned is in the history once, and no ack is there that
+nobody called; no task is in two hands, by what each process wrote down outside of the database, unless its ttr had
+passed, it was taken away, or the server that kept its session was; what the dead held comes back, nothing hangs, and
+nothing is left; nothing is raised but what tells of a server that is away, and of a transaction of the application
+that gave way to another; `check()` and the database's own check find nothing.
 """
-HEAD = ("seed", "the queue", "tasks", "moves", "kills", "stops", "took", "kill to Ready", "violations")
+HEAD = (
+    "isolation",
+    "rounds",
+    "tasks",
+    "moves",
+    "kills",
+    "stops",
+    "restarts",
+    "gave way",
+    "kill to Ready",
+    "violations",
+)
 
 
-def row(report: Report) -> Sequence[str]:
-    slowest = f"{max(report.returns):.2f} s" if report.returns else "-"
-    return (
-        f"`{report.plan.seed}`",
-        str(report.plan) or "nothing more",
-        f"{report.tasks:,}",
-        f"{report.transitions:,}",
-        str(report.kills),
-        str(report.stops),
-        f"{report.seconds:.0f} s",
-        slowest,
-        str(len(report.violations)),
-    )
+@dataclass(frozen=True)
+class Round:
+    """What one round found, and where and how it was made."""
 
+    database: str
+    made: str
+    report: Report
 
-def text(reports: Sequence[Report], database: str, command: str, described: str) -> str:
-    """What the rounds found, as STORM.md."""
-    of = reports[0].plan
-    returns = sorted(seconds for report in reports for seconds in report.returns)
-    total = (
-        f"**{len(reports)} rounds, {sum(r.tasks for r in reports):,} tasks, "
-        f"{sum(r.transitions for r in reports):,} moves, {sum(r.kills for r in reports)} kills, "
-        f"{sum(r.stops for r in reports)} stops: {sum(len(r.violations) for r in reports)} violations.**"
-    )
-    if returns:
-        total += (
-            f" From a kill until nothing of the dead was taken any more it took {statistics.median(returns):.2f} s "
-            f"(median) and {returns[-1]:.2f} s at the most, seen every {TICK * 1e3:.0f} ms, while all processes wrote "
-            "without a pause: who ends a dead session waits for the lock of the database like everybody, and SQLite's "
-            "waiting is not fair. Kills beside a process that stood still are left out: it may have had that lock."
+    def line(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of(cls, line: str) -> Round:
+        found = json.loads(line)
+        report = found.pop("report")
+        return cls(**found, report=Report(Plan(**report.pop("plan")), **report))
+
+    @property
+    def again(self) -> str:
+        """The command that makes it again."""
+        of = self.report.plan
+        isolation = f" --isolation {of.isolation.replace(' ', '-').lower()}" if of.isolation else ""
+        numbers = {"tasks": of.tasks, "processes": of.processes, "kills": of.kills, "stops": of.stops}
+        numbers |= {"restarts": of.restarts} if self.database in SERVERS else {}
+        told = " ".join(f"--{name} {number}" for name, number in numbers.items())
+        return f"make storm ARGS='--database {self.database}{isolation} {told} --seed {of.seed}'"
+
+    def __str__(self) -> str:
+        of, found = self.report.plan, self.report
+        words = (
+            f"{self.database} {of.isolation}".strip(),
+            of.seed,
+            str(of) or "nothing more",
+            f"{found.tasks:,} tasks",
+            f"{found.transitions:,} moves",
+            f"{found.kills} kills",
+            f"{found.stops} stops",
+            *([f"restarts: {', '.join(found.restarts)}"] if found.restarts else []),
+            f"{found.seconds:.0f} s",
+            f"{len(found.violations)} violations",
         )
-    table = "\n".join(
-        f"| {' | '.join(cells)} |" for cells in (HEAD, ["---"] * 2 + ["---:"] * (len(HEAD) - 2), *map(row, reports))
-    )
-    again = (
-        f"A round is made again by `make storm ARGS='--seed {of.seed}'`: the same queue and the same dice, though not "
-        "the same moments."
-    )
-    took = sum(report.seconds for report in reports)
-    made = f"*{date.today()}, `{command}` ({took:.0f} s, load average at its end {machine.load()}). {described}.*"
-    head = TEXT.format(processes=of.processes, tasks=of.tasks, database=database)
-    return "\n\n".join([head + "\n" + total, table, again, made]) + "\n"
+        return "  ".join(words)
 
 
-def blow(of: Plan, database: str, folder: Path, progress: Progress) -> Report:
+def row(name: str, reports: Sequence[Report]) -> Sequence[str]:
+    """A line of the table."""
+    returns = sorted(seconds for report in reports for seconds in report.returns)
+    return (
+        name,
+        f"{len(reports):,}",
+        f"{sum(r.tasks for r in reports):,}",
+        f"{sum(r.transitions for r in reports):,}",
+        f"{sum(r.kills for r in reports):,}",
+        f"{sum(r.stops for r in reports):,}",
+        f"{sum(len(r.restarts) for r in reports):,}",
+        f"{sum(r.gave_way for r in reports):,}",
+        f"{statistics.median(returns):.2f} s / {returns[-1]:.2f} s" if returns else "-",
+        f"{sum(len(r.violations) for r in reports):,}",
+    )
+
+
+def section(database: str, rounds: Sequence[Round]) -> Iterator[str]:
+    """What the rounds on one database found."""
+    reports = [one.report for one in rounds]
+    queues = len({str(report.plan) for report in reports})
+    yield f"## {database}"
+    yield (
+        f"**{len(reports):,} rounds, {sum(r.tasks for r in reports):,} tasks, "
+        f"{sum(r.transitions for r in reports):,} moves: {sum(len(r.violations) for r in reports):,} violations.** "
+        f"{queues:,} different queues, {max(r.plan.processes for r in reports)} processes at a time."
+    )
+    levels = sorted({report.plan.isolation for report in reports})
+    lines = [row(level or "its own", [r for r in reports if r.plan.isolation == level]) for level in levels]
+    cells = [HEAD, ["---"] + ["---:"] * (len(HEAD) - 1), *lines]
+    yield "\n".join(f"| {' | '.join(line)} |" for line in cells)
+    wrong = [
+        f"- `{one.again}`: {len(one.report.violations)}, the first: {one.report.violations[0].splitlines()[-1]}"
+        for one in rounds
+        if one.report.violations
+    ]
+    if wrong:
+        yield "\n".join(["What did not hold:", "", *wrong])
+    yield f"The last one again: `{rounds[-1].again}`"
+    yield f"*{sum(r.seconds for r in reports):,.0f} s; the last one on {rounds[-1].made}.*"
+
+
+def text(rounds: Sequence[Round]) -> str:
+    """What the rounds found, as STORM.md."""
+    notes = (
+        "*Gave way*: transactions of the application, or plain statements of its own, that the database undid for "
+        "another's sake; xq's own are tried again. *Kill to Ready*, median and worst: from a kill until nothing of the "
+        f"dead was taken any more, seen every {TICK * 1e3:.0f} ms, while all processes wrote without a pause: who ends "
+        "a dead session waits for the locks of the database like everybody, and SQLite's waiting is not fair. Kills "
+        "beside a process that stood still are left out, since it may have had such a lock, and those that a restart "
+        "came upon. A round is made again by its seed: the same queue and the same dice, though not the same moments."
+    )
+    found = [name for name in SHARED if any(one.database == name for one in rounds)]
+    parts = [part for name in found for part in section(name, [one for one in rounds if one.database == name])]
+    return "\n\n".join([TEXT.rstrip(), notes, *parts]) + "\n"
+
+
+def blow(of: Plan, database: str, folder: Path, progress: Progress) -> Round:
     """One round, with its bar."""
-    bar = progress.add_task(f"{of.seed}: {of}", total=1.0)
-    with DATABASES[database](folder) as db:
-        report = Storm(db, of, folder, lambda part: progress.update(bar, completed=part)).run()
-    progress.update(bar, completed=1.0)
-    return report
+    bar = progress.add_task(f"{database}, {of.seed}: {of}", total=1.0)
+    with ground(database, folder, of.isolation) as (db, server):
+        report = Storm(db, of, folder, lambda part: progress.update(bar, completed=part), server).run()
+        told = software(db)
+    progress.remove_task(bar)
+    return Round(database, f"{date.today()}, {machine.describe(folder, told)}", report)
+
+
+def kept(resumed: bool, databases: Sequence[str]) -> list[Round]:
+    """The rounds of before that the report goes on with: all, or those on other databases."""
+    lines = ROUNDS.read_text().splitlines() if ROUNDS.exists() else []
+    return [one for one in map(Round.of, lines) if resumed or one.database not in databases]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line. Returns 1 when something did not hold."""
+    levels = {level.replace(" ", "-").lower(): level for level in ISOLATIONS}
     parser = argparse.ArgumentParser(
         description=f"Storms of processes; what they found is written into {RESULTS.name}."
     )
-    parser.add_argument("--rounds", type=int, default=20, help="how many, of seeds drawn at random (20)")
+    parser.add_argument("--rounds", type=int, default=60, help="how many on each database, of random seeds (60)")
+    parser.add_argument("--resume", action="store_true", help="add to the rounds that were made, instead of forgetting")
     parser.add_argument("--seed", action="append", help="the round of this seed again; nothing is written")
+    parser.add_argument("--database", action="append", choices=SHARED, help="one of them (all that can be had)")
+    parser.add_argument("--isolation", choices=levels, help="of the servers' transactions (each in turn)")
     parser.add_argument("--processes", type=int, default=8, help="that are alive at a time (8)")
-    parser.add_argument("--tasks", type=int, default=10_000, help="that are put in a round, about (10,000)")
-    parser.add_argument("--kills", type=int, default=16, help="in a round; some processes kill themselves beside (16)")
-    parser.add_argument("--stops", type=int, default=6, help="in a round (6)")
-    parser.add_argument("--database", choices=SHARED, default=SHARED[0])
-    parser.add_argument("--dir", type=Path, help="where the databases are made (default: where temporary files are)")
+    parser.add_argument("--tasks", type=int, default=1_000, help="that are put in a round, about (1,000)")
+    parser.add_argument("--kills", type=int, default=6, help="in a round; some processes kill themselves beside (6)")
+    parser.add_argument("--stops", type=int, default=2, help="of processes, in a round (2)")
+    parser.add_argument("--restarts", type=int, default=2, help="of the server, in a round (2)")
+    parser.add_argument("--dir", type=Path, help="where the files are made (default: where temporary files are)")
     given = parser.parse_args(arguments)
 
     console = Console()
-    reports: list[Report] = []
+    missing = {name: reason for name, kind in SERVERS.items() if (reason := kind.missing())}
+    databases = given.database or [name for name in SHARED if name not in missing]
+    for name in databases:
+        if name in missing:
+            parser.error(missing[name])
+    rounds = kept(given.resume, databases)
+    if not given.seed:
+        ROUNDS.write_text("".join(f"{one.line()}\n" for one in rounds))
+    wrong = 0
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        for seed in given.seed or [secrets.token_hex(3) for _ in range(given.rounds)]:
-            folder = Path(tempfile.mkdtemp(prefix="xq-storm-", dir=given.dir))
-            described = machine.describe(folder)
-            of = plan(seed, given.processes, given.tasks, given.kills, given.stops)
-            report = blow(of, given.database, folder, progress)
-            reports.append(report)
-            console.print("  ".join(row(report)), highlight=False)
-            if report.violations:
-                for violation in report.violations:
+        for number, seed in enumerate(given.seed or (secrets.token_hex(3) for _ in range(given.rounds))):
+            for database in databases:
+                level = levels[given.isolation] if given.isolation else ISOLATIONS[number % len(ISOLATIONS)]
+                served = {"restarts": given.restarts, "isolation": level} if database in SERVERS else {}
+                of = plan(seed, given.processes, given.tasks, given.kills, given.stops, **served)
+                folder = Path(tempfile.mkdtemp(prefix="xq-storm-", dir=given.dir))
+                rounds.append(blow(of, database, folder, progress))
+                violations = rounds[-1].report.violations
+                wrong += len(violations)
+                console.print(str(rounds[-1]), highlight=False, soft_wrap=True)
+                for violation in violations:
                     console.print(violation, style="red", highlight=False, markup=False)
-                console.print(f"the database and what each process did are in {folder}", highlight=False)
-            else:
-                shutil.rmtree(folder)
-            if not given.seed:  # after each round: who has seen enough may stop it
-                RESULTS.write_text(
-                    text(reports, given.database, " ".join(["make storm", *_told(arguments)]), described)
-                )
-    return min(1, sum(len(report.violations) for report in reports))
-
-
-def _told(arguments: Sequence[str] | None) -> list[str]:
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    return [f"ARGS='{' '.join(words)}'"] if words else []
+                if violations:
+                    console.print(f"what each process did is in {folder}", highlight=False)
+                else:
+                    shutil.rmtree(folder)
+                if not given.seed:  # after each round: who has seen enough may stop it
+                    with ROUNDS.open("a") as lines:
+                        lines.write(f"{rounds[-1].line()}\n")
+                    RESULTS.write_text(text(rounds))
+    return min(1, wrong)
 
 
 if __name__ == "__main__":

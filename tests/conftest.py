@@ -76,7 +76,6 @@ def chosen(names: Iterable[str]) -> list[str]:
     return [name for name in names if not only or name.startswith(only)]
 
 
-
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """Where everything is required, a test that cannot run has failed."""
@@ -99,6 +98,24 @@ def shared_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Dat
     """A fresh database that other processes and threads can open."""
     with DATABASES[request.param](tmp_path) as database:
         yield database
+
+
+@pytest.fixture(params=chosen(["sqlite", "memory"]))
+def sqlite_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Database]:
+    """A fresh database of SQLite, for what only SQLite has; a file's fixture `db` may be this one."""
+    with DATABASES[request.param](tmp_path) as database:
+        yield database
+
+
+@pytest.fixture
+def another_database(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Callable[[], AbstractContextManager[pw.Database]]:
+    """Makes one more, of the same kind as that of the test."""
+    kinds = request.node.callspec.params
+    folder = tmp_path / "another"
+    folder.mkdir()
+    return lambda: DATABASES[kinds["db"] if "db" in kinds else kinds["shared_db"]](folder)
 
 
 class Maker:

@@ -1,7 +1,7 @@
 """A network between an application and a server that can be had to fail: a TCP proxy in a thread of the tests.
 
-`with Proxy(server.host, server.port) as proxy:` listens at `proxy.host` and `proxy.port`. What it does to connections it
-does at once, and only then returns.
+`with Proxy(server.host, server.port) as proxy:` listens at `proxy.host` and `proxy.port`. What it does to connections
+it does at once, and only then returns.
 """
 
 from __future__ import annotations
@@ -188,8 +188,8 @@ class Proxy:
         for connection in self._connections.values():
             for end in connection.ends:
                 end.close()
-        for end in (self._listener, self._called, self._call, self._selector):
-            end.close()
+        for other in (self._listener, self._called, self._call, self._selector):
+            other.close()
 
 
 def port_of(connection: Any) -> int:

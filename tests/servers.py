@@ -15,6 +15,7 @@ import itertools
 import os
 import pwd
 import random
+import re
 import shutil
 import signal
 import socket
@@ -75,7 +76,9 @@ class Server(abc.ABC):
     VARIABLE: ClassVar[str]  # of the environment: the folder of the programs, when it is none of `folders`
     MAKES: ClassVar[tuple[str, ...]]  # names of the program that makes the files of a server
     SERVES: ClassVar[tuple[str, ...]]  # and of the server
-    STOPS: ClassVar[Mapping[str, signal.Signals]]  # fast: it ends its connections; immediate: as if it had crashed
+    # fast: it ends its connections; immediate: as if it had crashed; killed: it can say nothing to its own processes.
+    STOPS: ClassVar[Mapping[str, signal.Signals]]
+    LINGERS: ClassVar[str] = ""  # what it says of processes of one that was killed, which end by themselves
     SETTINGS: ClassVar[Mapping[str, Any]]
     FAST: ClassVar[Mapping[str, Any]]  # unless durable
     SCHEME: ClassVar[str]
@@ -139,20 +142,30 @@ class Server(abc.ABC):
         """Start it, on its port and with its data, and return when it answers."""
         if self not in _all:
             self._make()
-        log = open(self.folder / "log", "ab")  # noqa: SIM115
-        with log:
-            self._server = subprocess.Popen(self._command(), stdout=log, stderr=log, **self._how())
-        (self.folder / "pid").write_text(f"{self._server.pid}\n")
         deadline = time.monotonic() + PATIENCE
+        server, said = self._launch()
         while not self._answers():
-            if self._server.poll() is not None or time.monotonic() > deadline:
+            over = server.poll() is not None
+            told = (self.folder / "log").read_bytes()[said:].decode(errors="replace") if over else ""
+            if over and self.LINGERS and self.LINGERS in told and time.monotonic() < deadline:
+                server, said = self._launch()
+            elif over or time.monotonic() > deadline:
                 raise RuntimeError(f"{self.NAME} does not start:\n{(self.folder / 'log').read_text()[-4000:]}")
             time.sleep(TICK)
 
-    def stop(self, how: str = "fast") -> None:
-        """Stop it and wait for its end. `fast` ends all connections, `immediate` is a crash: it recovers at the start.
+    def _launch(self) -> tuple[subprocess.Popen[bytes], int]:
+        """The server's process, and the length of what was in its log before."""
+        log = open(self.folder / "log", "ab")  # noqa: SIM115
+        with log:
+            said = os.fstat(log.fileno()).st_size
+            self._server = subprocess.Popen(self._command(), stdout=log, stderr=log, **self._how())
+        (self.folder / "pid").write_text(f"{self._server.pid}\n")
+        return self._server, said
 
-        What was committed is there again after both.
+    def stop(self, how: str = "fast") -> None:
+        """Stop it and wait for its end, in one of the ways of STOPS: all but `fast` are crashes.
+
+        What was committed is there again when it has started.
         """
         assert self._server, f"{self.NAME} was not started"
         self._server.send_signal(self.STOPS[how])
@@ -235,6 +248,13 @@ class Server(abc.ABC):
     def peewee(self, database: str, **options: Any) -> pw.Database:
         """A Peewee database, not yet connected, over TCP as user xq unless the options say something else."""
 
+    @functools.cached_property
+    def version(self) -> str:
+        """Its number."""
+        ((told,),) = self.run("SELECT version()")
+        found = re.search(r"\d+(\.\d+)+", told)
+        return found[0] if found else str(told)
+
     def run(self, sql: str, database: str | None = None) -> list[tuple[Any, ...]]:
         """What a statement of the administrator gives, outside of any transaction."""
         with self.administrator(database) as execute:
@@ -271,13 +291,14 @@ class Postgres(Server):
     DRIVER = ("psycopg", "postgres")
     VARIABLE = "XQ_POSTGRES_BIN"
     MAKES, SERVES = ("initdb",), ("postgres",)
-    STOPS = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+    STOPS = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT, "killed": signal.SIGKILL}
+    LINGERS = "is still in use"  # shared memory
     SETTINGS = {"max_connections": 300}
     # synchronous_commit stays on: without fsync it costs a write, and keeps what was committed from a crash.
     FAST = {"fsync": "off", "full_page_writes": "off"}
     SCHEME = "postgresql"
     ADMINISTRATOR = ("postgres", "postgres")
-    WELCOME = (f"CREATE ROLE {Server.USER} LOGIN",)
+    WELCOME: ClassVar[Sequence[str]] = (f"CREATE ROLE {Server.USER} LOGIN",)
 
     def __init__(self, *, durable: bool = False, **settings: Any) -> None:
         super().__init__(durable=durable, **settings)
@@ -366,7 +387,8 @@ class MariaDB(Server):
 
     def _command(self) -> list[str]:
         where = {"bind_address": self.host, "port": self.port, "socket": self.folder / "socket"}
-        files = {"datadir": self.folder / "data", "pid_file": self.folder / "data" / "pid"}
+        # At its start it removes temporary tables, in whatever folder they are: those of others, were it /tmp.
+        files = {"datadir": self.folder / "data", "pid_file": self.folder / "data" / "pid", "tmpdir": self.folder}
         settings = [f"--{name.replace('_', '-')}={value}" for name, value in (where | files | self.settings).items()]
         return [self.program(*self.SERVES), "--no-defaults", "--skip-name-resolve", *settings]
 

@@ -2,11 +2,14 @@
 
 Every process writes down what it does in a file of its own, outside of the database, one line at a time: when a task
 was handed to it, and, before it calls, that it lets go of it; what was done for certain, once that has been committed.
-`judge` compares these lines with the table, its counters and its history.
+`judge` compares these lines with the table, its counters and its history. Where a server has the database, it is
+restarted meanwhile: whether a call did anything that was under way then nobody knows, and what was in hand is not.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import multiprocessing
 import os
@@ -16,8 +19,8 @@ import time
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -26,7 +29,8 @@ from typing import Any
 import peewee as pw
 
 import xq
-from tests.conftest import Maker
+from tests.conftest import DATABASES, Maker
+from tests.servers import MariaDB, Postgres, Server
 from xq import sessions
 from xq.features import FEATURES
 from xq.tasks import MARK
@@ -40,16 +44,20 @@ MOST = 15  # tasks that one process has in hand
 TUBES = ("a", "b")
 JOBS = 200  # values of the role unique: few enough to meet
 TOLD = 20  # violations that are told in full
+AWAY = 10.0  # seconds from the return of a server within which every process has noticed that it was away
+PAUSE = 0.02  # seconds that a process gives a server before it tries again
 
 REFUSALS = (xq.NotFound, xq.WrongState, xq.NotOwner, xq.Duplicate, xq.Full)
+TROUBLES = (pw.OperationalError, pw.InterfaceError, xq.UnknownSession)  # with a server that goes away
 
 # What a process does next, with how likely that is. Of the finishing ones there must be enough for the tasks to end.
 ACTS: Mapping[str, int] = (
     {"put": 8, "put_many": 3, "take": 14, "take_many": 4, "wait": 1}
     | {"ack": 12, "release": 4, "bury": 3, "ack_many": 2, "release_many": 1, "ack_by_key": 2, "touch": 2}
     | {"dig": 2, "snatch": 1, "kill": 1, "restart": 1, "switch": 1, "sweep": 1}
-    | {"insert": 1, "change": 1, "hasten": 1, "wrest": 1, "delete": 1, "draft": 1, "nap": 2}
+    | {"kill_many": 1, "insert": 1, "change": 1, "hasten": 1, "wrest": 1, "delete": 1, "draft": 1, "nap": 2}
 )
+PLAIN = ("insert", "change", "hasten", "wrest", "delete", "draft")  # statements that are not xq's
 TRANSACTION, SAVEPOINT, UNDONE, DIES = 0.15, 0.3, 0.3, 0.01  # parts of the steps, of the transactions
 
 
@@ -65,13 +73,23 @@ class Plan:
     tasks: int
     kills: int
     stops: int
+    restarts: int = 0
+    isolation: str = ""  # of every transaction and statement; as the server has it
 
     def __str__(self) -> str:
         told = [name if value is True else f"{name} {value:g}" for name, value in self.features.items()]
         return ", ".join([*told, *(role for role in self.roles if role in ("owner", "attempts", "tube"))])
 
 
-def plan(seed: str, processes: int = 8, tasks: int = 10_000, kills: int = 16, stops: int = 6) -> Plan:
+def plan(
+    seed: str,
+    processes: int = 8,
+    tasks: int = 10_000,
+    kills: int = 16,
+    stops: int = 6,
+    restarts: int = 0,
+    isolation: str = "",
+) -> Plan:
     """The storm of a seed."""
     rng = random.Random(seed)
     features: dict[str, Any] = {}
@@ -92,7 +110,49 @@ def plan(seed: str, processes: int = 8, tasks: int = 10_000, kills: int = 16, st
     tubes = TUBES if rng.random() < 0.5 else ()
     chosen = {"owner": rng.random() < 0.5, "attempts": rng.random() < 0.5, "tube": bool(tubes), "unique": unique}
     roles = ("runat", "priority", *(role for role, on in chosen.items() if on))
-    return Plan(seed, roles, features, tubes, processes, tasks, kills, stops)
+    return Plan(seed, roles, features, tubes, processes, tasks, kills, stops, restarts, isolation)
+
+
+# where it blows
+
+SERVERS: Mapping[str, type[Server]] = {"postgres": Postgres, "mariadb": MariaDB}
+ISOLATIONS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
+
+_numbers = itertools.count(1)
+
+
+def _isolated(name: str, isolation: str) -> dict[str, Any]:
+    """What a connection is opened with, so that all is run at this level: what Peewee begins, and single statements."""
+    if not isolation:
+        return {}
+    if name == "postgres":
+        default = isolation.lower().replace(" ", r"\ ")
+        return {"isolation_level": isolation, "options": f"-c default_transaction_isolation={default}"}
+    return {"init_command": f"SET SESSION TRANSACTION ISOLATION LEVEL {isolation}"}
+
+
+@functools.cache
+def _server(kind: type[Server]) -> Server:
+    """A server that writes to the disk, since it will crash; and no test's but the storms'."""
+    server = kind(durable=True)
+    server.start()
+    return server
+
+
+@contextmanager
+def ground(name: str, folder: Path, isolation: str = "") -> Iterator[tuple[pw.Database, Server | None]]:
+    """A fresh database of a kind, and the server that has it, if there is one."""
+    if name not in SERVERS:
+        with DATABASES[name](folder) as db:
+            yield db, None
+        return
+    server, database = _server(SERVERS[name]), f"storm_{next(_numbers)}"
+    server.create(database)
+    try:
+        with closing(server.peewee(database, **_isolated(name, isolation))) as db:
+            yield db, server
+    finally:
+        server.drop(database)
 
 
 def model(db: pw.Database, plan: Plan) -> Any:
@@ -134,7 +194,9 @@ class Worker:
         self._patience: Sequence[float] = (0.0, 0.0, 0.0, 0.02)  # seconds that a take waits
         known = [name for name in ACTS if self._can(name)]
         self._next = partial(self.rng.choices, known, [ACTS[name] for name in known])
-        self.tell("born", sessions.of(db).current().uuid)
+        self._session = ""
+        self.tell("born")
+        self._tell_session()
 
     def _can(self, act: str) -> bool:
         """Whether the queue has what an act needs."""
@@ -148,11 +210,19 @@ class Worker:
     def tell(self, what: str, *told: Any) -> None:
         os.write(self._descriptor, f"{json.dumps([time.monotonic(), what, *told])}\n".encode())
 
+    def _tell_session(self) -> None:
+        """As whom it takes: another than before, when a server that went away has ended that one."""
+        session = sessions.of(self.db).current().uuid
+        if session != self._session:
+            self._session = session
+            self.tell("session", session)
+
     def _has(self, task: Any) -> None:
         self.tell("has", *hand(task), self._since[hand(task)], self._until[hand(task)])
 
-    def _lets_go(self, task: Any, event: str) -> None:
-        self.tell("lets go", *hand(task), event)
+    def _lets_go(self, task: Any, event: str, at: float | None = None) -> None:
+        """From now on, or from an earlier time on."""
+        self.tell("lets go", *hand(task), event, at)
 
     def _did(self, event: str, key: Any, mark: str | None = None) -> None:
         self._done.append((event, key, mark))
@@ -178,38 +248,61 @@ class Worker:
     @contextmanager
     def _transaction(self, begin: Callable[[], AbstractContextManager[Any]]) -> Iterator[None]:
         """A transaction, or a savepoint in it, which may be rolled back, or die with the process."""
-        hands, done = dict(self.hands), len(self._done)
+        hands, done, begun = dict(self.hands), len(self._done), time.monotonic()
         self._depth += 1
         try:
             with begin():
-                try:
-                    yield
-                    if self.rng.random() < DIES:
-                        os.kill(os.getpid(), signal.SIGKILL)
-                    if self.rng.random() < UNDONE:
-                        raise _Undone
-                except BaseException:  # told before it is true
-                    for taken in self.hands.keys() - hands.keys():
-                        self._lets_go(self.hands[taken], "undone")
-                    for _, *finished in self._done[done:]:  # what was refused was lost
-                        if tuple(finished) in hands.keys() - self.hands.keys():
-                            self._has(hands[tuple(finished)])
-                    raise
+                yield
+                if self.rng.random() < DIES:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if self.rng.random() < UNDONE:
+                    self._undo(hands, done, time.monotonic())  # told before it is true
+                    raise _Undone
+        except _Undone:
+            pass
         except BaseException as error:
-            self.hands = hands
-            del self._done[done:]
-            if not isinstance(error, _Undone):
-                raise
+            # Nobody was told when that was undone, and where the server went away it may have been done.
+            self._undo(hands, done, begun, certain=not isinstance(error, TROUBLES) or self._gave_way(error))
+            raise
         finally:
             self._depth -= 1
             self._flush()
 
+    def _undo(self, hands: dict[Hand, Any], done: int, at: float, certain: bool = True) -> None:
+        """What was taken in a transaction was not, or only until then; what was finished is in hand again."""
+        for taken in self.hands.keys() - hands.keys():
+            self._lets_go(self.hands[taken], "undone", at)
+        for _, *told in self._done[done:]:  # what was refused was lost
+            finished = tuple(told)
+            if finished in hands.keys() - self.hands.keys() and certain:
+                self._has(hands[finished])
+        self.hands = {taken: task for taken, task in hands.items() if certain or taken in self.hands}
+        del self._done[done:]
+
+    def _gave_way(self, error: BaseException | None) -> bool:
+        """Whether the database undid a transaction for another's sake. Who rolls it back may meet a second error."""
+        while error is not None:
+            if isinstance(error, Exception) and self.Task.xq.store.is_conflict(error):
+                return True
+            error = error.__context__
+        return False
+
     # what it does
 
     def step(self) -> None:
+        self._tell_session()
         if self.rng.random() > TRANSACTION:
             self._act()
             return
+        try:
+            self._act_in_transaction()
+        except pw.PeeweeException as error:
+            # To begin a transaction anew that gave way is the application's. This one does something else.
+            if not self._gave_way(error):
+                raise
+            self.tell("gave way")
+
+    def _act_in_transaction(self) -> None:
         # A transaction of SQLite that reads before it writes must ask for the lock. One that begins with a verb of xq
         # needs not.
         asks = self.rng.random() < 0.5
@@ -228,6 +321,10 @@ class Worker:
             getattr(self, name)()
         except REFUSALS:
             pass
+        except pw.PeeweeException as error:
+            if name not in PLAIN or self._depth or not self._gave_way(error):
+                raise
+            self.tell("gave way")
 
     def _seconds(self) -> dict[str, Any]:
         """A delay, sometimes, where there are any."""
@@ -372,6 +469,15 @@ class Worker:
     def kill(self) -> None:
         self._operate("kill")
 
+    def kill_many(self) -> None:
+        """Any tasks, in any order."""
+        found = self.Task.xq.by_state(self.rng.choice(self.machine.states), 10)
+        keys = [task.id for task in self.rng.sample(found, min(len(found), self.rng.randint(2, 4)))]
+        with ExitStack() as away:
+            for key in keys:
+                away.enter_context(self._takes_away(key))
+            self.Task.xq.kill_many(keys)
+
     def restart(self) -> None:
         self._operate("restart", **self._seconds())
 
@@ -422,6 +528,7 @@ class Worker:
 
     def drain(self) -> None:
         """Finish whatever there is."""
+        self._tell_session()
         self._patience = (0.02,)
         for act in ("take_many", "ack", "ack_many"):
             with suppress(*REFUSALS):
@@ -435,7 +542,7 @@ def work(pipe: Connection, opened: tuple[Any, ...], plan: Plan, seed: str, path:
     """One process: storms, then drains, then ends, as it is told."""
     kind, name, params = opened
     db = kind(name, **params)
-    worker = Worker(db, plan, seed, path)
+    worker = _born(db, plan, seed, path)
     step = worker.step
     try:
         while True:
@@ -446,12 +553,33 @@ def work(pipe: Connection, opened: tuple[Any, ...], plan: Plan, seed: str, path:
                 pipe.send("drains")
             try:
                 step()
+            except TROUBLES:
+                worker.tell("trouble", traceback.format_exc())
+                # xq finds by itself that a connection is gone; Peewee leaves that to the application.
+                if worker.rng.random() < 0.5:
+                    with suppress(*TROUBLES):
+                        db.close()
+                time.sleep(PAUSE)
             except Exception:
                 worker.tell("error", traceback.format_exc())
     except EOFError:  # whoever watches is gone
         pass
     finally:
         db.close()
+
+
+def _born(db: pw.Database, plan: Plan, seed: str, path: Path) -> Worker:
+    """A worker, as soon as the database is there."""
+    deadline = time.monotonic() + AWAY
+    while True:
+        try:
+            return Worker(db, plan, seed, path)
+        except TROUBLES:
+            if time.monotonic() > deadline:
+                raise
+            with suppress(*TROUBLES):
+                db.close()
+            time.sleep(PAUSE)
 
 
 # whoever watches
@@ -464,8 +592,10 @@ class Report:
     plan: Plan
     kills: int = 0
     stops: int = 0
+    restarts: list[str] = field(default_factory=list)  # of the server, and how
     tasks: int = 0
     transitions: int = 0
+    gave_way: int = 0  # transactions of the application that the database undid for another's sake
     seconds: float = 0.0
     returns: list[float] = field(default_factory=list)  # seconds from kills until nothing of the dead was taken
     violations: list[str] = field(default_factory=list)
@@ -479,14 +609,21 @@ class _Process:
     killed: float | None = None  # the monotonic time just before
     resumes: float | None = None
     drains: bool = False
+    _read: int = 0
+    _sessions: set[str] = field(default_factory=set)
 
     @property
-    def session(self) -> str | None:
-        """As it told when it was born; None when it was killed before that."""
-        with suppress(FileNotFoundError), self.path.open() as log:
-            first = log.readline()
-            return str(json.loads(first)[2]) if first.endswith("\n") else None
-        return None
+    def sessions(self) -> set[str]:
+        """As it has told so far; none when it was killed before that."""
+        with suppress(FileNotFoundError), self.path.open("rb") as log:
+            log.seek(self._read)
+            for line in log:
+                if not line.endswith(b"\n"):
+                    break
+                self._read += len(line)
+                _, what, *told = json.loads(line)
+                self._sessions |= set(told if what == "session" else ())
+        return self._sessions
 
 
 def read(path: Path) -> list[list[Any]]:
@@ -503,8 +640,16 @@ def entered(Task: Any) -> int:
 class Storm:
     """Starts the processes, kills them, has them drain what is left, and judges."""
 
-    def __init__(self, db: pw.Database, plan: Plan, folder: Path, told: Callable[[float], None] | None = None) -> None:
+    def __init__(
+        self,
+        db: pw.Database,
+        plan: Plan,
+        folder: Path,
+        told: Callable[[float], None] | None = None,
+        server: Server | None = None,
+    ) -> None:
         self.db = db
+        self.server = server
         self.plan = plan
         self.folder = folder
         self.told = told or (lambda part: None)
@@ -516,7 +661,8 @@ class Storm:
         self._alive: list[_Process] = []
         self._bereft: dict[str, float] = {}  # session of a killed process -> since when
         self._draining = False
-        blows = ["kill"] * plan.kills + ["stop"] * plan.stops
+        self._away: list[Away] = []
+        blows = ["kill"] * plan.kills + ["stop"] * plan.stops + ["restart"] * (plan.restarts if server else 0)
         # Each at a part of the way; the last ones while it drains.
         self._blows = sorted((self.rng.uniform(0.05, 1.0 + DRAIN), blow) for blow in blows)
         # Forked from a server that has imported all this, which is as clean as spawned and a second faster.
@@ -538,7 +684,9 @@ class Storm:
                 one.process.join()
         self.report.tasks = entered(self.Task)
         self.report.transitions = sum(self.Task.xq.stats().transition.values())
-        self.report.violations += judge(self.Task, self.plan, {one.path: one.killed for one in self._processes})
+        logs = {one.path: one.killed for one in self._processes}
+        self.report.violations += judge(self.Task, self.plan, logs, self._away)
+        self.report.gave_way = sum(line[1] == "gave way" for path in logs for line in read(path))
         self.report.seconds = time.monotonic() - begun
         return self.report
 
@@ -548,6 +696,8 @@ class Storm:
         params = dict(self.db.connect_params)
         if isinstance(self.db, pw.SqliteDatabase):
             params["timeout"] = self.db.timeout  # which Peewee keeps elsewhere
+        elif isinstance(self.db, pw.PostgresqlDatabase):
+            params |= {"prefer_psycopg3": True, "isolation_level": self.plan.isolation or None}
         opened = (type(self.db), self.db.database, params)
         seed = f"{self.plan.seed} {self._started}"
         process = self._context.Process(target=work, args=(theirs, opened, self.plan, seed, path))
@@ -573,7 +723,7 @@ class Storm:
             self.told(1.0 - DRAIN + max(0.0, part) * DRAIN)
             self._deal(1.0 + DRAIN * part)
             sessions = {session for session, _ in self.Task.xq.sessions()}
-            orphans = sessions - {one.session for one in self._alive}
+            orphans = sessions.difference(*(one.sessions for one in self._alive))
             for one in self._alive:
                 with suppress(EOFError, OSError):  # it has just died
                     one.drains = one.drains or (one.pipe.poll() and one.pipe.recv() == "drains")
@@ -613,7 +763,9 @@ class Storm:
             _, blow = self._blows.pop(0)
             victim = self.rng.choice(self._alive)
             time.sleep(self.rng.uniform(0, TICK))  # at any moment, not just after a look
-            if blow == "kill":
+            if blow == "restart":
+                self._restart()
+            elif blow == "kill":
                 victim.killed = time.monotonic()
                 victim.process.kill()
                 victim.process.join()
@@ -622,6 +774,16 @@ class Storm:
                 victim.resumes = time.monotonic() + self.rng.uniform(0.05, 1.5)
                 os.kill(victim.process.pid, signal.SIGSTOP)
             self._replace()
+
+    def _restart(self) -> None:
+        assert self.server
+        self.db.close()
+        how = self.rng.choice(list(self.server.STOPS))
+        begun = time.monotonic()
+        self.server.restart(how)
+        self._away.append((begun, time.monotonic()))
+        self.report.restarts.append(how)
+        self._bereft = {}
 
     def _resume(self, all_of_them: bool = False) -> None:
         for one in self._alive:
@@ -641,8 +803,8 @@ class Storm:
             lines = read(one.path)
             # What killed itself did so after its last line.
             one.killed = one.killed or (lines[-1][0] if lines else time.monotonic())
-            if one.session and not any(other.resumes for other in self._alive):
-                self._bereft[one.session] = time.monotonic()
+            if not any(other.resumes for other in self._alive):
+                self._bereft |= dict.fromkeys(one.sessions, time.monotonic())
             self._start()
             if self._draining:
                 self._alive[-1].pipe.send("drain")
@@ -671,8 +833,9 @@ class Storm:
 def disagreements(Task: Any) -> list[str]:
     """Where the counters, the table and the history differ. Of one moment, whatever is written meanwhile."""
     states = Task.xq.machine.states
-    rows = pw.fn.COUNT("*")
-    with Task._meta.database.atomic():
+    rows = pw.fn.COUNT(pw.SQL("*"))
+    db = Task._meta.database
+    with db.atomic() if isinstance(db, pw.SqliteDatabase) else db.atomic(isolation_level="REPEATABLE READ"):
         stats = Task.xq.stats()
         found = Task.select(Task.status, Task.tube, rows).group_by(Task.status, Task.tube).tuples()
         held = [(state, tube, n) for state, tube, n in found if state in states]
@@ -701,6 +864,9 @@ def disagreements(Task: Any) -> list[str]:
     return wrong
 
 
+Away = tuple[float, float]  # the monotonic times before a server was stopped, and after it answered again
+
+
 @dataclass(frozen=True)
 class Hold:
     """One process had one task in hand, from `begin` to `end`; `since` is before the call that took it."""
@@ -715,11 +881,13 @@ class Hold:
 class Witness:
     """What the logs of all processes say, by key."""
 
+    away_at: Sequence[Away] = ()
     errors: list[str] = field(default_factory=list)
     did: Counter[tuple[str, Any, str | None]] = field(default_factory=Counter)  # event, key, mark
     tried: set[tuple[str, Any, str | None]] = field(default_factory=set)
     holds: dict[Any, list[Hold]] = field(default_factory=lambda: defaultdict(list))
     away: dict[Any, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
+    sessions: dict[str, float] = field(default_factory=dict)  # -> since when it is known
 
     def hear(self, path: Path, killed: float | None) -> None:
         """One log. What was in hand when the process was killed, or ended, was until then."""
@@ -737,14 +905,17 @@ class Witness:
         for at, what, *told in lines:
             if what == "has":
                 key, mark, since, until = told
+                self.sessions.setdefault(_session_of(mark), since)
                 if (key, mark) in having:
                     let_go(key, mark, at)
                 having[key, mark] = since, at, until
             elif what == "lets go":
-                key, mark, event = told
+                key, mark, event, earlier = told
                 self.tried.add((event, key, mark))
                 if (key, mark) in having:
-                    let_go(key, mark, at)
+                    let_go(key, mark, at if earlier is None else earlier)
+            elif what == "session":
+                self.sessions.setdefault(told[0], at)
             elif what == "did":
                 event, key, mark = told
                 self.did[event, key, mark] += 1
@@ -752,24 +923,38 @@ class Witness:
                 taking.setdefault(told[0], at)
             elif what == "took away":
                 self.away[told[0]].append((taking.pop(told[0], 0.0), at))
-            elif what == "error":
+            elif what == "error" or (what == "trouble" and not self._was_away(at)):
                 self.errors.append(f"{path.name}: {told[0]}")
         for key, mark in list(having):
             let_go(key, mark, end)
         for key, at in taking.items():
             self.away[key].append((at, float("inf")))
 
+    def _was_away(self, at: float) -> bool:
+        """Whether somebody may have noticed then that a server was away."""
+        return any(down <= at <= up + AWAY for down, up in self.away_at)
+
+    def _kept(self, hold: Hold) -> Hold:
+        """How long it was its own: no session outlives its server."""
+        known = self.sessions[_session_of(hold.mark)]
+        ends = [down for down, up in self.away_at if known < up and hold.end > down]
+        return replace(hold, end=max(hold.begin, min(ends))) if ends else hold
+
     def two_hands(self) -> Iterator[str]:
         """Tasks that one process was given while another still had them."""
         for key, holds in self.holds.items():
             latest: Hold | None = None
-            for hold in sorted(holds, key=lambda hold: hold.begin):
+            for hold in sorted(map(self._kept, holds), key=lambda hold: hold.begin):
                 if latest and hold.begin < latest.end and hold.mark != latest.mark:
                     begin, since = hold.begin, latest.since
                     if not any(at <= begin and over >= since for at, over in self.away.get(key, ())):
                         yield f"task {key} was handed to {hold.mark} while {latest.mark} had it"
                 if latest is None or hold.end > latest.end:
                     latest = hold
+
+
+def _session_of(mark: str) -> str:
+    return mark.partition("/")[0]
 
 
 def walks(Task: Any, witness: Witness) -> Iterator[str]:
@@ -816,9 +1001,9 @@ def walks(Task: Any, witness: Witness) -> Iterator[str]:
             yield f"{event} of {key} by {mark} is in the history, and nobody called it"
 
 
-def judge(Task: Any, plan: Plan, logs: Mapping[Path, float | None]) -> list[str]:
+def judge(Task: Any, plan: Plan, logs: Mapping[Path, float | None], away: Sequence[Away] = ()) -> list[str]:
     """What does not hold: nothing, it is hoped. `logs` tells of each when its process was killed."""
-    witness = Witness()
+    witness = Witness(away)
     for path, killed in logs.items():
         witness.hear(path, killed)
     wrong = [*witness.errors, *disagreements(Task), *Task.xq.check(), *witness.two_hands()]

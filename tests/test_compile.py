@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import difflib
 import re
+import sqlite3
 from collections import defaultdict
+from itertools import product
 from typing import Any
 
 import peewee as pw
 import pytest
 
-from tests.golden.regenerate import FOLDER, QUEUES, dialect, entries, laid_out, render
+from tests.golden.regenerate import DATABASES, FOLDER, QUEUES, dialect, entries, laid_out, path, render
 from xq.adapters.databases.sql import by_position
 from xq.compile import After, Given, Own, Rows, Statements, change
 
 
+@pytest.mark.parametrize("database", DATABASES, ids=lambda name: name or "sqlite")
 @pytest.mark.parametrize("name", QUEUES)
-def test_the_sql_is_what_the_golden_file_says(name):
-    there = FOLDER / f"{name}.sql"
+def test_the_sql_is_what_the_golden_file_says(name, database):
+    there = path(name, database)
     written = there.read_text(encoding="utf-8") if there.exists() else ""
-    now = render(name)
+    now = render(name, database)
     if now != written:
         lines = difflib.unified_diff(written.splitlines(), now.splitlines(), str(there), "now", lineterm="", n=4)
         pytest.fail(
@@ -29,7 +32,7 @@ def test_the_sql_is_what_the_golden_file_says(name):
 
 
 def test_every_golden_file_belongs_to_a_queue():
-    assert {path.stem for path in FOLDER.glob("*.sql")} == set(QUEUES)
+    assert set(FOLDER.rglob("*.sql")) == {path(name, database) for name in QUEUES for database in DATABASES}
 
 
 @pytest.mark.parametrize("name", QUEUES)
@@ -45,35 +48,40 @@ def test_the_database_understands_every_statement(name):
             db.connection().execute(f"EXPLAIN {sql}", defaultdict(lambda: None))
 
 
+@pytest.mark.parametrize("database", DATABASES, ids=lambda name: name or "sqlite")
 @pytest.mark.parametrize("name", QUEUES)
-def test_a_status_stands_in_the_sql_and_never_comes_as_a_value(name):
+def test_a_status_stands_in_the_sql_and_never_comes_as_a_value(name, database):
     # A planner that does not see it cannot use a partial index.
-    queue = QUEUES[name](pw.SqliteDatabase(":memory:"))
+    queue = QUEUES[name](DATABASES[database]())
     for entry in entries(queue):
         if entry.source:
-            assert entry.status in entry.sql
+            assert entry.status in (entry.first or entry.sql)
         assert not re.search(r":status\b", entry.sql)
 
 
 def test_laying_out_changes_white_space_only():
-    for name in QUEUES:
-        for entry in entries(QUEUES[name](pw.SqliteDatabase(":memory:"))):
+    for name, database in product(QUEUES, DATABASES):
+        for entry in entries(QUEUES[name](DATABASES[database]())):
             assert "".join(laid_out(entry.sql).split()) == "".join(entry.sql.split())
 
 
-class Recorded(pw.SqliteDatabase):
-    """A database that remembers what it was asked."""
+class Recorded(sqlite3.Connection):
+    """A connection that remembers what it was asked."""
 
     asked: list[str]
 
-    def execute_sql(self, sql: str, *args: Any, **kwargs: Any) -> Any:
-        self.asked.append(sql)
-        return super().execute_sql(sql, *args, **kwargs)
+    def cursor(self, *args: Any) -> Any:
+        class Cursor(sqlite3.Cursor):
+            def execute(self, sql: str, *values: Any) -> Any:
+                Recorded.asked.append(sql)
+                return super().execute(sql, *values)
+
+        return super().cursor(Cursor)
 
 
 def test_what_a_queue_runs_is_what_the_golden_file_has():
     Recorded.asked = []
-    db = Recorded(":memory:")
+    db = pw.SqliteDatabase(":memory:", factory=Recorded)
     Page = QUEUES["readme"](db).model
     db.create_tables([Page])
     written = [sql for entry in entries(Page.xq) for sql in (entry.sql, entry.then, entry.then_all)]

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 MANY = 1_000  # rows of counters that are worth adding up
-PAUSES: Final = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512)  # seconds, at most, in conflicts
+# Seconds, at most, between two tries in conflicts: half a minute of them, since under SERIALIZABLE PostgreSQL takes
+# most transactions on a small table for conflicts, and eight processes were in each other's way eleven times in a row.
+PAUSES: Final = tuple(min(0.001 * 2**tried, 0.512) for tried in range(60))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from xq.errors import ConfigurationError, shown
 from xq.machine import ABSENT, ELSEWHERE, MANAGED, NAMES, Feature, Machine
 from xq.store import Field, Store, Table
 
-TIMES: Final = ("double", "bigint", "datetime")
+TIMES: Final = ("double", "bigint", "datetime", "timestamptz")
 NUMBERS: Final = ("integer", "bigint", "float", "double", "decimal", "auto", "bigauto")
 WORDS: Final = ("text", "integer", "bigint")
 
@@ -30,7 +30,8 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "error": ("text",),
 }
 NEEDED: Final = {  # where the first choice of the kinds above needs a word of advice
-    "runat": "a DoubleField or BigIntegerField (seconds since 1970) or a DateTimeField (UTC); "
+    "runat": "a DoubleField or BigIntegerField (seconds since 1970) or a DateTimeField (UTC), "
+    "or PostgreSQL's DateTimeTZField; "
     "a FloatField is single precision, which moves a timestamp by minutes",
     "status": "a CharField, a TextField, or an IntegerField with statuses=",
 }

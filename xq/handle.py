@@ -64,8 +64,8 @@ class Queue(Generic[T]):
         self._puts = Puts(self._database, self._tasks, definition.machine)
         self._moves = Moves(self._database, self._tasks, definition.machine)
         self._waiting = Waiting(self._database, self._tasks, self._puts, self._moves)
-        self._observers.listener = self._waiting
         self._keeper = QueueKeeper(self._database, self._moves, self._waiting)
+        self._observers.listeners = (self._waiting, self._keeper)
 
     @property
     def machine(self) -> Machine:

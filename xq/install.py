@@ -124,7 +124,7 @@ class Installation:
 
     def tune(self) -> list[str]:
         """Have the database keep up with a table whose rows change all the time. Returns the SQL that was run."""
-        statements = self.dialect.tuned()
+        statements = self.dialect.tuned(self.store)
         for sql in statements:
             self.store.execute(sql)
         return statements

@@ -276,6 +276,7 @@ class Moves(Generic[T]):
                 self.tasks.sort(moved)
             return [self.tasks.returned(row, mark) for row in moved]
 
+        self.settle_doubts()
         try:
             tasks = self._readably(move)
         except Exception as error:
@@ -343,8 +344,11 @@ class Moves(Generic[T]):
         """Release what a session that has ended still holds, as the event `event`."""
         self._give_back(f"{session}/", f"{session}0", event)
 
-    def give_back_doubtful(self) -> None:
-        """Release what was taken and told to nobody, since the connection was lost with the answer."""
+    def settle_doubts(self) -> None:
+        """Give back what was taken by calls whose connection was lost: whether they took it nobody has been told.
+
+        Again and again for a while, since the server may be at it still.
+        """
         now = time.monotonic()
         if self._doubtful and now >= self._doubt_at:
             self._doubt_at = now + DOUBT / 20
@@ -421,23 +425,25 @@ class Moves(Generic[T]):
 
     def _sweep_singly(self, call: Call, rows: Rows, row: Transition) -> int:
         """Move what is due one by one: rows that the database keeps, since others refer to them, stop no others."""
-        moved, tried, n = 0, 0, BATCH
+        moved, n = 0, BATCH
+        tried: set[Parts] = set()
         while True:
-            due = self.database.execute(self.database.dialect.due(rows), {"n": n})
-            for parts in due[tried:]:
+            due = [tuple(parts) for parts in self.database.execute(self.database.dialect.due(rows), {"n": n})]
+            for parts in due:
+                if parts in tried:
+                    continue
+                tried.add(parts)
                 try:
-                    run = partial(
-                        self._run, self.database.open(), call, Rows("key", row.source), row, named(tuple(parts))
-                    )
+                    run = partial(self._run, self.database.open(), call, Rows("key", row.source), row, named(parts))
                     moved += len(self.database.guarded(run))
                 except Exception as error:
                     if not self.store.is_refusal(error):
                         raise
-                    key = self.tasks.as_told(tuple(parts))
+                    key = self.tasks.as_told(parts)
                     level = logging.DEBUG if key in self._stuck else logging.WARNING  # it is tried again and again
                     self.log.log(level, "%s cannot move task %r: %s", row.event, key, error)
                     self._stuck.add(key)
             if moved or len(due) < n:
                 break
-            tried, n = n, 2 * n  # behind those that cannot be moved
+            n = 2 * n  # behind those that cannot be moved
         return moved

@@ -38,13 +38,13 @@ class Observers(Generic[T]):
         self.callbacks: tuple[Callback[T], ...] = ()  # replaced as a whole: another thread may be going through it
         # Set by the queue:
         self.read: Callable[[Row], T]  # a row as a task
-        self.listener: Listener
+        self.listeners: tuple[Listener, ...]
         self._log = logging.getLogger(f"xq.{store.name}")
 
     @property
     def anybody(self) -> bool:
         """Whether anybody wants to hear."""
-        return bool(self.callbacks) or self.listener.anybody
+        return bool(self.callbacks) or any(listener.anybody for listener in self.listeners)
 
     def add(self, callback: Callback[T]) -> None:
         if callback not in self.callbacks:
@@ -55,17 +55,18 @@ class Observers(Generic[T]):
 
     def hear(self, dialect: Dialect, event: str, source: str, target: str, rows: Sequence[Row]) -> None:
         """Tell of a change that a statement made, once it is committed."""
-        listener = self.listener
-        if listener.anybody:
-            self.store.after_commit(lambda: self._signal(listener, source, target, rows))
+        listening = [listener for listener in self.listeners if listener.anybody]
+        if listening:
+            self.store.after_commit(lambda: self._signal(listening, source, target, rows))
         if self.callbacks:
             self._call_back(dialect, event, source, target, rows)
 
-    def _signal(self, listener: Listener, source: str, target: str, rows: Sequence[Row]) -> None:
-        try:
-            listener.changed(source, target, rows)
-        except Exception as error:  # the change is true already, and a signal that is lost costs time only
-            self._log.debug("those who wait were not told of %s-%s: %s", source, target, error)
+    def _signal(self, listening: Sequence[Listener], source: str, target: str, rows: Sequence[Row]) -> None:
+        for listener in listening:
+            try:
+                listener.changed(source, target, rows)
+            except Exception as error:  # the change is true already, and a signal that is lost costs time only
+                self._log.debug("those who wait were not told of %s-%s: %s", source, target, error)
 
     def _call_back(self, dialect: Dialect, event: str, source: str, target: str, rows: Sequence[Row]) -> None:
         """Call back once it is committed, if it is.

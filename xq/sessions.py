@@ -28,6 +28,7 @@ _of_database: WeakKeyDictionary[object, Sessions] = WeakKeyDictionary()
 _takes = itertools.count(1)
 _process = secrets.token_hex(4)
 _ends_at_exit = 0  # the process that was told
+before_exit: list[Callable[[], None]] = []  # what is done before the sessions of a process that ends are left
 
 
 class ProofOfLife(Protocol):
@@ -218,16 +219,19 @@ class Sessions:
             some = next(iter(self.keepers), None)
             if some is not None and not some.is_there(name):
                 self._lose(session)
+                self.end(name, "release")  # what it has taken since
         # Of a key alone nobody knows by which session it was taken: until the next take, by the one before.
         own = self._own
         before = own is not None and own.uuid == name and not own.held and self._own_lost
         return name in self._lost or before
 
     def _lose(self, session: Session) -> None:
-        """A session was ended, and not by this process."""
+        """A session was ended, and not by this process: it takes nothing any more, and is no more this process's."""
         self._lost.add(session.uuid)
         self._own_lost |= session is self._own
-        session.close()
+        session.closed = True
+        session.let_go()
+        self._open.pop(session.uuid, None)
         for keeper in self.keepers if session is self._own else ():
             keeper.lost()
 
@@ -352,7 +356,7 @@ class Sessions:
         for name in self.proof.lost() if self.proof else ():
             if name in self._open:
                 log.warning("session %s is lost: the connection that proved it was. Its tasks are ready again", name)
-                self._lose(self._open[name])
+                self._lose(self._open[name])  # and below it ends, as any of which no process is left
         mine = [session for session in self.held() if session.listed]  # before: another thread may list one meanwhile
         ends: dict[str, float | None] = {}
         for name, queue, seconds in some.listed():
@@ -361,6 +365,7 @@ class Sessions:
         for session in mine:
             if session.uuid not in ends:
                 self._lose(session)
+                self.end(session.uuid, "release")
         if self.looked_at > self._orphans_at:
             self._orphans_at = self.looked_at + ORPHANS
             ends |= dict.fromkeys(filter(_is_uuid, (name for k in keepers.values() if k for name in k.orphans())))
@@ -453,6 +458,8 @@ def owner_of(mark: str) -> tuple[str, float | None]:
 
 
 def _at_exit() -> None:
+    for call in before_exit:
+        call()
     for sessions in list(_of_database.values()):
         try:
             sessions.exit()

@@ -23,6 +23,7 @@ Kind = Literal[
     "text",
     "uuid",
     "datetime",
+    "datetime0",  # of whole seconds: one without a precision, as a dialect sees it
     "timestamptz",
     "decimal",
     "other",
@@ -62,11 +63,18 @@ class Writes(Protocol):
 
     unseen: float  # seconds within which there may be more than was told of
 
+    @property
+    def tells(self) -> bool:
+        """Whether it tells of what this process itself commits; else it must be called."""
+
     def wait(self, seconds: float, eagerly: bool) -> bool:
         """Whether a write was told of, or this process called, within so many seconds.
 
         Where nobody tells, it is to be looked for: often, when somebody waits (`eagerly`).
         """
+
+    def expect(self) -> None:
+        """Somebody of this process begins to wait: what is committed from here on is of interest."""
 
     def has_changed(self, store: Store[Any], told: bool) -> bool:
         """Whether somebody has committed since this was last asked. What was told of is waited for a little."""
@@ -131,14 +139,14 @@ class Driver(Protocol):
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         """Run one statement, prepared where the driver can."""
 
+    def rows(self, cursor: Any) -> list[Row]:
+        """All rows of the statement that a cursor has run, or none."""
+
     def is_misfit(self, error: BaseException) -> bool:
         """Whether the driver refused to send a value, or the database to compare it with what it has."""
 
     def is_beyond(self, error: BaseException) -> bool:
         """Whether the type of a column cannot hold a value."""
-
-    def is_loss(self, error: BaseException) -> bool:
-        """Whether this thread's connection was lost with `error`, or could not be made: nobody knows what was done."""
 
     def is_conflict(self, error: BaseException) -> bool:
         """Whether the database undid a transaction for another's sake: run again, it may succeed."""
@@ -149,6 +157,9 @@ class Driver(Protocol):
         """Its number, as the server said when it was opened."""
 
     def fileno(self, connection: Any) -> int: ...
+
+    def on_told(self, connection: Any, call: Callable[[], None]) -> None:
+        """Call this when the server tells something while the connection is asked something else."""
 
     def hear(self, connection: Any) -> bool:
         """Whether the server has told something since this was last asked. Finds out when the connection is gone."""
@@ -225,6 +236,9 @@ class Store(Protocol[T]):
 
     def is_failure(self, error: BaseException) -> bool:
         """Whether `error` came from the database at all."""
+
+    def is_loss(self, error: BaseException) -> bool:
+        """Whether this thread's connection was lost with `error`, or could not be made: nobody knows what was done."""
 
     def is_conflict(self, error: BaseException) -> bool:
         """Whether the database undid a transaction for another's sake (a deadlock): run again, it may succeed."""

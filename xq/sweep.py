@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from weakref import WeakKeyDictionary, finalize, ref
@@ -22,7 +23,7 @@ from xq.database import Database
 from xq.errors import NotInstalled, UnknownSession
 from xq.moves import Moves, Swept
 from xq.sessions import ProofOfLife, Session, Sessions
-from xq.store import Writes
+from xq.store import Row, Writes
 from xq.wait import Waiting
 
 log = logging.getLogger("xq")
@@ -31,6 +32,7 @@ FALLBACK = 0.9  # seconds after which a signal that was lost is made up for
 LOOK = 0.4  # seconds between two looks at who lives, while other sessions may hold tasks
 LONGEST = 86_400.0  # seconds that the timer is set for at most
 ROLL_UP = 1.0  # seconds between two times that counters are added up, while there is anything to count
+ASK = 60.0  # seconds between two questions whether something makes the queues slow
 RETRY = 0.5  # seconds after which what failed is tried again
 # Seconds from one look to the next, however much is written: half of what a due time may be late, and for waiters
 # little enough not to be noticed.
@@ -72,11 +74,21 @@ class QueueKeeper:
         """Whether the queue, in the database that it has now, is looked after, as far as can be."""
         return self.attended is not None and self.attended is self.database.opened
 
+    @property
+    def anybody(self) -> bool:
+        """Whether the thread must be told what this process itself makes due, since the database does not tell it."""
+        return self._sweeper is not None and not self._sweeper.tells
+
+    def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
+        """This process moved tasks, and has committed since."""
+        if target in self.moves.machine.timers and self._sweeper is not None:
+            self._sweeper.call()
+
     def listen(self) -> bool:
         """Have the thread listen now, since somebody waits. False where there can be none."""
         there = self.attend()
         if self._sweeper is not None:
-            self._sweeper.hurry()
+            self._sweeper.expect()
         return there
 
     def more_have_died(self, than: int) -> bool:
@@ -185,6 +197,7 @@ class Sweeper:
         self._sessions = mine
         self._armed = float("inf")  # the monotonic time for which the timer is set
         self._roll_up_at = 0.0  # the monotonic time at which to add the counters up
+        self._ask_at = time.monotonic() + ASK  # the monotonic time at which to ask what is in the way
         self._rang = True
         self._doubt = FALLBACK  # seconds after which to look without being told
         self._complaint = ""
@@ -206,8 +219,21 @@ class Sweeper:
         self._over = True
         self._writes.close()
 
-    def hurry(self) -> None:
+    def expect(self) -> None:
         """Listen: somebody begins to wait."""
+        self.hurry()
+        self._writes.expect()
+
+    @property
+    def tells(self) -> bool:
+        """Whether it hears by itself of what this process writes."""
+        return self._writes.tells
+
+    def call(self) -> None:
+        """Something may fall due earlier than what was known."""
+        self._writes.call()
+
+    def hurry(self) -> None:
         self._hurry.set()
 
     def ring(self) -> None:
@@ -233,6 +259,7 @@ class Sweeper:
                 with self.working:
                     self._give_up_connection()
         self._writes.close()
+        self._give_up_connection()
 
     def _complain(self, error: Exception) -> None:
         ending = not threading.main_thread().is_alive()  # then nothing can be started any more
@@ -277,7 +304,7 @@ class Sweeper:
         if not keepers:
             return PAUSE, FALLBACK
         for keeper in keepers:
-            keeper.moves.give_back_doubtful()
+            keeper.moves.settle_doubts()
         changed = self._writes.has_changed(keepers[0].database.store, told and not self._rang)
         called = False
         if changed or not (told or self._doubt < FALLBACK):
@@ -293,6 +320,11 @@ class Sweeper:
             for keeper in keepers:
                 keeper.database.counters()
             self._roll_up_at = time.monotonic() + ROLL_UP
+        if time.monotonic() >= self._ask_at:
+            self._ask_at = time.monotonic() + ASK
+            trouble = keepers[0].database.dialect.trouble(keepers[0].database.store)
+            if trouble:
+                log.warning("%s", trouble)
         # What is written again and again may be of no interest to those who wait.
         self._in_vain = 0 if called or not told else self._in_vain + 1
         waited_for = any(keeper.waiting.anybody for keeper in keepers)
@@ -391,6 +423,16 @@ def _timer() -> BackgroundScheduler:
             _scheduler = BackgroundScheduler(timezone=UTC, executors={"default": _InItsThread()}, logger=own)
             _scheduler.start()
         return _scheduler
+
+
+def _before_exit() -> None:
+    """Have no thread of ours die in the middle of something: a process that ended may have left its session to it."""
+    for sweeper in list(_sweepers.values()):
+        sweeper.end()
+        sweeper.working.acquire(timeout=RETRY)
+
+
+sessions.before_exit.append(_before_exit)
 
 
 def _before_fork() -> None:

@@ -6,6 +6,7 @@ commits where it can. A process has one for each database, made when it first ta
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import select
@@ -13,7 +14,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ ENDING = 0.5  # seconds to wait for whoever is ending a session
 POLL = 0.02  # seconds between two tries to get a lock
 LEASE = 10.0  # seconds that a session goes on where no connection stays open, and so nothing tells that it lives
 RENEWED = LEASE / 5  # seconds after which it is renewed
+IDLE = 1.0  # seconds for which nobody has waited, after which the server need not tell
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,11 @@ class Words:
 
     connected: tuple[str, ...]  # first of all
     number: str  # the number of the connection, as the server knows it
-    listen: str  # hear of commits; empty where the server tells of none
+    listen: tuple[str, ...]  # the process `:process` hears of commits; nothing where the server tells of none
+    expect: str  # that somebody of the process waits, or (`:waits`) no more; a row, unless it was told to tell nobody
     lock: str  # hold `:lock`, a number of 63 bits, as long as the connection lasts; a row that tells whether it could
     unlock: str
+    tell: str  # those who listen
     join: str  # that the process `:process` holds the session `:uuid`
     part: str  # that it holds it no longer
     living: str  # the sessions that processes hold which live
@@ -62,6 +66,10 @@ class Link:
         self._held: Counter[str] = Counter()
         self._ending: set[str] = set()  # a process does not conflict with itself
         self._lost: list[str] = []
+        self._expects = False  # whether the server knows that somebody waits
+        self._silenced = False  # whether it was told to tell nobody
+        self._expected_at = 0.0  # the monotonic time at which somebody last began to wait, or was seen to
+        self.on_told: Callable[[], None] = lambda: None  # called when the server tells something by the way
         self._renewed = 0.0  # the monotonic time
         self._lock = threading.RLock()
 
@@ -72,7 +80,6 @@ class Link:
             link = cls._of_database.get(database)
             if link is None:
                 link = cls._of_database[database] = cls(store.connector(), words)
-                finalize(database, link.close).atexit = False
                 finalize(database, link.close).atexit = False
             return link
 
@@ -102,8 +109,10 @@ class Link:
                         for sql in self._words.connected:
                             self._run(sql)
                         self._run(self._words.lock, lock=self._process)
-                        if self._words.listen:
-                            self._run(self._words.listen)
+                        for sql in self._words.listen:
+                            self._run(sql, process=self._process)
+                        self._connector.driver.on_told(connection, lambda: self.on_told())
+                    self._expects = self._silenced = False
                 except BaseException:
                     self._connection = None
                     with suppress(Exception):
@@ -118,8 +127,22 @@ class Link:
 
     @property
     def hears(self) -> bool:
-        """Whether the server tells of commits."""
-        return self.is_open and self._stays and bool(self._words.listen)
+        """Whether the server tells of commits while somebody waits."""
+        return self.is_open and self._stays and bool(self._words.listen) and not self._silenced
+
+    def expect(self, somebody: bool) -> bool:
+        """Have the server know whether somebody of this process waits. Returns whether that is news to it."""
+        with self._lock:
+            now = time.monotonic()
+            if somebody:
+                self._expected_at = now
+            late = somebody or now > self._expected_at + IDLE
+            if self._expects == somebody or not late or not self._stays or not self._words.listen:
+                return False
+            self.open()
+            self._silenced = not self._run(self._words.expect, process=self._process, waits=somebody)
+            self._expects = somebody and not self._silenced
+            return self._expects
 
     def fileno(self) -> int:
         return self._connector.driver.fileno(self._connection)
@@ -168,6 +191,8 @@ class Link:
         with self._gate(uuid) as open_:
             if open_:
                 self._run(self._words.join, uuid=uuid, process=self._process)
+                if self._words.tell:  # others look from now on whether we live
+                    self._run(self._words.tell)
             return open_
 
     def _regained(self, uuid: str) -> bool:
@@ -256,11 +281,12 @@ class Link:
 class Listener:
     """Waits until the server tells of a commit, or this process calls."""
 
-    unseen = float("inf")  # it tells when a commit can be seen
+    unseen = math.inf  # it tells when a commit can be seen
 
     def __init__(self, link: Link) -> None:
         link.open()
         self._link = link
+        link.on_told = self.call
         self._heard, self._call = socket.socketpair()
         self._heard.setblocking(False)
         self._call.setblocking(False)
@@ -271,7 +297,10 @@ class Listener:
         if not self._link.is_open:
             self._lost = True
             return True
+        news = self._link.expect(eagerly) if self._link.hears else False
         self._polled = eagerly and not self._link.hears
+        if news:
+            return True  # what came before the server knew is not told
         listened = select.poll()
         listened.register(self._heard, select.POLLIN)
         listened.register(self._link.fileno(), select.POLLIN)
@@ -284,8 +313,15 @@ class Listener:
         self._lost |= not self._link.is_open
         return called or heard or self._polled
 
+    @property
+    def tells(self) -> bool:
+        return self._link.hears
+
+    def expect(self) -> None:
+        self._link.expect(True)
+
     def has_changed(self, store: Store[Any], told: bool) -> bool:
-        return told
+        return told or not self._link.hears
 
     def call(self) -> None:
         with suppress(OSError):  # it is called already, or over

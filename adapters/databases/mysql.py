@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from xq.adapters.databases.links import Words
-from xq.adapters.databases.servers import ALIVE, PART, ROLL_UP, Server
-from xq.adapters.databases.sql import SESSIONS, Object
+from xq.adapters.databases.servers import ALIVE, BYTES, PART, ROLL_UP, Server
+from xq.adapters.databases.sql import QUEUES, SESSIONS, Object
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import ABSENT, TAKEN, Guard
@@ -17,7 +17,17 @@ from xq.store import HISTORY, Field, Kind, Row, Store, Values
 
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"  # compared byte by byte
+EXACTLY = "COLLATE utf8mb4_nopad_bin"  # and with the spaces at its end
+TIMES = ("datetime", "timestamptz")
+EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
+NO_TRIGGERS = 1419  # the number of the error
 PREFIX = 191  # characters of a long text that an index holds
+
+
+def _part(n: int) -> str:
+    """A part of what the statement told, as SQL."""
+    told = "CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
+    return f"SUBSTRING_INDEX(SUBSTRING_INDEX({told}, '{PART}', {n}), '{PART}', -1)"
 
 
 class Mysql(Server):
@@ -43,9 +53,14 @@ class Mysql(Server):
     }
 
     link = Words(
-        connected=("SET SESSION wait_timeout = 31536000",),  # a year: the most there is
+        connected=(
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",  # on tables of xq's own, whatever else there is
+            "SET SESSION wait_timeout = 31536000",  # a year: the most there is
+        ),
         number="SELECT CONNECTION_ID()",
-        listen="",
+        listen=(),
+        expect="",
+        tell="",
         lock="SELECT GET_LOCK(CONCAT('xq.', :lock), 0)",
         unlock="SELECT RELEASE_LOCK(CONCAT('xq.', :lock))",
         join=f"INSERT IGNORE INTO {ALIVE} (uuid, process) VALUES (:uuid, :process)",
@@ -74,22 +89,36 @@ class Mysql(Server):
         return f"CAST({number} AS SIGNED)"
 
     def moment(self, kind: Kind, seconds: str) -> str:
-        if kind in ("datetime", "timestamptz"):
-            return f"TIMESTAMPADD(MICROSECOND, {seconds} * 1000000, '1970-01-01')"
+        if kind in TIMES:
+            return f"TIMESTAMPADD(MICROSECOND, ({seconds}) * 1000000, {EPOCH})"
+        if kind == "datetime0":
+            return f"TIMESTAMPADD(SECOND, CEIL({seconds}), {EPOCH})"
         if kind == "bigint":
             return f"CEIL({seconds})"  # rounded up: nothing falls due too early
         return seconds
 
     def seconds(self, kind: Kind, column: str) -> str:
-        if kind in ("datetime", "timestamptz"):
-            return f"(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {column}) / 1e6)"
+        if kind in (*TIMES, "datetime0"):
+            return f"(TIMESTAMPDIFF(MICROSECOND, {EPOCH}, {column}) / 1e6)"
         return column
 
     def bound(self, kind: Kind) -> str:
-        return self.moment(kind, self.now) if kind in ("datetime", "timestamptz") else self.now
+        return self.moment("datetime", self.now) if kind in (*TIMES, "datetime0") else self.now
+
+    def kind(self, role: str) -> Kind:
+        field = self.source.roles[role]
+        return "datetime0" if field.kind == "datetime" and "(" not in field.type else field.kind
+
+    def exact(self, column: str, kind: Kind = "text") -> str:
+        return f"CONVERT({column} USING utf8mb4) {EXACTLY}" if kind == "text" else column
+
+    def holds(self, column: str, test: str, kind: Kind = "text") -> str:
+        # The index answers loosely, most collations knowing no case; what it finds is looked at once more.
+        found = super().holds(column, test, kind)
+        return f"({found} AND {self.exact(column)} {test})" if kind == "text" else found
 
     def differ(self, one: str, other: str) -> str:
-        return f"NOT ({one} <=> {other})"
+        return f"NOT (BINARY {one} <=> BINARY {other})"
 
     def on_conflict(self, key: str, update: str = "") -> str:
         first = key.partition(",")[0]
@@ -122,7 +151,7 @@ class Mysql(Server):
         """A query that locks the rows, and returns them as they are."""
         table, state = self.table_in_schema, self.is_state(rows.state)
         if rows.way in ("first", "oldest"):
-            tube = f" AND {self.roles['tube']} = :tube" if rows.tube else ""
+            tube = f" AND {self.in_tube}" if rows.tube else ""
             index = f"oldest_{rows.state}{'_of_tube' * rows.tube}"
             chosen = f"{state}{tube}{self.not_due(rows.state)} ORDER BY {self.order}"
             return self.pick(columns, chosen, index, rows.way == "first")
@@ -141,13 +170,24 @@ class Mysql(Server):
             )
         if rows.way in ("all", "each"):
             return f"SELECT {columns} FROM {table} WHERE {state}{self.lock}"
-        chosen = self.by_key() if rows.way == "key" else f"{self.key} IN ({self.keys_at_once})"
-        chosen = " AND ".join(f"{self.table}.{part}" for part in chosen.split(" AND "))
+        listed = ""
+        if rows.way == "key":
+            chosen = self.by_key(f"{self.table}.")
+        elif self.list_kinds[self.source.key[0].kind] == "BIGINT":
+            # From the list to the table: by the index of states all that others have taken would be locked as well.
+            listed = f"({self.keys_at_once}) AS listed STRAIGHT_JOIN "
+            chosen = f"{self.table}.{self.key} = listed.k"
+        else:  # texts are compared more strictly in the list than in the index, which so cannot be used
+            chosen = f"{self.table}.{self.key} IN ({self.keys_at_once})"
         if not rows.fence:
-            return f"SELECT {columns} FROM {table} WHERE {chosen} AND {state}{self.lock}"
+            return f"SELECT {columns} FROM {listed}{table} WHERE {chosen} AND {state}{self.lock}"
         owner, of = (self.roles["owner"], table) if "owner" in self.roles else ("o.owner", joined)
+        of = listed + (of.replace(" JOIN ", " STRAIGHT_JOIN ", 1) if listed else of)
         fence = {"session": f"LEFT({owner}, 37) = :session", "take": f"{owner} = :mark"}[rows.fence]
         return f"SELECT {columns} FROM {of} WHERE {chosen} AND {state} AND {fence}{self.lock}"
+
+    def due(self, rows: Rows) -> str:
+        return self._locked(rows, ", ".join(self.keys))
 
     # what changes
 
@@ -156,7 +196,7 @@ class Mysql(Server):
         names = tuple(self._parameters[name] for name in change.update)
         own = {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
         if rows.way == "all":  # nobody wants them back
-            tell = f" AND {self.telling}" * self.has_history
+            tell = f" AND {self.telling}"
             where = f"WHERE {self.is_state(rows.state)}"
             if change.target == ABSENT:
                 return Statement(f"DELETE FROM {table} {where}{tell}", names=names)
@@ -168,12 +208,14 @@ class Mysql(Server):
                 own.get(self.quote(field.column), column)
                 for field, column in zip(self.source.fields, of_table, strict=True)
             ]
-            tell = f" AND {self.telling}" * self.has_history
+            tell = f" AND {self.telling}"
             lock = self._locked(rows, ", ".join([*last, *(f"{self.table}.{key}" for key in self.keys)]))
-            return Statement(f"DELETE FROM {table} {chosen}{tell}", names=names, lock=lock)
+            # In order, and so many: else, where they are most of the table, it would read and lock the whole of it.
+            first = f" ORDER BY {', '.join(self.keys)} LIMIT :many"
+            return Statement(f"DELETE FROM {table} {chosen}{tell}{first}", names=names, lock=lock)
         remembers = change.roles.get("status") == TAKEN and "owner" not in self.roles
         return Statement(
-            f"UPDATE {table} SET {self._set(own | self._of_roles(change))} {chosen}",
+            f"UPDATE {table} FORCE INDEX (PRIMARY) SET {self._set(own | self._of_roles(change))} {chosen}",
             then=f"INSERT INTO {self._owners} ({', '.join(self.keys)}, owner) VALUES :rows "
             "ON DUPLICATE KEY UPDATE owner = VALUES(owner)"
             if remembers
@@ -198,8 +240,8 @@ class Mysql(Server):
             keys = [tuple(row[len(row) - wide :]) for row in found]
             named = {f"k{i}_{j}": part for i, key in enumerate(keys) for j, part in enumerate(key)}
             each = ["(" + ", ".join(f":k{i}_{j}" for j in range(wide)) + ")" for i in range(len(keys))]
-            chosen = f"{self.key} IN ({', '.join(each)})" if wide > 1 else f"{self.key} IN ({', '.join(each)})"
-            whole = {**values, **named}
+            chosen = f"{self.key} IN ({', '.join(each)})"
+            whole = {**values, **named, "many": len(keys)}
             if statement.then:  # before: triggers look there
                 rows = ", ".join(f"{row[:-1]}, :owner)" for row in each)
                 self.execute(store, statement.then.replace(":rows", rows), whole)
@@ -229,7 +271,9 @@ class Mysql(Server):
             for _, tube, source, target, n in found:
                 sums[tube, source, target] += n
             if len(found) > len(sums):
-                store.execute(f"DELETE FROM {count} WHERE id IN ({', '.join(str(row[0]) for row in found)})")
+                ids = ", ".join(str(row[0]) for row in found)
+                # By its key, in order: read as a whole, it would be locked as far as others append to it.
+                store.execute(f"DELETE FROM {count} WHERE id IN ({ids}) ORDER BY id LIMIT {len(found)}")
                 for (tube, source, target), n in sums.items():
                     values = {"tube": tube, "source": source, "target": target, "count": n}
                     self.execute(store, self.add_counter(), values)
@@ -245,8 +289,20 @@ class Mysql(Server):
         ((locked,),) = store.execute("SELECT GET_LOCK(CONCAT('xq.', DATABASE()), 60)")
         if not locked:
             raise ConfigurationError("another process has been installing for a minute: try again")
+        was_installed = QUEUES in self.existing(store) and bool(store.execute(self.installed()))
         try:
             yield
+        except Exception as error:
+            if was_installed:  # no rollback brings back what was taken down
+                for item in self.objects():
+                    for sql in item.create:
+                        store.execute(sql)
+            if store.is_failure(error) and f"({NO_TRIGGERS}," in str(error):
+                raise ConfigurationError(
+                    f"this user may not create triggers while the server keeps a binary log ({error}): have the "
+                    "administrator SET GLOBAL log_bin_trust_function_creators = 1, or install as one"
+                ) from error
+            raise
         finally:
             store.execute("SELECT RELEASE_LOCK(CONCAT('xq.', DATABASE()))")
 
@@ -284,18 +340,16 @@ class Mysql(Server):
         table = self.literal(self.source.name)
         shared = ", ".join(self.literal(item.name) for item in self.shared())
         beside = self.literal(self.name("").replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_") + "%")
-        return {
-            name: kind
-            for name, kind in store.execute(
-                "SELECT table_name, 'table' FROM information_schema.tables WHERE "
-                f"(table_schema = {self._schema} AND table_name LIKE {beside}) "
-                f"OR (table_schema = DATABASE() AND table_name IN ({shared})) "
-                "UNION SELECT index_name, 'index' FROM information_schema.statistics "
-                f"WHERE table_schema = {self._schema} AND table_name = {table} "
-                "UNION SELECT trigger_name, 'trigger' FROM information_schema.triggers "
-                f"WHERE event_object_schema = {self._schema} AND event_object_table = {table}"
-            )
-        }
+        found = store.execute(
+            "SELECT table_name, 'table' FROM information_schema.tables WHERE "
+            f"(table_schema = {self._schema} AND table_name LIKE {beside}) "
+            f"OR (table_schema = DATABASE() AND table_name IN ({shared})) "
+            "UNION SELECT index_name, 'index' FROM information_schema.statistics "
+            f"WHERE table_schema = {self._schema} AND table_name = {table} "
+            "UNION SELECT trigger_name, 'trigger' FROM information_schema.triggers "
+            f"WHERE event_object_schema = {self._schema} AND event_object_table = {table}"
+        )
+        return {name: str(kind) for name, kind in found}
 
     def table_columns(self, store: Store[Any]) -> set[str]:
         found = store.execute(
@@ -344,12 +398,12 @@ class Mysql(Server):
             # holds a digest: a text may be too long for an index, and compares as loosely as its collation does.
             held = self.quote(self.name("held"))
             made = f"CASE WHEN {condition} THEN {_digest(columns)} END"
-            create: tuple[str, ...] = (
-                f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {held} CHAR(64) CHARACTER SET ascii INVISIBLE "
-                f"GENERATED ALWAYS AS ({made}) VIRTUAL",
-                f"CREATE UNIQUE INDEX IF NOT EXISTS {self.quote(name)} ON {table} ({held})",
+            alter = (  # at once: where rows hold a value twice, nothing of it stays
+                f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {held} CHAR(64) CHARACTER SET ascii "
+                f"GENERATED ALWAYS AS ({made}) VIRTUAL INVISIBLE, "
+                f"ADD UNIQUE INDEX IF NOT EXISTS {self.quote(name)} ({held})"
             )
-            return Object("index", name, create, self.drop("index", name))
+            return Object("index", name, (alter,), self.drop("index", name))
         leading = self.roles["status"]
         listed = columns if columns.startswith(leading) else f"{leading}, {columns}"
         short = ", ".join(self._short(column) for column in listed.split(", "))
@@ -381,16 +435,17 @@ class Mysql(Server):
         def leave_word(when: str, target: str) -> str:
             same = " AND ".join(f"{part} = OLD.{key}" for part, key in zip(self._parts(), self.keys, strict=True))
             return (
-                f"IF {when} THEN UPDATE {self.waits} SET event = told, target = {target} "
+                f"IF {when} AND EXISTS (SELECT 1 FROM {self.waits}) THEN "
+                f"UPDATE {self.waits} SET event = {self._event}, target = {target} "
                 f"WHERE {same} AND event IS NULL; END IF;"
             )
 
         inserted = [count("''", absent, new, is_)]
         deleted = [count("''", old, absent, was)]
         if self.tube_stats:
-            tube, tubes = self.roles["tube"], ", ".join(map(self.literal, self.tube_stats))
-            inserted.append(count(f"NEW.{tube}", absent, new, f"{is_} AND NEW.{tube} IN ({tubes})"))
-            deleted.append(count(f"OLD.{tube}", old, absent, f"{was} AND OLD.{tube} IN ({tubes})"))
+            tube = self.roles["tube"]
+            inserted.append(count(f"NEW.{tube}", absent, new, f"{is_} AND {self.counted(f'NEW.{tube}')}"))
+            deleted.append(count(f"OLD.{tube}", old, absent, f"{was} AND {self.counted(f'OLD.{tube}')}"))
         updated = [count(*what) for what in self.updates()]
         if self.has_history:
             entered = f"({self.differ(f'OLD.{status}', f'NEW.{status}')} OR told <> 'write')"
@@ -412,18 +467,24 @@ class Mysql(Server):
         bodies = {"insert": inserted, "update": updated, "delete": deleted}
         return [self._trigger(suffix, body) for suffix, body in bodies.items()]
 
+    @property
+    def _ours(self) -> str:
+        """That what is told is of this statement, and of this queue."""
+        return f"{_part(2)} = {self.literal(self.source_name)} AND {_part(4)} = CAST({SERVER_TIME} AS CHAR)"
+
+    @property
+    def _event(self) -> str:
+        """What this statement told the triggers of this queue; another program's tell nothing, and are writes."""
+        return f"IF({self._ours}, {_part(1)}, 'write')"
+
     def _trigger(self, suffix: str, body: Sequence[str]) -> Object:
         name = self.name(suffix)
-        declared = f"DECLARE told {self.varying(255)} DEFAULT 'write'; "
+        declared = ""
         if self.has_history:
-            declared += f"DECLARE at_us BIGINT DEFAULT {SERVER_TIME} * 1000000; "
-            told = "CAST(@xq_told AS CHAR CHARACTER SET utf8mb4)"
-            part = f"SUBSTRING_INDEX(SUBSTRING_INDEX({told}, '{PART}', {{n}}), '{PART}', -1)"
-            queue, now, statement = (part.format(n=n) for n in (2, 3, 4))
-            declared += (
-                f"IF {queue} = {self.literal(self.source_name)} AND {statement} = CAST({SERVER_TIME} AS CHAR) "
-                f"THEN SET told = {part.format(n=1)}; "
-                f"IF {now} <> '' THEN SET at_us = ROUND({now} * 1000000); END IF; END IF; "
+            at = f"IF({self._ours} AND {_part(3)} <> '', {_part(3)} * 1e0, {SERVER_TIME})"
+            declared = (
+                f"DECLARE told {self.varying(255)} DEFAULT {self._event}; "
+                f"DECLARE at_us BIGINT DEFAULT ROUND({at} * 1000000); "
             )
         return Object(
             "trigger",
@@ -444,7 +505,8 @@ class Mysql(Server):
             if letter != f"'{ABSENT}'"
         )
         what = {"at_us": "at_us", "source": source, "target": target, "event": "told", "owner": f"CASE {held} END"}
-        written = self.noted(self.object(self.name("history")), version, what, "FROM DUAL")
+        # No SELECT: who inserts an unknown number of rows keeps all others from numbering theirs, until they deadlock.
+        written = self.noted(self.object(self.name("history")), version, what, "")
         return f"IF {when} THEN {written}; END IF;"
 
     def _holder(self, version: str) -> str:
@@ -455,11 +517,13 @@ class Mysql(Server):
 
 
 def _digest(value: str) -> str:
-    return f"SHA2({value}, 256)"
+    return f"SHA2(CONVERT({value} USING utf8mb4), 256)"
 
 
 def _told(field: Field, part: str) -> str:
     """A part of a key as the application writes it, of what is stored; as SQL."""
+    if field.type.upper() in BYTES:
+        return f"HEX({part})"
     if field.kind != "uuid":
         return part
     pieces = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))

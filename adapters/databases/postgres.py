@@ -7,16 +7,25 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from xq.adapters.databases.links import Words
-from xq.adapters.databases.servers import ALIVE, PART, ROLL_UP, Server
+from xq.adapters.databases.servers import ALIVE, BYTES, PART, ROLL_UP, Server
 from xq.adapters.databases.sql import SESSIONS, SETTINGS, Object
 from xq.compile import Change, Rows, Statement
+from xq.errors import ConfigurationError
 from xq.machine import ABSENT, TAKEN, Guard
 from xq.store import HISTORY, Field, Kind, Store
 
 SERVER_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS float8)"  # moves within a transaction, and is stable
 CHANNEL = "xq"
+HERE = "@here@"  # for the schema in which it is installed, in the text of a function
+
+
+def _part(n: int) -> str:
+    """A part of what the statement told, as SQL."""
+    return f"split_part(current_setting('xq.told', true), '{PART}', {n})"
+
 
 TEXT_OF_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS text)"  # of this statement and no other
+OURS = f"{_part(2)} = {{queue}} AND {_part(4)} = {TEXT_OF_TIME}"  # what is told is of this statement, and of this queue
 
 
 class Postgres(Server):
@@ -42,15 +51,26 @@ class Postgres(Server):
 
     link = Words(
         connected=(
+            # Whatever the application's is: single statements on tables of xq's own, which nobody tries again.
+            "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED",
             "SELECT set_config('idle_session_timeout', '0', false) WHERE current_setting('idle_session_timeout', true) "
             "IS NOT NULL",  # since PostgreSQL 14
             # Of a machine that is gone nobody hears but by these; in seconds.
             "SET tcp_keepalives_idle = 2",
             "SET tcp_keepalives_interval = 2",
             "SET tcp_keepalives_count = 3",
+            "SET tcp_user_timeout = 3000",  # milliseconds: keepalives rest while an answer is on its way
         ),
         number="SELECT pg_backend_pid()",
-        listen=f"LISTEN {CHANNEL}",
+        listen=(
+            f"DELETE FROM {ALIVE} WHERE uuid = '' AND pg_try_advisory_xact_lock_shared(process)",  # of the dead
+            f"INSERT INTO {ALIVE} (uuid, process) VALUES ('', :process)",
+            f"LISTEN {CHANNEL}",
+        ),
+        expect=f"INSERT INTO {ALIVE} (uuid, process, waits) SELECT '', :process, :waits "
+        f"WHERE NOT EXISTS (SELECT 1 FROM {SETTINGS} WHERE name = 'notify' AND value = 0) "
+        "ON CONFLICT (uuid, process) DO UPDATE SET waits = excluded.waits RETURNING 1",
+        tell=f"SELECT pg_notify('{CHANNEL}', '')",
         lock="SELECT pg_try_advisory_lock(:lock)",
         unlock="SELECT pg_advisory_unlock(:lock)",
         join=f"INSERT INTO {ALIVE} (uuid, process) VALUES (:uuid, :process) ON CONFLICT DO NOTHING",
@@ -152,7 +172,7 @@ class Postgres(Server):
     def move(self, rows: Rows, change: Change) -> Statement:
         found = super().move(rows, change)
         sql = found.sql
-        if change.target == ABSENT and self.has_history:
+        if change.target == ABSENT:
             sql = sql.replace(" WHERE ", f" WHERE {self.telling} AND ", 1)
         if not found.then:
             return Statement(sql, names=found.names)
@@ -174,15 +194,31 @@ class Postgres(Server):
         some = f"SELECT ctid FROM {count} LIMIT {ROLL_UP}{self.lock} SKIP LOCKED"
         store.execute(
             f"WITH old AS (DELETE FROM {count} WHERE ctid = ANY(ARRAY({some})) RETURNING *) "
-            f"INSERT INTO {count} (tube, source, target, n) SELECT tube, source, target, SUM(n) FROM old GROUP BY 1, 2, 3"
+            f"INSERT INTO {count} (tube, source, target, n) "
+            "SELECT tube, source, target, SUM(n) FROM old GROUP BY 1, 2, 3"
         )
 
-    def tuned(self) -> list[str]:
+    def tuned(self, store: Store[Any]) -> list[str]:
+        # What is partitioned has no rows of its own, and takes no such settings.
+        table = f"to_regclass({self.literal(self.table_in_schema)})"
+        leaves = store.execute(f"SELECT CAST(relid AS text) FROM pg_partition_tree({table}) WHERE isleaf ORDER BY 1")
         tables = [
-            self.table_in_schema,
+            *([leaf for (leaf,) in leaves] or [self.table_in_schema]),
             *(self.object(t.name) for t in self.side_tables() if t.name != self.name("count")),
         ]
         return [f"ALTER TABLE {table} SET ({BUSY})" for table in tables]
+
+    def trouble(self, store: Store[Any]) -> str | None:
+        oldest = store.execute(
+            "SELECT pid, CAST(extract(epoch FROM statement_timestamp() - xact_start) AS int) FROM pg_stat_activity "
+            "WHERE backend_xmin IS NOT NULL AND datname = current_database() AND pid <> pg_backend_pid() "
+            f"AND xact_start < statement_timestamp() - interval '{LONG} seconds' ORDER BY 2 DESC LIMIT 1"
+        )
+        return "".join(
+            f"process {pid} has had a transaction open for {seconds} seconds: rows that are deleted meanwhile stay in "
+            "the indexes, and each take passes them by, more and more slowly until that transaction ends"
+            for pid, seconds in oldest
+        )
 
     def hold(self) -> str:
         # Written: that a row was merely locked would not be noticed under REPEATABLE READ.
@@ -191,10 +227,23 @@ class Postgres(Server):
 
     @contextmanager
     def installing(self, store: Store[Any]) -> Iterator[None]:
-        with store.atomic():
-            # CREATE .. IF NOT EXISTS fails where another transaction creates the same.
-            store.execute("SELECT pg_advisory_xact_lock(hashtext('xq'), hashtext(current_schema()))")
-            yield
+        try:
+            with store.atomic():
+                # CREATE .. IF NOT EXISTS fails where another transaction creates the same.
+                store.execute("SELECT pg_advisory_xact_lock(hashtext('xq'), hashtext(current_schema()))")
+                yield
+        except Exception as error:
+            unique = self.machine.guard("unique") and store.is_failure(error) and not store.is_refusal(error)
+            if not unique or not store.execute(self._partitioned):
+                raise
+            raise ConfigurationError(
+                f"{self.source.name} is partitioned, where PostgreSQL keeps unique only what the partitions are chosen "
+                f"by ({error}): partition it by the role 'unique' alone, or leave the feature 'unique' away"
+            ) from error
+
+    @property
+    def _partitioned(self) -> str:
+        return f"SELECT 1 FROM pg_partitioned_table WHERE partrelid = to_regclass({self.literal(self.table_in_schema)})"
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         return f'"{self.name(guard.name)}"' in refusal
@@ -210,17 +259,15 @@ class Postgres(Server):
         shared = ", ".join(f"to_regclass({self.literal(item.name)})" for item in self.shared())
         mine = f"to_regclass({self.literal(self.table_in_schema)})"
         beside = self.literal(self.name("").replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_") + "%")
-        return {
-            name: kind
-            for name, kind in store.execute(
-                "SELECT relname, 'table' FROM pg_class WHERE relkind IN ('r', 'p') AND "
-                f"(oid IN ({shared}) OR (relname LIKE {beside} AND "
-                f"relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = {mine}))) "
-                "UNION ALL SELECT c.relname, 'index' FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
-                f"WHERE i.indrelid = {mine} AND i.indisvalid "
-                f"UNION ALL SELECT tgname, 'trigger' FROM pg_trigger WHERE tgrelid = {mine} AND NOT tgisinternal"
-            )
-        }
+        found = store.execute(
+            "SELECT relname, 'table' FROM pg_class WHERE relkind IN ('r', 'p') AND "
+            f"(oid IN ({shared}) OR (relname LIKE {beside} AND "
+            f"relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = {mine}))) "
+            "UNION ALL SELECT c.relname, 'index' FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+            f"WHERE i.indrelid = {mine} AND i.indisvalid "
+            f"UNION ALL SELECT tgname, 'trigger' FROM pg_trigger WHERE tgrelid = {mine} AND NOT tgisinternal"
+        )
+        return {name: str(kind) for name, kind in found}
 
     def table_columns(self, store: Store[Any]) -> set[str]:
         found = store.execute(
@@ -287,23 +334,31 @@ class Postgres(Server):
         states = self.in_states(self.machine.states, f"changed.{status}")
         letter = self.letter(f"changed.{status}")
         pending = self.in_states(self.machine.pending, f"changed.{status}")
+        ready = self.is_state("R", f"changed.{status}")
+        # One look at the rows, in which who listens is looked for once, if at all.
+        called = [f"({ready} AND {WAITED_FOR})", *(f"({due} AND {LISTENED_TO})" for due in self._soon("changed"))]
         limit = self.machine.guard("limit")
         crowd = self.holding(limit) if limit else []
 
         inserted = [
             *self._count_all("X", letter, states, tubes=True, gone=False),
             *self._note_all(f"'{ABSENT}'", letter, states, "NULL"),
-            f"IF EXISTS (SELECT 1 FROM changed WHERE {pending}) THEN {NOTIFY} END IF;",
+            f"IF EXISTS (SELECT 1 FROM changed WHERE {' OR '.join(called)}) THEN {NOTIFY} END IF;",
         ]
         same = " AND ".join(f"w.{part} = changed.{key}" for part, key in zip(self._parts(), self.keys, strict=True))
-        word = f"UPDATE {self.waits} AS w SET event = told, target = '{ABSENT}' FROM changed WHERE {same} AND w.event IS NULL AND {pending};"
+        word = (
+            f"IF EXISTS (SELECT 1 FROM {self.waits}) THEN "
+            f"UPDATE {self.waits} AS w SET event = {self._event}, target = '{ABSENT}' "
+            f"FROM changed WHERE {same} AND w.event IS NULL AND {pending}; "
+            f"IF FOUND THEN {NOTIFY} END IF; END IF;"
+        )
         taken = self.is_state(TAKEN, f"changed.{status}")
         deleted = [
             *self._count_all("X", letter, states, tubes=True, gone=True),
             *self._note_all(letter, f"'{ABSENT}'", states, f"CASE WHEN {taken} THEN {self._holder('changed')} END"),
             *self._forget_owners(taken),
             word,
-            f"IF FOUND{self._or_freed(crowd)} THEN {NOTIFY} END IF;",
+            *self._notify_of_room(crowd),
         ]
         rows = f"FROM {self.table_in_schema} AS changed"
         truncated = [text.replace("FROM changed", rows) for text in deleted]
@@ -311,12 +366,44 @@ class Postgres(Server):
             self._trigger("insert", "AFTER INSERT", "REFERENCING NEW TABLE AS changed FOR EACH STATEMENT", inserted),
             self._trigger("delete", "AFTER DELETE", "REFERENCING OLD TABLE AS changed FOR EACH STATEMENT", deleted),
             self._trigger("truncate", "BEFORE TRUNCATE", "FOR EACH STATEMENT", truncated),
-            self._trigger("update", "AFTER UPDATE", f"FOR EACH ROW WHEN ({watched})", self._updated(crowd)),
+            self._update_trigger(watched, self._updated(crowd)),
         ]
 
-    def _or_freed(self, crowd: list[str]) -> str:
+    def _update_trigger(self, watched: str, body: Sequence[str]) -> Object:
+        """Row by row; where the table is partitioned, all rows of a statement, each beside what it was.
+
+        A row that moves to another partition is deleted here and inserted there, of which a trigger of the update of
+        rows hears nothing, and no more do those of statements that delete and insert.
+        """
+        of_row = self._made("update", "AFTER UPDATE", f"FOR EACH ROW WHEN ({watched})", body)
+        kind = self.table_in_schema if self.source.schema else f"{HERE}.{self.table}"
+        same = " AND ".join(f"was.{key} = became.{key}" for key in self.keys)
+        both = ", ".join(f"CAST({rows}.* AS {kind}) AS {rows}" for rows in ("was", "became"))
+        each = [
+            f"FOR pair IN SELECT {both} FROM was FULL JOIN became ON {same} LOOP old := pair.was; new := pair.became;",
+            f"CONTINUE WHEN ({watched}) IS NOT TRUE;",
+            *body,
+            "END LOOP;",
+        ]
+        how = "REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT"
+        of_all = self._made("update", "AFTER UPDATE", how, each, f"pair record; old {kind}; new {kind}; ")
+        chosen = f"IF EXISTS ({self._partitioned}) THEN {' '.join(of_all)} ELSE {' '.join(of_row)} END IF;"
+        return self._as_trigger("update", [chosen])
+
+    def _soon(self, version: str) -> list[str]:
+        """That a task which waits, or is ready, has a timer which the next look of others would find too late."""
+        found, status = [], self.roles["status"]
+        for state in ("R", "W"):
+            for timer in self.machine.timers.get(state, ()):
+                column, kind = f"{version}.{self.roles[timer.column]}", self.kind(timer.column)
+                bound = self.moment(kind, f"({SERVER_TIME} + {SOON})") if kind in TIMES else f"{SERVER_TIME} + {SOON}"
+                found.append(f"{self.is_state(state, f'{version}.{status}')} AND {column} < {bound}")
+        return found
+
+    def _notify_of_room(self, crowd: list[str]) -> list[str]:
         left = self.in_states(crowd, f"changed.{self.roles['status']}")
-        return f" OR EXISTS (SELECT 1 FROM changed WHERE {left})" if crowd else ""
+        called = f"{WAITED_FOR} AND EXISTS (SELECT 1 FROM changed WHERE {left})"
+        return [f"IF {called} THEN {NOTIFY} END IF;"] if crowd else []
 
     def _count_all(self, absent: str, letter: str, states: str, tubes: bool, gone: bool) -> list[str]:
         counts = self.object(self.name("count"))
@@ -380,20 +467,21 @@ class Postgres(Server):
                 return f"{self.noted(history, version, what, f'WHERE {when}')};"
 
             entered = f"({self.differ(f'OLD.{status}', f'NEW.{status}')} OR told <> 'write')"
-            body += [
-                note("NEW", old, new, f"NOT ({moved_key}) AND ({was} OR {is_}) AND {entered}"),
-                note("OLD", old, absent, f"({moved_key}) AND {was}"),
-                note("NEW", absent, new, f"({moved_key}) AND {is_}"),
-            ]
+            # Not three statements of which two find nothing: that is an eighth of what the trigger takes.
+            gone, come = note("OLD", old, absent, was), note("NEW", absent, new, is_)
+            stayed = note("NEW", old, new, f"({was} OR {is_}) AND {entered}")
+            body.append(f"IF {moved_key} THEN {gone} {come} ELSE {stayed} END IF;")
         if "owner" not in self.roles:
             same = " AND ".join(f"o.{key} = OLD.{key}" for key in self.keys)
-            left = f"{self.is_state(TAKEN, f'OLD.{status}')} AND ({self.differ(f'NEW.{status}', f'OLD.{status}')} OR {moved_key})"
+            changed = f"{self.differ(f'NEW.{status}', f'OLD.{status}')} OR {moved_key}"
+            left = f"{self.is_state(TAKEN, f'OLD.{status}')} AND ({changed})"
             body.append(f"IF {left} THEN DELETE FROM {self._owners} AS o WHERE {same}; END IF;")
         same = " AND ".join(f"{part} = OLD.{key}" for part, key in zip(self._parts(), self.keys, strict=True))
         target = f"CASE WHEN {moved_key} THEN {absent} ELSE {new} END"
         ended = f"{was_pending} AND (NOT {is_pending} OR {moved_key})"
         body += [
-            f"IF {ended} THEN UPDATE {self.waits} SET event = told, target = {target} "
+            f"IF {ended} AND EXISTS (SELECT 1 FROM {self.waits}) THEN "
+            f"UPDATE {self.waits} SET event = {self._event}, target = {target} "
             f"WHERE {same} AND event IS NULL; IF FOUND THEN {NOTIFY} END IF; END IF;",
             f"IF {self._calls(crowd)} THEN {NOTIFY} END IF;",
         ]
@@ -402,42 +490,68 @@ class Postgres(Server):
     def _calls(self, crowd: list[str]) -> str:
         """When a change of a row is of interest to others: it can be taken, or will be, or there is room."""
         status = self.roles["status"]
-        called = [self.in_states([s for s in ("R", "W") if s in self.machine.states], f"NEW.{status}")]
+        called = [self.is_state("R", f"NEW.{status}")]
         if crowd:
             left = self.in_states(crowd, f"OLD.{status}"), self.in_states(crowd, f"NEW.{status}")
             called.append(f"({left[0]} AND NOT {left[1]})")
-        return " OR ".join(called)
+        soon = self._soon("NEW")
+        known = f"(({' OR '.join(called)}) AND {WAITED_FOR})"
+        return " OR ".join([known, *(f"({due} AND {LISTENED_TO})" for due in soon)])
+
+    def _in_full(self, text: str) -> str:
+        """The text of a function, with the schema in front of each table."""
+        beside = [] if self.source.schema else [self.table, *(self.quote(table.name) for table in self.side_tables())]
+        for name in [*beside, ALIVE]:
+            for verb in ("FROM", "INTO", "UPDATE"):
+                text = text.replace(f"{verb} {name}", f"{verb} {HERE}.{name}")
+        return text
+
+    @property
+    def _queue(self) -> str:
+        return self.literal(self.source_name)
+
+    @property
+    def _event(self) -> str:
+        """What this statement told the triggers of this queue; another program's tell nothing, and are writes."""
+        return f"CASE WHEN {OURS.format(queue=self._queue)} THEN {_part(1)} ELSE 'write' END"
 
     def _trigger(self, suffix: str, event: str, how: str, body: Sequence[str]) -> Object:
+        return self._as_trigger(suffix, self._made(suffix, event, how, body))
+
+    def _as_trigger(self, suffix: str, made: Sequence[str]) -> Object:
+        name = self.name(suffix)
+        create = (
+            f"DROP TRIGGER IF EXISTS {self.quote(name)} ON {self.table_in_schema}",
+            f"DO $do$ BEGIN {' '.join(made)} END $do$",
+        )
+        return Object("trigger", name, create, self.drop("trigger", name))
+
+    def _made(self, suffix: str, event: str, how: str, body: Sequence[str], variables: str = "") -> tuple[str, str]:
+        """What makes the function of a trigger, and the trigger; in PL/pgSQL."""
         name = self.name(suffix)
         function = f"{self.object(name)}()"
-        declared = ""
         if self.has_history:
-            parts = f"string_to_array(current_setting('xq.told', true), '{PART}')"
-            ours = f"parts[2] = {self.literal(self.source_name)} AND parts[4] = {TEXT_OF_TIME}"
-            declared = (
-                f"parts text[] := {parts}; "
-                f"told text := CASE WHEN {ours} THEN parts[1] ELSE 'write' END; "
-                f"at_us bigint := CASE WHEN {ours} AND parts[3] <> '' THEN CAST(parts[3] AS float8) "
-                f"ELSE {SERVER_TIME} END * 1000000; "
-            )
-        else:
-            declared = "told text := 'write'; "
-        text = f"#variable_conflict use_variable\nDECLARE {declared}BEGIN {' '.join(body)} RETURN NULL; END"
-        return Object(
-            "trigger",
-            name,
-            (
-                f"CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql "
-                f"SET search_path FROM CURRENT AS $xq$ {text} $xq$",
-                f"DROP TRIGGER IF EXISTS {self.quote(name)} ON {self.table_in_schema}",
-                f"CREATE TRIGGER {self.quote(name)} {event} ON {self.table_in_schema} {how} EXECUTE FUNCTION {function}",
-            ),
-            self.drop("trigger", name),
+            given = f"{OURS.format(queue=self._queue)} AND {_part(3)} <> ''"
+            at = f"CASE WHEN {given} THEN CAST({_part(3)} AS float8) ELSE {SERVER_TIME} END * 1000000"
+            variables += f"told text := {self._event}; at_us bigint := {at}; "
+        declared = f"DECLARE {variables}" if variables else ""
+        text = f"#variable_conflict use_variable\n{declared}BEGIN {' '.join(body)} RETURN NULL; END"
+        return (
+            # In full, whatever the search_path of who writes; to have it set for each call costs a tenth of a put.
+            f"EXECUTE replace($text$CREATE OR REPLACE FUNCTION {function} RETURNS trigger "
+            f"LANGUAGE plpgsql AS $xq$ {self._in_full(text)} $xq$ $text$, '{HERE}', "
+            "quote_ident(current_schema()));",
+            f"CREATE TRIGGER {self.quote(name)} {event} ON {self.table_in_schema} {how} EXECUTE FUNCTION {function};",
         )
 
 
-NOTIFY = f"PERFORM pg_notify('{CHANNEL}', '') WHERE NOT EXISTS (SELECT 1 FROM {SETTINGS} WHERE name = 'notify' AND value = 0);"
+# A commit that notifies waits for all others that do, so it happens only when somebody listens, and has reason to.
+WAITED_FOR = f"EXISTS (SELECT 1 FROM {ALIVE} WHERE uuid = '' AND waits)"
+LISTENED_TO = f"EXISTS (SELECT 1 FROM {ALIVE} WHERE uuid = '')"
+TIMES = ("datetime", "timestamptz")
+LONG = 60  # seconds after which an open transaction is told of: takes beside it are slower already
+SOON = 1.0  # seconds: what falls due later is found without being told of, by a look once a second
+NOTIFY = f"PERFORM pg_notify('{CHANNEL}', '');"
 BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
 
 
@@ -445,4 +559,8 @@ def _told(field: Field, part: str, alone: bool = True) -> str:
     """A part of a key as the history tells it."""
     if field.kind in ("auto", "bigauto", "integer", "bigint", "decimal") and not alone:
         return part
+    if field.type.upper() in BYTES:
+        return f"UPPER(encode({part}, 'hex'))"
+    if field.kind == "uuid":  # the application's, too, which is written without dashes
+        part = f"CAST({part} AS uuid)"
     return f"CAST({part} AS text)"

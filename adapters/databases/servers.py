@@ -16,6 +16,7 @@ from xq.store import Row, Store, Values, Writes
 ALIVE = "xq_alive"  # the sessions that each process holds; it proves by a lock of its own that it lives
 ROLL_UP = 10_000  # rows of counters that are added up at once
 PART = "\x1f"  # between the parts of what triggers are told
+BYTES = ("BLOB", "BYTEA", "BINARY", "VARBINARY", "UUIDB")  # types of a key that is told in hexadecimal digits
 
 
 class Server(Dialect):
@@ -31,8 +32,11 @@ class Server(Dialect):
     def telling(self) -> str:
         """What has the triggers of this statement know of `:told`; as SQL, true."""
 
-    def entered(self, word: str) -> str:
-        return f"CASE WHEN {self.telling} THEN {word} END" if self.has_history else word
+    def entered(self, state: str) -> str:
+        word = super().entered(state)
+        # Of interest to the history, and to who waits for the end of a task.
+        told = self.has_history or state not in self.machine.pending
+        return f"CASE WHEN {self.telling} THEN {word} END" if told else word
 
     # putting
 
@@ -45,8 +49,7 @@ class Server(Dialect):
         return f"UPDATE {QUEUES} SET version = version WHERE name = {self.literal(self.source_name)}"
 
     def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
-        if self.has_history:
-            values = {**values, "told": self._told(event, values)}
+        values = {**values, "told": self._told(event, values)}
         if not statement.admitted:
             return self.run_alone(store, statement, values)
         with store.atomic():
@@ -59,8 +62,7 @@ class Server(Dialect):
         return super().run(store, statement, values)
 
     def change(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> int:
-        if self.has_history:
-            values = {**values, "told": self._told(event, values)}
+        values = {**values, "told": self._told(event, values)}
         return super().change(store, statement, values)
 
     def _told(self, event: str, values: Values) -> str:
@@ -79,8 +81,8 @@ class Server(Dialect):
 
     def counters(self) -> str:
         return (
-            f"SELECT tube, source, target, {self.whole('SUM(n)')} AS n, COUNT(*) FROM {self.object(self.name('count'))} "
-            "GROUP BY tube, source, target"
+            f"SELECT tube, source, target, {self.whole('SUM(n)')} AS n, COUNT(*) "
+            f"FROM {self.object(self.name('count'))} GROUP BY tube, source, target"
         )
 
     def whole(self, number: str) -> str:
@@ -96,7 +98,11 @@ class Server(Dialect):
     # sessions
 
     def more_shared(self) -> dict[str, str]:
-        return {ALIVE: f"uuid {self.varying(36)} NOT NULL, process BIGINT NOT NULL, PRIMARY KEY (uuid, process)"}
+        # A row without a session is that of a process which hears of commits.
+        waits = "waits BOOLEAN NOT NULL DEFAULT FALSE"
+        return {
+            ALIVE: f"uuid {self.varying(36)} NOT NULL, process BIGINT NOT NULL, {waits}, PRIMARY KEY (uuid, process)"
+        }
 
     def _link(self, store: Store[Any]) -> Link | None:
         database = store.database
@@ -128,8 +134,7 @@ class Server(Dialect):
         found = [("''", old, new, f"{old} <> {new}")]
         if self.tube_stats:
             tube = self.roles["tube"]
-            tubes = ", ".join(map(self.literal, self.tube_stats))
-            before, after = f"OLD.{tube} IN ({tubes})", f"NEW.{tube} IN ({tubes})"
+            before, after = self.counted(f"OLD.{tube}"), self.counted(f"NEW.{tube}")
             moved = self.differ(f"OLD.{tube}", f"NEW.{tube}")
             gone = f"CASE WHEN {is_} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"
             come = f"CASE WHEN {was} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"

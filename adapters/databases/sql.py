@@ -137,6 +137,10 @@ class Dialect(ABC):
     def unfit(self, store: Store[Any]) -> str | None:
         """What about the database itself is not as `prepare` leaves it, in words."""
 
+    def trouble(self, store: Store[Any]) -> str | None:
+        """What somebody else does that makes the calls of this queue slower and slower, in words."""
+        return None
+
     @abstractmethod
     def proof_of_life(self, store: Store[Any]) -> ProofOfLife | None:
         """What proves to other processes that a session lives; None where none can see the database."""
@@ -201,9 +205,9 @@ class Dialect(ABC):
         """What follows an INSERT whose row may be there already: it is updated, or stays as it is."""
         return f" ON CONFLICT ({key}) DO {f'UPDATE SET {update}' if update else 'NOTHING'}"
 
-    def entered(self, word: str) -> str:
+    def entered(self, state: str) -> str:
         """What is written into the status field, by a statement that may have to tell the triggers its event."""
-        return word
+        return self.literal(self.words[state])
 
     def varying(self, length: int) -> str:
         """The type of text of at most so many characters, in a table of xq's."""
@@ -239,17 +243,25 @@ class Dialect(ABC):
         """A name, quoted, in the schema of the table."""
         return f"{self.quote(self.source.schema)}.{self.quote(name)}" if self.source.schema else self.quote(name)
 
+    def exact(self, column: str, kind: Kind = "text") -> str:
+        """A column, compared as it is, whatever collation it has; an index on it does not help then."""
+        return column
+
+    def holds(self, column: str, test: str, kind: Kind = "text") -> str:
+        """A test of a column, exact, which an index on it may answer."""
+        return f"{column} {test}"
+
     def is_state(self, state: str, column: str = "") -> str:
-        return f"{column or self.roles['status']} = {self.literal(self.words[state])}"
+        return self.holds(column or self.roles["status"], f"= {self.literal(self.words[state])}", self.kind("status"))
 
     def in_states(self, states: Iterable[str], column: str = "") -> str:
         words = ", ".join(self.literal(self.words[state]) for state in states)
-        return f"{column or self.roles['status']} IN ({words})"
+        return self.holds(column or self.roles["status"], f"IN ({words})", self.kind("status"))
 
     def letter(self, column: str) -> str:
         """The letter of a stored status; X for one that is not the queue's."""
         cases = " ".join(f"WHEN {self.literal(self.words[s])} THEN '{s}'" for s in self.machine.states)
-        return f"CASE {column} {cases} ELSE '{ABSENT}' END"
+        return f"CASE {self.exact(column, self.kind('status'))} {cases} ELSE '{ABSENT}' END"
 
     def kind(self, role: str) -> Kind:
         return self.source.roles[role].kind
@@ -271,8 +283,18 @@ class Dialect(ABC):
     def _same_key(self, alias: str) -> str:
         return " AND ".join(f"{alias}.{key} = {self.table}.{key}" for key in self.keys)
 
-    def by_key(self) -> str:
-        return " AND ".join(f"{key} = :k{i}" for i, key in enumerate(self.keys))
+    def by_key(self, of: str = "") -> str:
+        """The row of the key, of a table that has this alias where there are several."""
+        parts = enumerate(zip(self.keys, self.source.key, strict=True))
+        return " AND ".join(self.holds(f"{of}{key}", f"= :k{i}", field.kind) for i, (key, field) in parts)
+
+    @property
+    def in_tube(self) -> str:
+        return self.holds(self.roles["tube"], "= :tube")
+
+    def counted(self, column: str) -> str:
+        """Whether a tube is one of those that are counted on their own."""
+        return self.holds(column, f"IN ({', '.join(map(self.literal, self.tube_stats))})")
 
     def not_due(self, state: str) -> str:
         """What is due was not moved yet, but must not be handed out any more."""
@@ -305,7 +327,7 @@ class Dialect(ABC):
             state = self.is_state(rows.state, self.not_by_index(self.roles["status"]))
             return self.fenced(rows, f"{self.key} IN ({self.keys_at_once})", state)
         if rows.way in ("first", "oldest"):
-            tube = f" AND {self.roles['tube']} = :tube" if rows.tube else ""
+            tube = f" AND {self.in_tube}" if rows.tube else ""
             index = f"oldest_{rows.state}{'_of_tube' * rows.tube}"
             chosen = f"{state}{tube}{self.not_due(rows.state)} ORDER BY {self.order}"
             return self.picked(chosen, index, one=rows.way == "first")
@@ -366,7 +388,7 @@ class Dialect(ABC):
                 TOKEN.name: ":owner",
                 PLUS_ONE.name: f"COALESCE({self.roles[role]}, 0) + 1",
             }[value.name]
-        return self.entered(self.literal(self.words[value])) if role == "status" else self.literal(value)
+        return self.entered(value) if role == "status" else self.literal(value)
 
     def move(self, rows: Rows, change: Change) -> Statement:
         """Move rows to another state, or delete them, or prolong their state. Returns them as they then are."""
@@ -510,7 +532,8 @@ class Dialect(ABC):
 
     def statuses_in_use(self) -> str:
         """How many rows hold each status, of the queue or not: reads the whole table."""
-        return f"SELECT {self.roles['status']}, COUNT(*) FROM {self.table_in_schema} GROUP BY 1"
+        status = self.exact(self.roles["status"], self.kind("status"))
+        return f"SELECT {status}, COUNT(*) FROM {self.table_in_schema} GROUP BY 1"
 
     # counting. A row of the counters is a transition and how often it was seen, in all (tube '') and for each
     # tube that is counted; one whose source is '' holds tasks that were there before counting began.
@@ -538,9 +561,8 @@ class Dialect(ABC):
         everything = f"SELECT '' AS tube, {letter} AS state, COUNT(*) AS n {rows} GROUP BY 1, 2"
         if not self.tube_stats:
             return everything
-        tube = self.roles["tube"]
-        tubes = ", ".join(map(self.literal, self.tube_stats))
-        return f"{everything} UNION ALL SELECT {tube}, {letter}, COUNT(*) {rows} AND {tube} IN ({tubes}) GROUP BY 1, 2"
+        tube, counted = self.exact(self.roles["tube"]), self.counted(self.roles["tube"])
+        return f"{everything} UNION ALL SELECT {tube}, {letter}, COUNT(*) {rows} AND {counted} GROUP BY 1, 2"
 
     def count_what_is_there(self) -> str:
         """The tasks that are there before counting begins, unless it has begun."""
@@ -553,9 +575,9 @@ class Dialect(ABC):
 
     def roll_up(self, store: Store[Any]) -> None:
         """Add up some of what was appended to the counters, where they are appended to."""
-        return None
+        return
 
-    def tuned(self) -> list[str]:
+    def tuned(self, store: Store[Any]) -> list[str]:
         """SQL that has the database keep up with a table whose rows change all the time."""
         return []
 
@@ -613,7 +635,7 @@ class Dialect(ABC):
 
     def any_ready(self, tube: bool) -> str:
         """Whether take would find something: a look that takes no lock."""
-        of_tube = f" AND {self.roles['tube']} = :tube" if tube else ""
+        of_tube = f" AND {self.in_tube}" if tube else ""
         by = self.by_index(self.name("oldest_R" + "_of_tube" * tube))
         return (
             f"SELECT 1 FROM {self.table_in_schema}{by} WHERE {self.is_state('R')}{of_tube}{self.not_due('R')} LIMIT 1"
@@ -633,15 +655,18 @@ class Dialect(ABC):
         return float(self.machine.settings.get("history", math.inf))
 
     def noted(self, history: str, task: str, what: Mapping[str, str], rows: str) -> str:
-        """SQL that writes a row of the history for each of `rows`, as `what` says by column. `task` has the columns."""
+        """SQL that writes a row of the history for each of `rows`, or one, as `what` says by column.
+
+        `task` has the columns.
+        """
         known = {
             "key": self.told_key([f"{task}.{key}" for key in self.keys]),
             "tube": f"{task}.{self.roles['tube']}" if "tube" in self.roles else "NULL",
             "attempt": f"{task}.{self.roles['attempts']}" if "attempts" in self.roles else "NULL",
         }
         columns = {**known, **what}
-        names = ", ".join(map(self.quote, columns))
-        return f"INSERT INTO {history} ({names}) SELECT {', '.join(columns.values())} {rows}"
+        names, values = ", ".join(map(self.quote, columns)), ", ".join(columns.values())
+        return f"INSERT INTO {history} ({names}) {f'SELECT {values} {rows}' if rows else f'VALUES ({values})'}"
 
     def note_move(self, state: str, target: str) -> str:
         """Write into the history that every task in a state moves, where no trigger does."""

@@ -106,14 +106,14 @@ class Sqlite(Dialect):
     mark = "?"
 
     def moment(self, kind: Kind, seconds: str) -> str:
-        if kind == "datetime":
+        if kind in ("datetime", "timestamptz"):
             return f"strftime('%Y-%m-%d %H:%M:%f', {seconds}, 'unixepoch')"
         if kind == "bigint":
             return f"CAST({seconds} + 0.999 AS INTEGER)"  # rounded up: nothing falls due too early
         return seconds
 
     def seconds(self, kind: Kind, column: str) -> str:
-        return f"(julianday({column}) - 2440587.5) * 86400.0" if kind == "datetime" else column
+        return f"(julianday({column}) - 2440587.5) * 86400.0" if kind in ("datetime", "timestamptz") else column
 
     def not_by_index(self, column: str) -> str:
         return f"+{column}"
@@ -148,7 +148,7 @@ class Sqlite(Dialect):
         return f" INDEXED BY {self.quote(name)}"
 
     def bound(self, kind: Kind) -> str:
-        return self.moment(kind, self.now) if kind == "datetime" else self.now
+        return self.moment(kind, self.now) if kind in ("datetime", "timestamptz") else self.now
 
     def told_key(self, parts: Sequence[str]) -> str:
         told = [_told(field, part) for field, part in zip(self.source.key, parts, strict=True)]

@@ -318,6 +318,11 @@ class FileWrites:
                 self._heard.recv(4096)
         return bool(told) or polls
 
+    tells = True
+
+    def expect(self) -> None:
+        """The system tells in any case."""
+
     def has_changed(self, store: Store[Any], told: bool) -> bool:
         for pause in COMMITTING if told else ():
             if self._look(store) != self._version:

@@ -10,10 +10,11 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Any
 
 import peewee as pw
+from pymysql.constants import CLIENT
 
 from tests.factories import task
 from xq import sessions
@@ -24,6 +25,14 @@ PATIENCE = 60  # seconds, after which another process or thread counts as stuck
 END = "the test is over"
 
 
+class Bytes(pw.BlobField):
+    """Bytes that every database can have as a key."""
+
+    def ddl_datatype(self, ctx: Any) -> pw.SQL:
+        found: pw.SQL = super().ddl_datatype(ctx)
+        return pw.SQL("VARBINARY(255)") if found.sql == "BLOB" and "%s" in ctx.state.param else found
+
+
 def eventually(condition: Callable[[], Any], within: float = PATIENCE) -> Any:
     """What a condition returns when it holds at last, looked at again and again for so many seconds."""
     deadline = time.monotonic() + within
@@ -31,6 +40,44 @@ def eventually(condition: Callable[[], Any], within: float = PATIENCE) -> Any:
         assert time.monotonic() < deadline, "it did not come about"
         time.sleep(0.01)
     return found
+
+
+def writing(db: pw.Database) -> Any:
+    """A transaction in which to write: SQLite must hear of it at its beginning, where it may still wait for another."""
+    return db.atomic("IMMEDIATE") if isinstance(db, pw.SqliteDatabase) else db.atomic()
+
+
+def keep_references(db: pw.Database) -> None:
+    """Have the database refuse to delete what others refer to: SQLite does so where it is told to."""
+    if isinstance(db, pw.SqliteDatabase):
+        db.pragma("foreign_keys", 1, permanent=True)
+
+
+def another_program(db: pw.Database, sql: str) -> None:
+    """Have a statement run on a connection that neither Peewee nor xq knows of, and commit."""
+    connect: Any = db._connect  # type: ignore[attr-defined]
+    with closing(connect()) as connection:
+        connection.cursor().execute(sql)
+        connection.commit()
+
+
+def run_script(db: pw.Database, text: str) -> None:
+    """Run several statements at once, as a migration would."""
+    if isinstance(db, pw.MySQLDatabase):
+        several: Any = type(db)(db.database, **{**db.connect_params, "client_flag": CLIENT.MULTI_STATEMENTS})
+        with closing(several._connect()) as connection, connection.cursor() as cursor:
+            cursor.execute(text)
+            while cursor.nextset():
+                pass
+    elif isinstance(db, pw.SqliteDatabase):
+        db.connection().executescript(text)
+    else:
+        db.connection().execute(text)  # Peewee's own would take a % for the mark of a value
+
+
+def refused(db: pw.Database) -> Any:
+    """Within a transaction, around what the database itself will refuse: PostgreSQL wants a savepoint to return to."""
+    return db.savepoint() if isinstance(db, pw.PostgresqlDatabase) else nullcontext()
 
 
 def look(db: pw.Database) -> None:

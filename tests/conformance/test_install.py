@@ -8,7 +8,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import another_process, bring, is_exact, processes, row, transitions
+from tests.conformance.steps import another_process, bring, is_exact, processes, row, run_script, transitions
 from tests.factories import task, tasks
 
 FEATURES = {"buried": True, "delayed": True, "zombie": 30}
@@ -27,15 +27,6 @@ def upgraded(make, model, features=FEATURES, fields=ROLES, **options):
     """A queue that is not installed."""
     xq.upgrade(model, fields, features, clock=make.clock, **options)
     return model
-
-
-def run_script(db, text):
-    """Run several statements at once, as a migration would."""
-    connection = db.connection()
-    if hasattr(connection, "executescript"):
-        connection.executescript(text)
-    else:
-        db.execute_sql(text)
 
 
 CALLS = {

@@ -164,8 +164,8 @@ def test_a_callback_that_waited_for_a_plain_commit_takes_no_event_away(make):
 
 def test_where_no_more_files_may_be_watched_the_thread_looks_by_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(Inotify, "add", lambda self, path: False)
-    writes = FileWrites([str(tmp_path / "app.db")])
-    assert writes.wait(PATIENCE), "it would have slept so long"
+    writes = FileWrites([str(tmp_path / "app.db")], [])
+    assert writes.wait(PATIENCE, eagerly=True), "it would have slept so long"
     writes.close()
 
 

@@ -103,13 +103,12 @@ def test_the_session_of_a_process_is_made_at_its_first_take_and_serves_all_queue
         assert next(other) == first
 
 
-def test_each_database_has_a_session_of_its_own(make_shared, tmp_path):
-    elsewhere = Maker(type(make_shared.db)(str(tmp_path / "elsewhere.db")), None)
-    One, Two = make_shared(FEATURES), elsewhere(FEATURES)
-    One.take()
-    Two.take()
-    assert len({*open_sessions(One), *open_sessions(Two)}) == 2
-    elsewhere.db.close()
+def test_each_database_has_a_session_of_its_own(make_shared, another_database):
+    with another_database() as elsewhere:
+        One, Two = make_shared(FEATURES), Maker(elsewhere, None)(FEATURES)
+        One.take()
+        Two.take()
+        assert len({*open_sessions(One), *open_sessions(Two)}) == 2
 
 
 # kill -9
@@ -374,6 +373,39 @@ def test_a_process_that_ends_without_a_word_gives_its_tasks_back_as_a_killed_one
     assert Task.xq.count("T") == 2
     assert eventually(Task.take, within=20).id == 1
     eventually(lambda: Task.xq.count("T") == 1, within=20)
+
+
+def test_a_process_that_ends_finishes_what_its_thread_is_about(queue):
+    def takes_and_looks() -> Any:
+        inside, ends = threading.Event(), threading.Event()
+
+        def slowly(task: Any, event: str, source: str, target: str) -> None:
+            if event == "died":
+                inside.set()
+                ends.wait(20)
+                ends.clear()
+                ends.wait(0.1)  # within which a process that did not care would be gone
+
+        queue.xq.on_change(slowly)
+        watch(queue)
+        yield
+        assert inside.wait(20)
+        yield
+        ends.set()
+        sessions._at_exit()
+        os._exit(0)
+
+    with another_process(queue._meta.database, takes_and_looks) as other:
+        next(other)
+        queue.put({})
+        with another_process(queue._meta.database, takes(queue)) as holder:
+            next(holder)
+            holder.kill()
+            next(other)
+        with suppress(EOFError):
+            next(other)
+    assert queue.take() is not None
+    assert len(queue.xq.sessions()) == 1, "of this process: nobody is left for the other ones"
 
 
 # sessions that processes share

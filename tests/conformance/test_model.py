@@ -31,7 +31,7 @@ from hypothesis.stateful import (
 )
 
 import xq
-from tests.conftest import DATABASES, Maker, _chosen
+from tests.conftest import DATABASES, Maker, chosen
 from tests.model import Model, Refused
 from xq import sessions
 from xq.testing import Clock
@@ -818,7 +818,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.model.restore(before)
 
 
-@pytest.mark.parametrize("kind", _chosen)
+@pytest.mark.parametrize("kind", chosen(DATABASES))
 def test_random_calls_leave_what_the_model_says(kind, tmp_path_factory):
     faulthandler.cancel_dump_traceback_later()  # what fails is made smaller for up to five minutes
     machine: Any = lambda: QueueMachine(kind, tmp_path_factory.mktemp("model"))  # noqa: E731

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import peewee as pw
 import pytest
 
@@ -42,6 +44,31 @@ FEATURES = {
 }
 ROLES = {"status": "status", "runat": "runat", "priority": "priority", "tube": "tube", "unique": "job"}
 
+QUOTED = re.compile(r"""("[^"]*"|`[^`]*`)""")
+
+
+@pytest.fixture
+def db(db):
+    """Peewee names things as they are, and the drivers of servers take a % in a name for the mark of a value."""
+    if not isinstance(db, pw.SqliteDatabase):
+        execute = db.execute_sql
+        db.execute_sql = lambda sql, *rest: execute(QUOTED.sub(lambda name: name[0].replace("%", "%%"), sql), *rest)
+    return db
+
+
+def is_possible(db, name):
+    """Whether tables and columns can have this name: MariaDB refuses characters beyond U+FFFF in it."""
+    return not isinstance(db, pw.MySQLDatabase) or max(name) <= "\uffff"
+
+
+def made(make, name, *args, **options):
+    """What `make` makes of something with a name; None where the database refuses the name."""
+    if is_possible(make.db, name):
+        return make(*args, **options)
+    with pytest.raises(pw.OperationalError, match="Invalid"):
+        make(*args, **options)
+    return None
+
 
 def works(Task):
     """Whether a queue does what queues do."""
@@ -72,12 +99,13 @@ def works(Task):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_table_may_have_any_name(make, name):
-    assert works(make(FEATURES, fields=ROLES, model=make.model(table_name=name)))
+    Task = made(make, name, FEATURES, fields=ROLES, model=make.model(table_name=name))
+    assert Task is None or works(Task)
 
 
 @pytest.mark.parametrize("first", range(len(NAMES)))
 def test_columns_may_have_any_names(make, first):
-    names = [*NAMES[first:], *NAMES[:first]]  # so each role has each name once
+    names = [name for name in [*NAMES[first:], *NAMES[:first]] if is_possible(make.db, name)]  # each role has each once
     model = make.model(
         id=pw.AutoField(column_name=names[0]),
         status=pw.CharField(default="R", column_name=names[1]),
@@ -99,7 +127,9 @@ def test_the_parts_of_a_key_may_have_any_names(make, name):
         page=pw.IntegerField(column_name=f"{name} 2"),
         meta={"primary_key": pw.CompositeKey("site", "page")},
     )
-    Task = make({"buried": True}, model=model)
+    Task = made(make, name, {"buried": True}, model=model)
+    if Task is None:
+        return
     Task.xq.put_many([{"page": 1}, {"page": 2}])
     one, two = Task.xq.take_many(2)
     assert (one.release().page, two.bury().page) == (1, 2)

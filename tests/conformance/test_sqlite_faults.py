@@ -19,6 +19,11 @@ from xq.testing import Clock
 
 
 @pytest.fixture
+def db(sqlite_db):
+    return sqlite_db
+
+
+@pytest.fixture
 def path(tmp_path):
     return tmp_path / "app.db"
 

@@ -15,7 +15,7 @@ import pytest
 from playhouse.pool import PooledSqliteDatabase
 
 import xq
-from tests.conformance.steps import PATIENCE, bring, in_threads, is_exact, processes, transitions
+from tests.conformance.steps import PATIENCE, bring, in_threads, is_exact, processes, transitions, waiter
 from tests.conftest import Maker
 from tests.factories import task, tasks
 from xq.adapters.databases.sqlite_files import FileWrites, Locks
@@ -265,6 +265,14 @@ def test_a_key_with_a_zero_byte_names_no_other_task(make_file):
 # other databases, and other kinds of them
 
 
+def test_a_key_that_is_written_otherwise_names_the_same_task_where_its_column_says_so(make_file):
+    Task = make_file(key=pw.TextField(primary_key=True, collation="NOCASE"))
+    Task.put(task(id="Key"))
+    waits = waiter(Task, lambda: Task.wait("kEY", timeout=PATIENCE))
+    Task.take().ack()
+    assert waits.result()[1]
+
+
 def test_a_queue_may_stand_in_an_attached_schema(make_file, tmp_path):
     make_file.db.attach(tmp_path / "side.db", "side")
     Task = make_file(FEATURES, roles=ROLES, model=make_file.model(meta={"schema": "side"}))
@@ -349,9 +357,12 @@ def test_a_file_that_is_only_read_can_be_looked_at(make_file, path):
 
 
 def test_a_database_of_another_kind_is_told_at_the_first_call(make_file):
-    Task: Any = make_file.model(meta={"database": pw.MySQLDatabase("nowhere")})
+    class Elsewhere(pw.Database):
+        pass
+
+    Task: Any = make_file.model(meta={"database": Elsewhere("nowhere")})
     xq.upgrade(Task, {"status": "status"})
-    with pytest.raises(xq.ConfigurationError, match="MySQLDatabase"):
+    with pytest.raises(xq.ConfigurationError, match="Elsewhere"):
         Task.put(task())
 
 
@@ -360,7 +371,7 @@ def test_a_database_of_another_kind_is_told_at_the_first_call(make_file):
 
 def test_a_call_after_the_end_writes_into_no_file_that_was_opened_since(path):
     """Whoever is called late (a timer, the end of a process) has a number that another file may have got."""
-    writes = FileWrites([str(path)])
+    writes = FileWrites([str(path)], [])
     writes.close()
     files = [(path.parent / str(n)).open("w+b", buffering=0) for n in range(8)]
     writes.call()
@@ -379,11 +390,11 @@ def test_a_write_is_told_of_beyond_the_thousandth_file(make_file):
             files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         for _ in range(1100):
             files.enter_context(open(os.devnull))
-        writes = FileWrites([str(make_file.db.database)])
+        writes = FileWrites([str(make_file.db.database)], [])
         files.callback(writes.close)
-        writes.wait(0)
+        writes.wait(0, False)
         Task.put(task())
-        assert writes.wait(PATIENCE)
+        assert writes.wait(PATIENCE, False)
 
 
 def test_threads_that_begin_at_once_share_the_locks_of_a_file(path, make_file):

@@ -303,6 +303,7 @@ def test_rows_that_were_there_before_are_in_the_counts_and_in_no_transition(make
     make.db.create_tables([model])
     model.insert_many([{"status": letter, "tube": tube} for letter in "RRTBx" for tube in "ac"]).execute()
     Task = make(FEATURES, model=model, roles=("runat", "tube"), tube_stats=["a"])
+    Task.xq.install()
     assert Task.stats().counts == {"R": 4, "T": 2, "W": 0, "B": 2, "D": 0}
     assert numbers(Task, "a") == ({}, {"R": 2, "T": 1, "B": 1})
     assert transitions(Task) == {}

@@ -537,5 +537,5 @@ def test_without_a_test_clock_time_is_that_of_the_database(make_shared):
     in_an_hour = datetime.datetime.now(datetime.UTC).replace(tzinfo=None) + datetime.timedelta(hours=1)
     assert abs((put.runat - in_an_hour).total_seconds()) < 60
     assert Task.take() is None
-    Task.update(runat=in_an_hour - datetime.timedelta(hours=2)).execute()
+    Task.update(runat=in_an_hour - datetime.timedelta(minutes=90)).execute()
     assert Task.take().id == put.id

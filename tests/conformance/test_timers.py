@@ -17,6 +17,7 @@ from tests.conformance.steps import (
     eventually,
     in_threads,
     is_exact,
+    keep_references,
     processes,
     row,
     state,
@@ -252,7 +253,7 @@ def test_others_put_while_many_rows_fall_due(make_shared):
 
 
 def test_a_row_that_cannot_be_moved_stops_no_other_and_is_not_tried_without_end(make_shared, caplog):
-    make_shared.db.pragma("foreign_keys", 1, permanent=True)
+    keep_references(make_shared.db)
     Task = make_shared({"ttl": True})
     Child: Any = type(
         "Child",
@@ -275,7 +276,7 @@ def test_a_row_that_cannot_be_moved_stops_no_other_and_is_not_tried_without_end(
 
 
 def test_more_than_a_batch_of_rows_that_cannot_be_moved_stops_no_other(make):
-    make.db.pragma("foreign_keys", 1, permanent=True)
+    keep_references(make.db)
     Task = make({"ttl": True})
     Child: Any = type(
         "Child", (pw.Model,), {"task": pw.ForeignKeyField(Task), "Meta": type("M", (), {"database": make.db})}

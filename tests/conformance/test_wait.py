@@ -331,7 +331,7 @@ def test_an_end_of_which_nobody_told_counts_when_the_time_runs_out(make_shared):
 
 
 def composite(make: Maker) -> Any:
-    attributes = {"shop": pw.TextField(), "number": pw.IntegerField()}
+    attributes = {"shop": pw.CharField(), "number": pw.IntegerField()}
     return make(attributes=attributes | {"meta": {"primary_key": pw.CompositeKey("shop", "number")}})
 
 
@@ -346,7 +346,7 @@ KEYS: dict[str, tuple[Any, list[dict[str, Any]], list[Any]]] = {
         [{"id": uuid.UUID(int=n)} for n in (1, 2, 3)],
         [uuid.UUID(int=n) for n in (1, 2, 3)],
     ),
-    "texts": (lambda make: make(key=pw.TextField(primary_key=True)), [{"id": k} for k in "1a "], list("1a ")),
+    "texts": (lambda make: make(key=pw.CharField(primary_key=True)), [{"id": k} for k in "1a "], list("1a ")),
     "big integers": (
         lambda make: make(key=pw.BigIntegerField(primary_key=True)),
         [{"id": k} for k in (-1, 0, 2**62)],
@@ -369,14 +369,6 @@ def test_each_waits_for_its_own_task_where_keys_are(make_shared, kind):
     while taken := Task.take():
         taken.ack()
     assert [each.result()[1] for each in waits] == [True, False, True]
-
-
-def test_a_key_that_is_written_otherwise_names_the_same_task(make_shared):
-    Task = make_shared(key=pw.TextField(primary_key=True, collation="NOCASE"))
-    Task.put(task(id="Key"))
-    waits = waiter(Task, lambda: Task.wait("kEY", timeout=PATIENCE))
-    Task.take().ack()
-    assert waits.result()[1]
 
 
 @pytest.mark.parametrize("kind", [pw.IntegerField, pw.TextField])
@@ -428,9 +420,10 @@ def test_a_put_that_waits_misses_no_end(make_shared):
         assert other.hear() == "done"
 
 
-def test_each_of_a_thousand_who_wait_gets_its_own_answer(make_shared):
+def test_each_of_a_crowd_who_wait_gets_its_own_answer(make_shared):
     Task = make_shared({"buried": True})
-    db, n = Task._meta.database, 1000
+    db = Task._meta.database
+    n = 1000 if isinstance(db, pw.SqliteDatabase) else 100  # each has a connection; a server lets in only so many
 
     def crowd():
         least = 4 * n  # files: each thread has a connection

@@ -6,12 +6,11 @@ import math
 import os
 import random
 import signal
-import sqlite3
 import sys
 import threading
 import time
 from collections import Counter
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from tests.conformance.steps import (
     PATIENCE,
     Work,
     another_process,
+    another_program,
     bring,
     eventually,
     is_exact,
@@ -120,8 +120,8 @@ def test_none_of_many_is_not_waited_for(make):
 
 
 def by_plain_sql(Task: Any) -> None:
-    with closing(sqlite3.connect(Task._meta.database.database)) as other, other:
-        other.execute("INSERT INTO task (size, status, priority, attempts) VALUES (1, 'R', 0, 0)")
+    row = "INSERT INTO task (size, status, priority, attempts) VALUES (1, 'R', 0, 0)"
+    another_program(Task._meta.database, row)
 
 
 def by_a_transaction(Task: Any) -> None:
@@ -237,27 +237,24 @@ def test_take_many_returns_as_soon_as_there_is_one(shared):
 # several
 
 
-def looks(db: Any) -> Counter[int]:
-    """How many statements that take each thread runs from now on, while it has its connection."""
+def looks(Task: Any, monkeypatch: Any) -> Counter[int]:
+    """How many statements that take each thread runs from now on."""
     counted: Counter[int] = Counter()
+    driver = type(Task.xq.store.driver)
+    execute = driver.execute
 
-    def count(sql: str) -> None:
-        if "'T'" in sql and sql.startswith(("WITH", "UPDATE")):
+    def counting(self: Any, cursor: Any, sql: str, values: Any) -> None:
+        # A statement that takes, or the lock that is the first half of one.
+        if ("'T'" in sql and sql.startswith(("WITH", "UPDATE"))) or sql.endswith("LIMIT 1 FOR UPDATE SKIP LOCKED"):
             counted[threading.get_ident()] += 1
+        execute(self, cursor, sql, values)
 
-    connect = db._connect
-
-    def counting() -> Any:
-        connection = connect()
-        connection.set_trace_callback(count)
-        return connection
-
-    db._connect = counting
+    monkeypatch.setattr(driver, "execute", counting)
     return counted
 
 
-def test_one_put_wakes_one_waiter(shared):
-    counted = looks(shared._meta.database)
+def test_one_put_wakes_one_waiter(shared, monkeypatch):
+    counted = looks(shared, monkeypatch)
     waits = waiters(shared, take(shared), 6)
     assert len(counted) == 6
     counted.clear()

@@ -102,13 +102,17 @@ def test_a_worker_may_finish_its_task_itself(make_shared, finish):
 def test_a_signal_lets_what_is_in_hand_be_finished(make_shared):
     Task = make_shared({"keep": True}, roles=("runat",))
     Task.xq.put_many(tasks(3))
-    begun = threading.Event()
+    handled = threading.Event()
 
     def child() -> Any:
+        # Of signals that are there at once, the one of the higher number is handled after the other.
+        signal.signal(signal.SIGWINCH, lambda *_: handled.set())
+
         @Task.xq.worker
         def work(found: Any) -> None:
-            begun.set()
             os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGWINCH)
+            assert handled.wait(PATIENCE)
 
         Task.xq.run()
         yield Task.xq.stats().counts

@@ -231,21 +231,23 @@ SELECT "id", (SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id")
     WHERE "status" = 1;
 
 -- stats
-SELECT tube, source, target, n FROM "job_xq_count";
+SELECT tube, source, target, n, 1 FROM "job_xq_count";
 
 -- check, recount: what the table holds
 SELECT '' AS tube, CASE "status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END AS state, COUNT(*) AS n FROM "job"
     WHERE "status" IN (0, 1)
     GROUP BY 1, 2;
 
+-- check, recount: the counters beside it, at one moment
+SELECT tube, source, target, n, 1 FROM "job_xq_count"
+    UNION ALL
+    SELECT tube, NULL AS source, state AS target, n, 0 FROM (SELECT '' AS tube, CASE "status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END AS state, COUNT(*) AS n FROM "job" WHERE "status" IN (0, 1) GROUP BY 1, 2) AS actual;
+
 -- recount, reset: add to a counter
 INSERT INTO "job_xq_count" (tube, source, target, n)
     VALUES (:tube, :source, :target, :count)
     ON CONFLICT (tube, source, target) DO UPDATE
     SET n = n + :count;
-
--- reset
-DELETE FROM "job_xq_count";
 
 -- on_change: whether a change was committed
 CREATE TEMP TABLE IF NOT EXISTS xq_change (number INTEGER PRIMARY KEY);
@@ -276,27 +278,31 @@ SELECT uuid, since FROM xq_session
     ORDER BY since, uuid;
 
 -- session: that it is there, and may hold tasks of this queue
-INSERT INTO xq_session (uuid, queue, since)
-    VALUES (:uuid, '', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)), (:uuid, 'job', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+INSERT INTO xq_session (uuid, queue, since, ends)
+    VALUES (:uuid, '', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease), (:uuid, 'job', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease)
     ON CONFLICT (uuid, queue) DO NOTHING;
 
--- session: join
+-- session: go on, for good or for a while
 UPDATE xq_session
-    SET ends = NULL
-    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
-    RETURNING 1;
+    SET ends = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease
+    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
+
+-- session: join
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
 
 -- session: end later, with session_ttr
 UPDATE xq_session
     SET ends = COALESCE(ends, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0))
-    WHERE uuid = :uuid AND (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0) IS NOT NULL
-    RETURNING 1;
+    WHERE uuid = :uuid AND (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
+
+-- session: whether it is to end
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND ends IS NOT NULL;
 
 -- session: whether it is over
-UPDATE xq_session
-    SET ends = ends
-    WHERE uuid = :uuid AND ends <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)
-    RETURNING 1;
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND ends <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0);
 
 -- session: end
 DELETE FROM xq_session
@@ -309,7 +315,7 @@ SELECT uuid, queue, ends - COALESCE(:now, (julianday('now') - 2440587.5) * 86400
 INSERT INTO xq_setting (name, value)
     VALUES (:name, :value)
     ON CONFLICT (name) DO UPDATE
-    SET value = excluded.value;
+    SET value = :value;
 
 -- wait: begin
 INSERT INTO "job_xq_wait" (k0, waiter, session, since)

@@ -54,7 +54,7 @@ CREATE TRIGGER "visit_xq_insert" AFTER INSERT
         WHERE NEW."status" IN ('R', 'T', 'W', 'B')
         ON CONFLICT DO UPDATE
         SET n = n + 1;
-    INSERT INTO "visit_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+    INSERT INTO "visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
         SELECT json_array(CASE typeof(NEW."host") WHEN 'blob' THEN hex(NEW."host") ELSE NEW."host" END, CASE typeof(NEW."number") WHEN 'blob' THEN hex(NEW."number") ELSE NEW."number" END), NULL, NULL, COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, char(119, 114, 105, 116, 101), CASE WHEN NEW."status" = 'T' THEN NULLIF(char(111, 119, 110, 101, 114), 'owner') END
         WHERE NEW."status" IN ('R', 'T', 'W', 'B');
 END;
@@ -74,13 +74,13 @@ CREATE TRIGGER "visit_xq_update" AFTER UPDATE OF "status", "host", "number"
         SET event = char(119, 114, 105, 116, 101),
             target = CASE WHEN NEW."host" IS NOT OLD."host" OR NEW."number" IS NOT OLD."number" THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END END
         WHERE k0 = OLD."host" AND k1 = OLD."number" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W') AND ((NEW."status" IN ('R', 'T', 'W')) IS NOT TRUE OR NEW."host" IS NOT OLD."host" OR NEW."number" IS NOT OLD."number");
-    INSERT INTO "visit_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+    INSERT INTO "visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
         SELECT json_array(CASE typeof(NEW."host") WHEN 'blob' THEN hex(NEW."host") ELSE NEW."host" END, CASE typeof(NEW."number") WHEN 'blob' THEN hex(NEW."number") ELSE NEW."number" END), NULL, NULL, COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, char(119, 114, 105, 116, 101), CASE WHEN OLD."status" = 'T' THEN (SELECT owner FROM "visit_xq_owner" WHERE "host" = OLD."host" AND "number" = OLD."number") WHEN NEW."status" = 'T' THEN NULLIF(char(111, 119, 110, 101, 114), 'owner') END
         WHERE OLD."host" IS NEW."host" AND OLD."number" IS NEW."number" AND (OLD."status" IN ('R', 'T', 'W', 'B') OR NEW."status" IN ('R', 'T', 'W', 'B')) AND (OLD."status" IS NOT NEW."status" OR char(119, 114, 105, 116, 101) <> 'write');
-    INSERT INTO "visit_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+    INSERT INTO "visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
         SELECT json_array(CASE typeof(OLD."host") WHEN 'blob' THEN hex(OLD."host") ELSE OLD."host" END, CASE typeof(OLD."number") WHEN 'blob' THEN hex(OLD."number") ELSE OLD."number" END), NULL, NULL, COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', char(119, 114, 105, 116, 101), CASE WHEN OLD."status" = 'T' THEN (SELECT owner FROM "visit_xq_owner" WHERE "host" = OLD."host" AND "number" = OLD."number") END
         WHERE NOT (OLD."host" IS NEW."host" AND OLD."number" IS NEW."number") AND OLD."status" IN ('R', 'T', 'W', 'B');
-    INSERT INTO "visit_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+    INSERT INTO "visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
         SELECT json_array(CASE typeof(NEW."host") WHEN 'blob' THEN hex(NEW."host") ELSE NEW."host" END, CASE typeof(NEW."number") WHEN 'blob' THEN hex(NEW."number") ELSE NEW."number" END), NULL, NULL, COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, char(119, 114, 105, 116, 101), CASE WHEN NEW."status" = 'T' THEN NULLIF(char(111, 119, 110, 101, 114), 'owner') END
         WHERE NOT (OLD."host" IS NEW."host" AND OLD."number" IS NEW."number") AND NEW."status" IN ('R', 'T', 'W', 'B');
     DELETE FROM "visit_xq_owner"
@@ -102,7 +102,7 @@ CREATE TRIGGER "visit_xq_delete" AFTER DELETE
         SET event = char(119, 114, 105, 116, 101),
             target = 'X'
         WHERE k0 = OLD."host" AND k1 = OLD."number" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W');
-    INSERT INTO "visit_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+    INSERT INTO "visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
         SELECT json_array(CASE typeof(OLD."host") WHEN 'blob' THEN hex(OLD."host") ELSE OLD."host" END, CASE typeof(OLD."number") WHEN 'blob' THEN hex(OLD."number") ELSE OLD."number" END), NULL, NULL, COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', char(119, 114, 105, 116, 101), CASE WHEN OLD."status" = 'T' THEN (SELECT owner FROM "visit_xq_owner" WHERE "host" = OLD."host" AND "number" = OLD."number") END
         WHERE OLD."status" IN ('R', 'T', 'W', 'B');
     DELETE FROM "visit_xq_owner"
@@ -574,12 +574,17 @@ SELECT "host", "number", (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."hos
     WHERE "status" = 'T';
 
 -- stats
-SELECT tube, source, target, n FROM "visit_xq_count";
+SELECT tube, source, target, n, 1 FROM "visit_xq_count";
 
 -- check, recount: what the table holds
 SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END AS state, COUNT(*) AS n FROM "visit"
     WHERE "status" IN ('R', 'T', 'W', 'B')
     GROUP BY 1, 2;
+
+-- check, recount: the counters beside it, at one moment
+SELECT tube, source, target, n, 1 FROM "visit_xq_count"
+    UNION ALL
+    SELECT tube, NULL AS source, state AS target, n, 0 FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END AS state, COUNT(*) AS n FROM "visit" WHERE "status" IN ('R', 'T', 'W', 'B') GROUP BY 1, 2) AS actual;
 
 -- recount, reset: add to a counter
 INSERT INTO "visit_xq_count" (tube, source, target, n)
@@ -587,15 +592,12 @@ INSERT INTO "visit_xq_count" (tube, source, target, n)
     ON CONFLICT (tube, source, target) DO UPDATE
     SET n = n + :count;
 
--- reset
-DELETE FROM "visit_xq_count";
-
 -- history
-SELECT id, at_us, key, tube, source, target, event, owner, attempt, dur_us FROM (SELECT *, at_us - LAG(at_us) OVER (PARTITION BY key ORDER BY id) AS dur_us FROM "visit_xq_history") AS told
+SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id) AS dur_us FROM "visit_xq_history") AS told
     ORDER BY id;
 
 -- history of a task, from one moment to another
-SELECT id, at_us, key, tube, source, target, event, owner, attempt, dur_us FROM (SELECT *, at_us - LAG(at_us) OVER (PARTITION BY key ORDER BY id) AS dur_us FROM "visit_xq_history" WHERE key = json_array(CASE typeof(:k0) WHEN 'blob' THEN hex(:k0) ELSE :k0 END, CASE typeof(:k1) WHEN 'blob' THEN hex(:k1) ELSE :k1 END)) AS told
+SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id) AS dur_us FROM "visit_xq_history" WHERE "key" = json_array(CASE typeof(:k0) WHEN 'blob' THEN hex(:k0) ELSE :k0 END, CASE typeof(:k1) WHEN 'blob' THEN hex(:k1) ELSE :k1 END)) AS told
     WHERE at_us >= :since AND at_us < :until
     ORDER BY id;
 
@@ -604,7 +606,7 @@ DELETE FROM "visit_xq_history"
     WHERE id IN (SELECT id FROM (SELECT id, at_us FROM "visit_xq_history" WHERE id < (SELECT MAX(id) FROM "visit_xq_history") ORDER BY id LIMIT :n) AS oldest WHERE at_us < CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 10000000000.0 * 1000000);
 
 -- reconfigure: tell the history of tasks in R that move to B
-INSERT INTO "visit_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+INSERT INTO "visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
     SELECT json_array(CASE typeof("visit"."host") WHEN 'blob' THEN hex("visit"."host") ELSE "visit"."host" END, CASE typeof("visit"."number") WHEN 'blob' THEN hex("visit"."number") ELSE "visit"."number" END), NULL, NULL, CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), 'R', 'B', :event, NULL FROM "visit"
     WHERE "status" = 'R';
 
@@ -637,27 +639,31 @@ SELECT uuid, since FROM xq_session
     ORDER BY since, uuid;
 
 -- session: that it is there, and may hold tasks of this queue
-INSERT INTO xq_session (uuid, queue, since)
-    VALUES (:uuid, '', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)), (:uuid, 'visit', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+INSERT INTO xq_session (uuid, queue, since, ends)
+    VALUES (:uuid, '', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease), (:uuid, 'visit', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease)
     ON CONFLICT (uuid, queue) DO NOTHING;
 
--- session: join
+-- session: go on, for good or for a while
 UPDATE xq_session
-    SET ends = NULL
-    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
-    RETURNING 1;
+    SET ends = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease
+    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
+
+-- session: join
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
 
 -- session: end later, with session_ttr
 UPDATE xq_session
     SET ends = COALESCE(ends, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0))
-    WHERE uuid = :uuid AND (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0) IS NOT NULL
-    RETURNING 1;
+    WHERE uuid = :uuid AND (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
+
+-- session: whether it is to end
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND ends IS NOT NULL;
 
 -- session: whether it is over
-UPDATE xq_session
-    SET ends = ends
-    WHERE uuid = :uuid AND ends <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)
-    RETURNING 1;
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND ends <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0);
 
 -- session: end
 DELETE FROM xq_session
@@ -670,7 +676,7 @@ SELECT uuid, queue, ends - COALESCE(:now, (julianday('now') - 2440587.5) * 86400
 INSERT INTO xq_setting (name, value)
     VALUES (:name, :value)
     ON CONFLICT (name) DO UPDATE
-    SET value = excluded.value;
+    SET value = :value;
 
 -- wait: begin
 INSERT INTO "visit_xq_wait" (k0, k1, waiter, session, since)

@@ -1,7 +1,7 @@
-"""The SQL that xq runs on SQLite for a few queues, as text files that a reviewer reads in a diff.
+"""The SQL that xq runs on each database for a few queues, as text files that a reviewer reads in a diff.
 
-`python tests/golden/regenerate.py` writes them anew, after a change of the SQL that is meant.
-tests/test_compile.py compares.
+SQLite's are beside this file, the others' in folders. `python tests/golden/regenerate.py` writes them anew, after a
+change of the SQL that is meant. tests/test_compile.py compares.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -22,6 +23,13 @@ from xq.testing import Clock
 
 FOLDER = Path(__file__).resolve().parent
 
+# The folder of each database's files, and a database of that kind, which nobody connects to.
+DATABASES: dict[str, Callable[[], pw.Database]] = {
+    "": lambda: pw.SqliteDatabase(":memory:"),
+    "postgres": lambda: pw.PostgresqlDatabase("app", prefer_psycopg3=True),
+    "mysql": lambda: pw.MySQLDatabase("app"),
+}
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -33,17 +41,17 @@ class Entry:
     status: str = ""
     then: str = ""
     then_all: str = ""
+    first: str = ""  # must return rows before
+    back: str = ""  # returns the rows after it
 
     @property
-    def shape(self) -> tuple[str, str, str, str]:
+    def shape(self) -> tuple[str, ...]:
         """What it has in common with the statements for other source states."""
-        before, where, after = self.sql.partition(" WHERE ")
-        return (
-            self.title,
-            before + where + (after.replace(self.status, "<status>") if self.status else after),
-            self.then,
-            self.then_all,
-        )
+        return (self.title, self._any_status(self.sql), self.then, self.then_all, self._any_status(self.first))
+
+    def _any_status(self, sql: str) -> str:
+        before, where, after = sql.partition(" WHERE ")
+        return before + where + (after.replace(self.status, "<status>") if self.status else after)
 
 
 # the queues
@@ -191,7 +199,7 @@ def puts(queue: Any) -> Iterator[Entry]:
             for given in brought(queue, row):
                 for count in (1, 2):
                     title = f"X {row.event} {row.target}{_with(given)}: {count}"
-                    yield Entry(title, of.insert(change(queue.machine, row, given), names, count).sql)
+                    yield _entry(of, title, "", of.insert(change(queue.machine, row, given), names, count))
     for guard in queue.machine.guards:
         if guard.role:
             yield Entry(f"put: the row that holds a value of {guard.role}", of.holder(guard))
@@ -254,8 +262,8 @@ def looks(queue: Any) -> Iterator[Entry]:
     yield Entry("taken", of.taken())
     yield Entry("stats", of.counters())
     yield Entry("check, recount: what the table holds", of.actual_counts())
+    yield Entry("check, recount: the counters beside it, at one moment", of.audit())
     yield Entry("recount, reset: add to a counter", of.add_counter())
-    yield Entry("reset", of.clear_counters())
     if of.has_history:
         yield Entry("history", of.history([]))
         yield Entry("history of a task, from one moment to another", of.history(["key", "since", "until"]))
@@ -268,8 +276,10 @@ def looks(queue: Any) -> Iterator[Entry]:
     yield Entry("uninstall: the other queues", of.queues)
     yield Entry("sessions", of.sessions)
     yield Entry("session: that it is there, and may hold tasks of this queue", of.session_listed)
-    yield Entry("session: join", of.session_rejoined)
+    yield Entry("session: go on, for good or for a while", of.session_goes_on)
+    yield Entry("session: join", of.session_is_there)
     yield Entry("session: end later, with session_ttr", of.session_postponed)
+    yield Entry("session: whether it is to end", of.session_ends)
     yield Entry("session: whether it is over", of.session_over)
     yield Entry("session: end", of.session_struck)
     yield Entry("sessions: who lives, where, and for how long", of.sessions_listed)
@@ -287,7 +297,9 @@ def looks(queue: Any) -> Iterator[Entry]:
 
 
 def _entry(of: Any, title: str, source: str, statement: Statement) -> Entry:
-    return Entry(title, statement.sql, source, of.is_state(source), statement.then, statement.then_all)
+    status = of.is_state(source) if source else ""
+    first = statement.lock or statement.admitted
+    return Entry(title, statement.sql, source, status, statement.then, statement.then_all, first, statement.back)
 
 
 def _fences(queue: Any, row: Transition) -> list[Any]:
@@ -316,12 +328,18 @@ def _chosen(rows: Rows) -> str:
 # as text
 
 
-def render(name: str) -> str:
+def path(name: str, database: str) -> Path:
+    """Where the SQL of a queue on a database stands."""
+    return FOLDER / database / f"{name}.sql"
+
+
+def render(name: str, database: str) -> str:
     """The file for one queue."""
-    queue = QUEUES[name](pw.SqliteDatabase(":memory:"))
+    queue = QUEUES[name](DATABASES[database]())
     grouped: dict[Any, list[Entry]] = {}
     for entry in entries(queue):
-        grouped.setdefault(entry.shape, []).append(entry)
+        if entry.sql:
+            grouped.setdefault(entry.shape, []).append(entry)
     parts = [
         f"-- {QUEUES[name].__doc__}",
         "-- Written by tests/golden/regenerate.py. Where a title names several states, the SQL is that of the first;",
@@ -330,15 +348,20 @@ def render(name: str) -> str:
     for group in grouped.values():
         first = group[0]
         sources = " ".join(entry.source for entry in group if entry.source)
-        parts += ["", f"-- {sources + ' ' if sources else ''}{first.title}", laid_out(first.sql) + ";"]
+        parts += ["", f"-- {sources + ' ' if sources else ''}{first.title}"]
+        if first.first:
+            parts += [laid_out(first.first) + ";", "-- and where that returns rows"]
+        parts += [laid_out(first.sql) + ";"]
         if first.then:
             parts += ["-- and for each row of these", laid_out(first.then) + ";"]
         if first.then_all:
             parts += ["-- or for all of them, by a list of their keys", laid_out(first.then_all) + ";"]
+        if first.back:
+            parts += ["-- and returned are", laid_out(first.back) + ";"]
     return "\n".join(parts) + "\n"
 
 
-TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\s+|[(),;]|[^\s'"(),;]+""")
+TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\s+|[(),;]|[^\s'"`(),;]+""")
 CLAUSES = ("SET", "WHERE", "RETURNING", "VALUES", "ON", "UNION", "ORDER", "SELECT", "GROUP")
 
 
@@ -347,8 +370,9 @@ def laid_out(sql: str) -> str:
     head, begin, body = sql.partition(" BEGIN ")
     if not begin:
         return _clauses(sql)
-    statements = [indent(f"{_clauses(statement)};", "    ") for statement in _statements(body)]
-    return "\n".join([f"{_clauses(head)} BEGIN", *statements, "END"])
+    *statements, end = _statements(body)
+    lines = [indent(f"{_clauses(statement)};", "    ") for statement in statements]
+    return "\n".join([f"{_clauses(head)} BEGIN", *lines, end])
 
 
 def _statements(body: str) -> list[str]:
@@ -358,7 +382,7 @@ def _statements(body: str) -> list[str]:
             parts.append("")
         else:
             parts[-1] += token
-    return [part.strip() for part in parts[:-1]]  # the last one is END
+    return [part.strip() for part in parts]
 
 
 def _clauses(sql: str) -> str:
@@ -376,8 +400,9 @@ def _clauses(sql: str) -> str:
 
 
 def main() -> None:
-    for name in QUEUES:
-        (FOLDER / f"{name}.sql").write_text(render(name), encoding="utf-8")
+    for database, name in product(DATABASES, QUEUES):
+        path(name, database).parent.mkdir(exist_ok=True)
+        path(name, database).write_text(render(name, database), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ CREATE TRIGGER "mail_xq_insert" AFTER INSERT
         WHERE NEW."status" IN ('R', 'T', 'W', 'B', 'Z') AND NEW."tube" IN ('news', 'it''s')
         ON CONFLICT DO UPDATE
         SET n = n + 1;
-    INSERT INTO "mail_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+    INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
         SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, char(119, 114, 105, 116, 101), CASE WHEN NEW."status" = 'T' THEN NEW."owner" END
         WHERE NEW."status" IN ('R', 'T', 'W', 'B', 'Z');
 END;
@@ -91,13 +91,13 @@ CREATE TRIGGER "mail_xq_update" AFTER UPDATE OF "status", "id", "tube"
         WHERE OLD."tube" IS NOT NEW."tube" AND NEW."tube" IN ('news', 'it''s') AND NEW."status" IN ('R', 'T', 'W', 'B', 'Z')
         ON CONFLICT DO UPDATE
         SET n = n + 1;
-    INSERT INTO "mail_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+    INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
         SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, char(119, 114, 105, 116, 101), CASE WHEN OLD."status" = 'T' THEN OLD."owner" WHEN NEW."status" = 'T' THEN NEW."owner" END
         WHERE OLD."id" IS NEW."id" AND (OLD."status" IN ('R', 'T', 'W', 'B', 'Z') OR NEW."status" IN ('R', 'T', 'W', 'B', 'Z')) AND (OLD."status" IS NOT NEW."status" OR char(119, 114, 105, 116, 101) <> 'write');
-    INSERT INTO "mail_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+    INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
         SELECT CASE typeof(OLD."id") WHEN 'blob' THEN hex(OLD."id") ELSE OLD."id" END, OLD."tube", OLD."attempts", COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', char(119, 114, 105, 116, 101), CASE WHEN OLD."status" = 'T' THEN OLD."owner" END
         WHERE NOT (OLD."id" IS NEW."id") AND OLD."status" IN ('R', 'T', 'W', 'B', 'Z');
-    INSERT INTO "mail_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+    INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
         SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, char(119, 114, 105, 116, 101), CASE WHEN NEW."status" = 'T' THEN NEW."owner" END
         WHERE NOT (OLD."id" IS NEW."id") AND NEW."status" IN ('R', 'T', 'W', 'B', 'Z');
 END;
@@ -122,7 +122,7 @@ CREATE TRIGGER "mail_xq_delete" AFTER DELETE
         WHERE OLD."status" IN ('R', 'T', 'W', 'B', 'Z') AND OLD."tube" IN ('news', 'it''s')
         ON CONFLICT DO UPDATE
         SET n = n + 1;
-    INSERT INTO "mail_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+    INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
         SELECT CASE typeof(OLD."id") WHEN 'blob' THEN hex(OLD."id") ELSE OLD."id" END, OLD."tube", OLD."attempts", COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', char(119, 114, 105, 116, 101), CASE WHEN OLD."status" = 'T' THEN OLD."owner" END
         WHERE OLD."status" IN ('R', 'T', 'W', 'B', 'Z');
 END;
@@ -769,7 +769,7 @@ SELECT "id", "owner" FROM "mail"
     WHERE "status" = 'T';
 
 -- stats
-SELECT tube, source, target, n FROM "mail_xq_count";
+SELECT tube, source, target, n, 1 FROM "mail_xq_count";
 
 -- check, recount: what the table holds
 SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM "mail"
@@ -780,22 +780,24 @@ SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' TH
     WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('news', 'it''s')
     GROUP BY 1, 2;
 
+-- check, recount: the counters beside it, at one moment
+SELECT tube, source, target, n, 1 FROM "mail_xq_count"
+    UNION ALL
+    SELECT tube, NULL AS source, state AS target, n, 0 FROM (SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM "mail" WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') GROUP BY 1, 2 UNION ALL SELECT "tube", CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM "mail" WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') AND "tube" IN ('news', 'it''s') GROUP BY 1, 2) AS actual;
+
 -- recount, reset: add to a counter
 INSERT INTO "mail_xq_count" (tube, source, target, n)
     VALUES (:tube, :source, :target, :count)
     ON CONFLICT (tube, source, target) DO UPDATE
     SET n = n + :count;
 
--- reset
-DELETE FROM "mail_xq_count";
-
 -- history
-SELECT id, at_us, key, tube, source, target, event, owner, attempt, dur_us FROM (SELECT *, at_us - LAG(at_us) OVER (PARTITION BY key ORDER BY id) AS dur_us FROM "mail_xq_history") AS told
+SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id) AS dur_us FROM "mail_xq_history") AS told
     WHERE at_us >= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000
     ORDER BY id;
 
 -- history of a task, from one moment to another
-SELECT id, at_us, key, tube, source, target, event, owner, attempt, dur_us FROM (SELECT *, at_us - LAG(at_us) OVER (PARTITION BY key ORDER BY id) AS dur_us FROM "mail_xq_history" WHERE key = CASE typeof(:k0) WHEN 'blob' THEN hex(:k0) ELSE :k0 END) AS told
+SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", dur_us FROM (SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt", at_us - LAG(at_us) OVER (PARTITION BY "key" ORDER BY id) AS dur_us FROM "mail_xq_history" WHERE "key" = CASE typeof(:k0) WHEN 'blob' THEN hex(:k0) ELSE :k0 END) AS told
     WHERE at_us >= :since AND at_us < :until AND at_us >= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000
     ORDER BY id;
 
@@ -804,7 +806,7 @@ DELETE FROM "mail_xq_history"
     WHERE id IN (SELECT id FROM (SELECT id, at_us FROM "mail_xq_history" WHERE id < (SELECT MAX(id) FROM "mail_xq_history") ORDER BY id LIMIT :n) AS oldest WHERE at_us < CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000);
 
 -- reconfigure: tell the history of tasks in R that move to B
-INSERT INTO "mail_xq_history" (key, tube, attempt, at_us, source, target, event, owner)
+INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
     SELECT CASE typeof("mail"."id") WHEN 'blob' THEN hex("mail"."id") ELSE "mail"."id" END, "mail"."tube", "mail"."attempts", CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), 'R', 'B', :event, NULL FROM "mail"
     WHERE "status" = 'R';
 
@@ -837,27 +839,31 @@ SELECT uuid, since FROM xq_session
     ORDER BY since, uuid;
 
 -- session: that it is there, and may hold tasks of this queue
-INSERT INTO xq_session (uuid, queue, since)
-    VALUES (:uuid, '', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)), (:uuid, 'mail', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+INSERT INTO xq_session (uuid, queue, since, ends)
+    VALUES (:uuid, '', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease), (:uuid, 'mail', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease)
     ON CONFLICT (uuid, queue) DO NOTHING;
 
--- session: join
+-- session: go on, for good or for a while
 UPDATE xq_session
-    SET ends = NULL
-    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
-    RETURNING 1;
+    SET ends = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease
+    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
+
+-- session: join
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
 
 -- session: end later, with session_ttr
 UPDATE xq_session
     SET ends = COALESCE(ends, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0))
-    WHERE uuid = :uuid AND (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0) IS NOT NULL
-    RETURNING 1;
+    WHERE uuid = :uuid AND (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
+
+-- session: whether it is to end
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND ends IS NOT NULL;
 
 -- session: whether it is over
-UPDATE xq_session
-    SET ends = ends
-    WHERE uuid = :uuid AND ends <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)
-    RETURNING 1;
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND ends <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0);
 
 -- session: end
 DELETE FROM xq_session
@@ -870,7 +876,7 @@ SELECT uuid, queue, ends - COALESCE(:now, (julianday('now') - 2440587.5) * 86400
 INSERT INTO xq_setting (name, value)
     VALUES (:name, :value)
     ON CONFLICT (name) DO UPDATE
-    SET value = excluded.value;
+    SET value = :value;
 
 -- wait: begin
 INSERT INTO "mail_xq_wait" (k0, waiter, session, since)

@@ -107,7 +107,7 @@ INSERT INTO xq_queue (name, version, fingerprint)
 -- X put R: 1
 INSERT INTO "order" ("id", "number", """x", "select", "runat")
     SELECT * FROM (VALUES (:f0_0, :f1_0, :f2_0, 'new', NULL))
-    WHERE (SELECT COALESCE(SUM(n * ((target IN ('R', 'T', 'W', 'B')) - (source IN ('R', 'T', 'W', 'B')))), 0) FROM "order_xq_count" WHERE tube = '') + :adding <= 100000
+    WHERE (SELECT COALESCE(SUM(CASE WHEN target IN ('R', 'T', 'W', 'B') THEN n ELSE 0 END - CASE WHEN source IN ('R', 'T', 'W', 'B') THEN n ELSE 0 END), 0) FROM "order_xq_count" WHERE tube = '') + :adding <= 100000
     ON CONFLICT ("number")
     WHERE "select" IN ('new', 'in hand', 'W') DO NOTHING
     RETURNING "id", "number", """x", "select", "runat";
@@ -115,7 +115,7 @@ INSERT INTO "order" ("id", "number", """x", "select", "runat")
 -- X put R: 2
 INSERT INTO "order" ("id", "number", """x", "select", "runat")
     SELECT * FROM (VALUES (:f0_0, :f1_0, :f2_0, 'new', NULL), (:f0_1, :f1_1, :f2_1, 'new', NULL))
-    WHERE (SELECT COALESCE(SUM(n * ((target IN ('R', 'T', 'W', 'B')) - (source IN ('R', 'T', 'W', 'B')))), 0) FROM "order_xq_count" WHERE tube = '') + :adding <= 100000
+    WHERE (SELECT COALESCE(SUM(CASE WHEN target IN ('R', 'T', 'W', 'B') THEN n ELSE 0 END - CASE WHEN source IN ('R', 'T', 'W', 'B') THEN n ELSE 0 END), 0) FROM "order_xq_count" WHERE tube = '') + :adding <= 100000
     ON CONFLICT ("number")
     WHERE "select" IN ('new', 'in hand', 'W') DO NOTHING
     RETURNING "id", "number", """x", "select", "runat";
@@ -123,7 +123,7 @@ INSERT INTO "order" ("id", "number", """x", "select", "runat")
 -- X put W with delay: 1
 INSERT INTO "order" ("id", "number", """x", "select", "runat")
     SELECT * FROM (VALUES (:f0_0, :f1_0, :f2_0, 'W', CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 0.999 AS INTEGER)))
-    WHERE (SELECT COALESCE(SUM(n * ((target IN ('R', 'T', 'W', 'B')) - (source IN ('R', 'T', 'W', 'B')))), 0) FROM "order_xq_count" WHERE tube = '') + :adding <= 100000
+    WHERE (SELECT COALESCE(SUM(CASE WHEN target IN ('R', 'T', 'W', 'B') THEN n ELSE 0 END - CASE WHEN source IN ('R', 'T', 'W', 'B') THEN n ELSE 0 END), 0) FROM "order_xq_count" WHERE tube = '') + :adding <= 100000
     ON CONFLICT ("number")
     WHERE "select" IN ('new', 'in hand', 'W') DO NOTHING
     RETURNING "id", "number", """x", "select", "runat";
@@ -131,7 +131,7 @@ INSERT INTO "order" ("id", "number", """x", "select", "runat")
 -- X put W with delay: 2
 INSERT INTO "order" ("id", "number", """x", "select", "runat")
     SELECT * FROM (VALUES (:f0_0, :f1_0, :f2_0, 'W', CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 0.999 AS INTEGER)), (:f0_1, :f1_1, :f2_1, 'W', CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 0.999 AS INTEGER)))
-    WHERE (SELECT COALESCE(SUM(n * ((target IN ('R', 'T', 'W', 'B')) - (source IN ('R', 'T', 'W', 'B')))), 0) FROM "order_xq_count" WHERE tube = '') + :adding <= 100000
+    WHERE (SELECT COALESCE(SUM(CASE WHEN target IN ('R', 'T', 'W', 'B') THEN n ELSE 0 END - CASE WHEN source IN ('R', 'T', 'W', 'B') THEN n ELSE 0 END), 0) FROM "order_xq_count" WHERE tube = '') + :adding <= 100000
     ON CONFLICT ("number")
     WHERE "select" IN ('new', 'in hand', 'W') DO NOTHING
     RETURNING "id", "number", """x", "select", "runat";
@@ -434,21 +434,23 @@ SELECT "id", (SELECT o.owner FROM "order_xq_owner" AS o WHERE o."id" = "order"."
     WHERE "select" = 'in hand';
 
 -- stats
-SELECT tube, source, target, n FROM "order_xq_count";
+SELECT tube, source, target, n, 1 FROM "order_xq_count";
 
 -- check, recount: what the table holds
 SELECT '' AS tube, CASE "select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM "order"
     WHERE "select" IN ('new', 'in hand', 'W', 'won''t do', 'done')
     GROUP BY 1, 2;
 
+-- check, recount: the counters beside it, at one moment
+SELECT tube, source, target, n, 1 FROM "order_xq_count"
+    UNION ALL
+    SELECT tube, NULL AS source, state AS target, n, 0 FROM (SELECT '' AS tube, CASE "select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM "order" WHERE "select" IN ('new', 'in hand', 'W', 'won''t do', 'done') GROUP BY 1, 2) AS actual;
+
 -- recount, reset: add to a counter
 INSERT INTO "order_xq_count" (tube, source, target, n)
     VALUES (:tube, :source, :target, :count)
     ON CONFLICT (tube, source, target) DO UPDATE
     SET n = n + :count;
-
--- reset
-DELETE FROM "order_xq_count";
 
 -- on_change: whether a change was committed
 CREATE TEMP TABLE IF NOT EXISTS xq_change (number INTEGER PRIMARY KEY);
@@ -479,27 +481,31 @@ SELECT uuid, since FROM xq_session
     ORDER BY since, uuid;
 
 -- session: that it is there, and may hold tasks of this queue
-INSERT INTO xq_session (uuid, queue, since)
-    VALUES (:uuid, '', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)), (:uuid, 'order', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
+INSERT INTO xq_session (uuid, queue, since, ends)
+    VALUES (:uuid, '', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease), (:uuid, 'order', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0), COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease)
     ON CONFLICT (uuid, queue) DO NOTHING;
 
--- session: join
+-- session: go on, for good or for a while
 UPDATE xq_session
-    SET ends = NULL
-    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0))
-    RETURNING 1;
+    SET ends = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :lease
+    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
+
+-- session: join
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0));
 
 -- session: end later, with session_ttr
 UPDATE xq_session
     SET ends = COALESCE(ends, COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0))
-    WHERE uuid = :uuid AND (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0) IS NOT NULL
-    RETURNING 1;
+    WHERE uuid = :uuid AND (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
+
+-- session: whether it is to end
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND ends IS NOT NULL;
 
 -- session: whether it is over
-UPDATE xq_session
-    SET ends = ends
-    WHERE uuid = :uuid AND ends <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)
-    RETURNING 1;
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND ends <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0);
 
 -- session: end
 DELETE FROM xq_session
@@ -512,7 +518,7 @@ SELECT uuid, queue, ends - COALESCE(:now, (julianday('now') - 2440587.5) * 86400
 INSERT INTO xq_setting (name, value)
     VALUES (:name, :value)
     ON CONFLICT (name) DO UPDATE
-    SET value = excluded.value;
+    SET value = :value;
 
 -- wait: begin
 INSERT INTO "order_xq_wait" (k0, waiter, session, since)

@@ -1,0 +1,97 @@
+"""Whether a worker should ack one task and take the next in one statement: a section of make profile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from benchmarks.contestants import Batches, Place, PostgresFloor, Xq, counted_floor, floor
+from benchmarks.databases import Home
+from benchmarks.measure import Numbers, behind, race
+from benchmarks.report import Effort, Section, Table, rate
+
+Next = Callable[[Any], Any]  # acks a task and returns the next one
+
+
+def two(queue: Batches) -> Next:
+    def ack_and_take(task: Any) -> Any:
+        queue.ack(task)
+        return queue.take()
+
+    return ack_and_take
+
+
+def one(queue: PostgresFloor) -> Next:
+    """Takes nothing when the ack came too late, as two calls of which the first raises."""
+    table = queue.table
+    oldest = (
+        f"SELECT id FROM {table} WHERE status = 'R' AND EXISTS (SELECT 1 FROM acked) "
+        "ORDER BY priority, id LIMIT 1 FOR UPDATE SKIP LOCKED"
+    )
+    sql = (
+        f"WITH acked AS (DELETE FROM {table} WHERE id = %s AND status = 'T' RETURNING id), "
+        f"picked AS MATERIALIZED ({oldest}), taken AS (UPDATE {table} SET status = 'T' FROM picked "
+        f"WHERE {table}.id = picked.id RETURNING {table}.id, payload, priority) "
+        "SELECT (SELECT COUNT(*) FROM acked), taken.* FROM (SELECT 1) AS always LEFT JOIN taken ON true"
+    )
+
+    def ack_and_take(task: Any) -> Any:
+        acked, *taken = queue._run(sql, (task[0],)).fetchone()
+        if acked != 1:
+            raise LookupError(task)
+        return taken
+
+    return ack_and_take
+
+
+WAYS: Mapping[str, tuple[Callable[[Place], Any], Callable[[Any], Next]]] = {
+    "the floor, two statements": (floor, two),
+    "the floor, one statement": (floor, one),
+    "the floor, counted by xq's triggers, two statements": (counted_floor, two),
+    "the floor, counted by xq's triggers, one statement": (counted_floor, one),
+    "xq, two calls": (partial(Xq, roles=("owner",)), two),
+}
+
+
+def fused(effort: Effort, home: Home) -> Table:
+    with ExitStack() as stack:
+        queues = {}
+        for name, (opens, way) in WAYS.items():
+            queue = opens(Place(home.new(name)))
+            stack.callback(queue.close)
+            queues[name] = (queue, way(queue))
+
+        def measured(name: str) -> Numbers:
+            queue, ack_and_take = queues[name]
+            with behind(queue, effort.waiting):
+                queue.put_many(effort.calls)
+                task = queue.take()
+                start = time.perf_counter()
+                for _ in range(effort.calls):
+                    task = ack_and_take(task)
+                spent = time.perf_counter() - start
+                queue.ack(task)
+                queue.put()
+            return {"rate": effort.calls / spent}
+
+        results = race(queues, measured, effort.repetitions)
+    base, *_ = results.values()
+    rows = []
+    for name, of in results.items():
+        times = f"{of.best('rate') / base.best('rate'):.2f} / {of.median('rate') / base.median('rate'):.2f}"
+        rows.append([name, rate(of.best("rate")), rate(of.median("rate")), times])
+    return Table(["ack and take", "best", "median", "to the first"], rows)
+
+
+SECTIONS = [
+    Section(
+        "fused",
+        "Ack and take in one statement",
+        "A worker that acks a task and takes the next: two statements, each with a commit, or one that does both.",
+        fused,
+        ("postgres",),
+    ),
+]

@@ -1,0 +1,337 @@
+"""What docs/databases.md says of the servers: connections, signals, rights, crashes, what passes by the triggers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from typing import Any
+
+import peewee as pw
+import pytest
+
+import xq
+from benchmarks.servers import PgBouncer
+from tests.conformance.steps import PATIENCE, eventually, is_exact
+from tests.conformance.test_databases import CHOSEN, KINDS, fresh
+from tests.conftest import Maker
+from tests.servers import MariaDB, Postgres, Server
+from xq.errors import ConfigurationError
+
+FEATURES = {"keep": True, "ttr": 60, "delayed": True, "history": True}
+ON_POSTGRES = pytest.mark.skipif("postgres" not in CHOSEN, reason="of PostgreSQL")
+ON_MARIADB = pytest.mark.skipif("mariadb" not in CHOSEN, reason="of MariaDB")
+
+CONNECTIONS = {
+    "postgres": "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = '{name}' AND usename = 'xq'",
+    "mariadb": "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '{name}' AND user = 'xq'",
+}
+
+
+def queue_on(database: pw.Database, installed: bool = True, **attributes: Any) -> Any:
+    maker = Maker(database, None)
+    model = maker.model(**attributes)
+    if installed:
+        return maker(FEATURES, roles=("runat",), model=model)
+    xq.upgrade(model, {"status": "status", "runat": "runat"}, FEATURES)
+    return model
+
+
+# connections
+
+
+@pytest.mark.parametrize("kind", CHOSEN)
+def test_a_process_that_puts_has_a_connection_for_each_thread_and_one_that_takes_two_more(kind):
+    with fresh(KINDS[kind]) as (server, name):
+
+        def connections() -> int:
+            ((found,),) = server.run(CONNECTIONS[kind].format(name=name))
+            return int(found)
+
+        with closing(server.peewee(name)) as database:
+            Task = queue_on(database)
+            Task.put({})
+            assert connections() == 1
+            done, go = threading.Barrier(4), threading.Event()
+
+            def thread() -> None:
+                with database.connection_context():
+                    Task.put({})
+                    done.wait(PATIENCE)
+                    go.wait(PATIENCE)
+
+            threads = [threading.Thread(target=thread) for _ in range(3)]
+            for each in threads:
+                each.start()
+            done.wait(PATIENCE)
+            assert connections() == 4
+            assert Task.take(timeout=5) is not None
+            eventually(lambda: connections() == 4 + 2)  # the thread that looks after the queues, and the link
+            go.set()
+            for each in threads:
+                each.join()
+            eventually(lambda: connections() == 1 + 2)
+
+
+LINKS = {  # the connection that proves that the process lives, and its end
+    "postgres": (
+        "SELECT pid FROM pg_locks JOIN xq_alive ON objid = process & 4294967295 WHERE locktype = 'advisory'",
+        "SELECT pg_terminate_backend({link})",
+    ),
+    "mariadb": ("SELECT IS_USED_LOCK(CONCAT('xq.', process)) FROM xq_alive", "KILL {link}"),
+}
+
+
+@pytest.mark.parametrize("kind", CHOSEN)
+def test_who_loses_the_link_has_lost_what_was_taken_and_is_told_so(kind):
+    with fresh(KINDS[kind]) as (server, name), closing(server.peewee(name)) as database:
+        Task = queue_on(database)
+        Task.put({})
+        taken = Task.take(timeout=5)
+        which, end = LINKS[kind]
+        links = {link for (link,) in server.run(which, name)}
+        assert len(links) == 1
+        server.run(end.format(link=links.pop()), name)
+        eventually(lambda: Task.get().status == "R")
+        with pytest.raises(xq.SessionLost):
+            taken.ack()
+        assert Task.take().ack().status == "D", "the process goes on with another session"
+        assert is_exact(Task)
+
+
+# signals
+
+
+@ON_POSTGRES
+def test_postgresql_tells_only_while_somebody_waits_and_unless_it_is_switched_off():
+    with fresh(Postgres) as (server, name), closing(server.peewee(name)) as database:
+        Task = queue_on(database)
+
+        def is_told() -> bool:
+            return any(waits for (waits,) in server.run("SELECT waits FROM xq_alive WHERE uuid = ''", name))
+
+        def take() -> Any:
+            with database.connection_context():
+                return Task.take(timeout=PATIENCE)
+
+        with ThreadPoolExecutor(1) as thread:
+            taken = thread.submit(take)
+            eventually(is_told)
+            Task.put({})
+            assert taken.result(PATIENCE) is not None
+            eventually(lambda: not is_told())
+            Task.xq.configure(notify=False)
+            taken = thread.submit(take)
+            Task.put({"name": "b"})
+            assert taken.result(PATIENCE).name == "b"
+            assert not is_told()
+
+
+# rights
+
+
+@ON_POSTGRES
+def test_a_user_who_may_read_and_write_the_tables_can_use_a_queue_and_not_install_one():
+    with fresh(Postgres) as (server, name):
+        with closing(server.peewee(name)) as database:
+            queue_on(database)
+        for sql in (
+            "DROP ROLE IF EXISTS clerk",
+            "CREATE ROLE clerk LOGIN",
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO clerk",
+            "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO clerk",
+        ):
+            server.run(sql, name)
+        with closing(server.peewee(name, user="clerk")) as database:
+            Task = queue_on(database, installed=False)
+            heard: list[str] = []
+            Task.xq.on_change(lambda task, event, source, target: heard.append(event))
+            with database.atomic():
+                Task.put({})
+            assert Task.take(timeout=5).ack().status == "D"
+            assert heard == ["put", "take", "ack"]
+            assert is_exact(Task)
+            with pytest.raises(pw.PeeweeException, match="permission denied for schema|must be owner"):
+                queue_on(database, installed=True, table_name="another")
+
+
+@ON_MARIADB
+def test_a_user_who_may_not_make_triggers_can_use_a_queue_of_mariadb_and_not_install_one():
+    with fresh(MariaDB) as (server, name):
+        with closing(server.peewee(name)) as database:
+            queue_on(database)
+        server.run("CREATE OR REPLACE USER clerk")
+        rights = "SELECT, INSERT, UPDATE, DELETE, CREATE, CREATE TEMPORARY TABLES, INDEX, ALTER"
+        server.run(f"GRANT {rights} ON `{name}`.* TO clerk")
+        with closing(server.peewee(name, user="clerk")) as database:
+            Task = queue_on(database, installed=False)
+            heard: list[str] = []
+            Task.xq.on_change(lambda task, event, source, target: heard.append(event))
+            with database.atomic():
+                Task.put({})
+            assert Task.take(timeout=5).ack().status == "D"
+            assert heard == ["put", "take", "ack"]
+            assert is_exact(Task)
+            with pytest.raises(pw.PeeweeException, match="TRIGGER command denied"):
+                queue_on(database, table_name="another")
+
+
+@contextmanager
+def own(kind: type[Server], **settings: Any) -> Iterator[Server]:
+    if reason := kind.missing():
+        pytest.skip(reason)
+    with kind(**settings) as server:
+        server.create("app")
+        yield server
+
+
+@ON_MARIADB
+def test_with_a_binary_log_mariadb_wants_to_trust_those_who_make_triggers():
+    with own(MariaDB, log_bin="binary-log") as server, closing(server.peewee("app")) as database:
+        with pytest.raises(ConfigurationError, match="log_bin_trust_function_creators"):
+            queue_on(database)
+        server.run("SET GLOBAL log_bin_trust_function_creators = 1")
+        Task = queue_on(database)
+        Task.put({})
+        assert Task.take().ack().status == "D"
+        assert is_exact(Task)
+
+
+# behind a pooler
+
+
+@ON_POSTGRES
+def test_behind_pgbouncer_in_transaction_mode_a_queue_works_and_its_sessions_have_a_lease():
+    if reason := PgBouncer.missing():
+        pytest.skip(reason)
+    with Postgres() as server:
+        server.create("q")
+        leases = "SELECT ends - extract(epoch FROM now()) FROM xq_session WHERE queue = ''"
+        with closing(server.peewee("q")) as database:
+            Task = queue_on(database)
+            Task.put({})
+            assert Task.take().ack().status == "D"
+            assert server.run(leases, "q") == [(None,)], "a session lives as long as its connection"
+        with PgBouncer(server, pool_mode="transaction") as pooler:
+            where: dict[str, Any] = {"prefer_psycopg3": True, "prepare_threshold": None}
+            where |= {"host": pooler.host, "port": pooler.port, "user": pooler.USER}
+            with closing(pw.PostgresqlDatabase("q", **where)) as database:
+                Task = queue_on(database)
+
+                def take() -> Any:
+                    with database.connection_context():
+                        return Task.take(timeout=PATIENCE).ack()
+
+                with ThreadPoolExecutor(1) as thread:
+                    taken = thread.submit(take)
+                    Task.put({"name": "a"})
+                    assert taken.result(PATIENCE).name == "a"
+                ((lease,),) = [(ends,) for (ends,) in server.run(leases, "q") if ends is not None]
+                assert 0 < lease <= 10
+                assert is_exact(Task)
+
+
+# what a crash undoes
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "settings"),
+    [
+        pytest.param(Postgres, "killed", {"synchronous_commit": "off", "wal_writer_delay": "10s"}, marks=ON_POSTGRES),
+        pytest.param(MariaDB, "immediate", {"innodb_flush_log_at_trx_commit": 0}, marks=ON_MARIADB),
+    ],
+)
+def test_what_a_crash_undoes_where_commits_do_not_wait_is_undone_whole(kind, how, settings):
+    """The counters and the history are written with the task, and lost with it."""
+    with own(kind, **settings) as server:
+        with closing(server.peewee("app")) as database:
+            Task = queue_on(database)
+            for number in range(200):
+                Task.put({"name": str(number)})
+                if number % 3 == 0:
+                    Task.take().ack()
+            server.stop(how)
+        server.start()
+        with closing(server.peewee("app")) as database:
+            Task = queue_on(database)
+            left = [task.name for task in Task.select().order_by(Task.id)]
+            assert left == [str(number) for number in range(len(left))], "the last ones, and none in between"
+            assert is_exact(Task)
+            changes = Task.stats().transition.values()
+            assert Task.xq.History.select().count() == sum(changes)
+
+
+# what passes by the triggers, or cannot be
+
+
+@ON_MARIADB
+def test_mariadb_counts_neither_truncate_nor_cascades_and_check_tells():
+    with fresh(MariaDB) as (server, name), closing(server.peewee(name)) as database:
+
+        class Site(pw.Model):
+            class Meta:
+                database: Any
+
+        Site.bind(database)
+        database.create_tables([Site])
+        Task = queue_on(database, site=pw.ForeignKeyField(Site, null=True, on_delete="CASCADE"))
+        Task.put({"site": Site.create()})
+        Task.put({})
+        Site.delete().execute()
+        assert Task.xq.check() == ["1 tasks in R in all were removed uncounted: recount() repairs it"]
+        Task.xq.recount()
+        assert is_exact(Task)
+        database.execute_sql("TRUNCATE TABLE task")
+        assert Task.xq.check() == ["1 tasks in R in all were removed uncounted: recount() repairs it"]
+        Task.xq.recount()
+        assert is_exact(Task)
+
+
+@ON_POSTGRES
+def test_postgresql_counts_truncate_and_cascades():
+    with fresh(Postgres) as (server, name), closing(server.peewee(name)) as database:
+
+        class Site(pw.Model):
+            class Meta:
+                database: Any
+
+        Site.bind(database)
+        database.create_tables([Site])
+        Task = queue_on(database, site=pw.ForeignKeyField(Site, null=True, on_delete="CASCADE"))
+        Task.put({"site": Site.create()})
+        Task.put({})
+        Site.delete().execute()
+        assert is_exact(Task)
+        database.execute_sql("TRUNCATE TABLE task")
+        assert is_exact(Task)
+        assert Task.stats().transition == {"X-R": 2, "R-X": 2}
+
+
+@ON_MARIADB
+def test_mariadb_installs_nothing_within_a_transaction_and_postgresql_does():
+    with fresh(MariaDB) as (server, name), closing(server.peewee(name)) as database:
+        Task = queue_on(database, installed=False)
+        database.execute_sql("CREATE TABLE task (id INT)")
+        with database.atomic(), pytest.raises(xq.Error):
+            Task.xq.install()
+
+
+@ON_POSTGRES
+def test_postgresql_installs_within_a_transaction():
+    with fresh(Postgres) as (server, name), closing(server.peewee(name)) as database:
+        Task = queue_on(database, installed=False)
+        with database.atomic() as transaction:
+            database.create_tables([Task])
+            Task.put({})
+            transaction.rollback()
+        assert database.get_tables() == []
+
+
+@ON_POSTGRES
+def test_postgresql_keeps_no_text_with_a_nul():
+    with fresh(Postgres) as (server, name), closing(server.peewee(name)) as database:
+        Task = queue_on(database)
+        with pytest.raises(xq.BadValue, match="NUL"):
+            Task.put({"name": "a\0b"})
+        assert is_exact(Task)

@@ -1,0 +1,317 @@
+"""The classes of Peewee by which an application may have its database, its schemas, and the columns it may have."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import peewee as pw
+import pytest
+from playhouse import db_url, pool, postgres_ext
+from playhouse.cockroachdb import CockroachDatabase
+
+import xq
+from tests.conformance.steps import PATIENCE, eventually, is_exact, transitions
+from tests.conftest import Maker
+from tests.servers import MariaDB, Postgres, Server, shared
+from xq.adapters.drivers import DRIVERS
+from xq.errors import ConfigurationError
+from xq.testing import Clock
+
+KINDS: Mapping[str, type[Server]] = {"postgres": Postgres, "mariadb": MariaDB}
+CHOSEN = [name for name in KINDS if name.startswith(os.environ.get("XQ_TEST_DB", ""))]
+FEATURES = {"keep": True, "ttr": 60, "delayed": True, "history": True}
+
+_numbers = itertools.count(1)
+
+
+@contextmanager
+def fresh(kind: type[Server]) -> Iterator[tuple[Server, str]]:
+    """A server, and the name of an empty database there."""
+    if reason := kind.missing():
+        pytest.skip(reason)
+    server, name = shared(kind), f"of_a_class_{next(_numbers)}"
+    server.create(name)
+    try:
+        yield server, name
+    finally:
+        server.drop(name)
+
+
+@pytest.fixture
+def postgres() -> Iterator[pw.Database]:
+    with fresh(Postgres) as (server, name):
+        database = server.peewee(name)
+        yield database
+        database.close()
+
+
+def of(cls: type[pw.Database], **options: Any) -> Callable[[Server, str], pw.Database]:
+    """The way of an application that names a class and where the server is."""
+    return lambda server, name: cls(name, host=server.host, port=server.port, user=server.USER, **options)
+
+
+def at(scheme: str, options: str = "") -> Callable[[Server, str], pw.Database]:
+    """The way of an application that has a URL."""
+    return lambda server, name: db_url.connect(f"{scheme}://{server.USER}@{server.host}:{server.port}/{name}{options}")
+
+
+PSYCOPG3: dict[str, Any] = {"prefer_psycopg3": True}
+PLAIN: dict[str, Any] = {"ssl_disabled": True}
+WAYS: Mapping[str, Mapping[str, Callable[[Server, str], pw.Database]]] = {
+    "postgres": {
+        "PostgresqlDatabase": of(pw.PostgresqlDatabase, **PSYCOPG3),
+        "PooledPostgresqlDatabase": of(pool.PooledPostgresqlDatabase, max_connections=4, **PSYCOPG3),
+        "PostgresqlExtDatabase": of(postgres_ext.PostgresqlExtDatabase, **PSYCOPG3),
+        "PooledPostgresqlExtDatabase": of(postgres_ext.PooledPostgresqlExtDatabase, **PSYCOPG3),
+        "Psycopg3Database": of(postgres_ext.Psycopg3Database),
+        "PooledPsycopg3Database": of(postgres_ext.PooledPsycopg3Database, max_connections=4),
+        "postgresql:": at("postgresql", "?prefer_psycopg3=true"),
+        "postgresql+pool:": at("postgresql+pool", "?prefer_psycopg3=true&max_connections=4"),
+        "psycopg3:": at("psycopg3"),
+    },
+    "mariadb": {
+        "MySQLDatabase": of(pw.MySQLDatabase, **PLAIN),
+        "PooledMySQLDatabase": of(pool.PooledMySQLDatabase, max_connections=4, **PLAIN),
+        "mysql:": at("mysql", "?ssl_disabled=true"),
+        "mysql+pool:": at("mysql+pool", "?ssl_disabled=true&max_connections=4"),
+    },
+}
+EACH = [pytest.param(kind, way, id=f"{kind}-{way}") for kind in CHOSEN for way in WAYS[kind]]
+
+
+def works(database: Any) -> bool:
+    """Whether a queue does what queues do, between threads and in a transaction."""
+    Task = Maker(database, None)(FEATURES, roles=("runat",))
+
+    def take() -> Any:
+        with database.connection_context():
+            return Task.take(timeout=PATIENCE).ack()
+
+    with ThreadPoolExecutor(1) as thread:
+        taken = thread.submit(take)
+        eventually(lambda: Task.xq.waiting() or Task.put({"name": "a"}))
+        assert taken.result(PATIENCE).status == "D"
+    with database.atomic() as transaction:
+        Task.put({"name": "b"})
+        transaction.rollback()
+    assert Task.select().count() == 1
+    assert [told.event for told in Task.xq.history()] == ["put", "take", "ack"]
+    assert is_exact(Task)
+    database.close_all() if isinstance(database, pool.PooledDatabase) else database.close()
+    return True
+
+
+@pytest.mark.parametrize(("kind", "way"), EACH)
+def test_a_queue_works_by_each_class_of_peewee(kind, way):
+    with fresh(KINDS[kind]) as (server, name):
+        assert works(WAYS[kind][way](server, name))
+
+
+@pytest.mark.parametrize("kind", CHOSEN)
+def test_a_proxy_may_be_initialised_after_the_queue_was_declared(kind):
+    proxy = pw.DatabaseProxy()
+
+    @xq.queue(fields={"status": "status"}, features={"keep": True})
+    class Task(pw.Model):
+        status = pw.CharField(default="R")
+
+        class Meta:
+            database = proxy
+
+    tasks: Any = Task
+    with pytest.raises(ConfigurationError, match="no database yet"):
+        tasks.take()
+    with fresh(KINDS[kind]) as (server, name):
+        proxy.initialize(server.peewee(name))
+        proxy.create_tables([Task])
+        tasks.put({})
+        assert tasks.take().ack().status == "D"
+        assert is_exact(tasks)
+        proxy.close()
+
+
+# what is refused
+
+
+def test_psycopg_2_is_refused_by_name():
+    psycopg2 = SimpleNamespace(info=SimpleNamespace(server_version=150_000))
+    with pytest.raises(ConfigurationError, match="psycopg 3: give the database prefer_psycopg3=True"):
+        DRIVERS["postgres"].check(psycopg2)
+
+
+def _connected(version: int, **status: str) -> Any:
+    info = SimpleNamespace(server_version=version, parameter_status=status.get)
+    return SimpleNamespace(pgconn=None, info=info)
+
+
+def test_postgresql_12_is_refused():
+    with pytest.raises(ConfigurationError, match="needs PostgreSQL 13 or later, this is 120022"):
+        DRIVERS["postgres"].check(_connected(120_022))
+
+
+def test_what_speaks_as_postgresql_does_and_is_another_is_refused():
+    assert issubclass(CockroachDatabase, pw.PostgresqlDatabase)
+    with pytest.raises(ConfigurationError, match="this is CockroachDB v23"):
+        DRIVERS["postgres"].check(_connected(130_000, crdb_version="CockroachDB v23.1"))
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("8.0.36", "MariaDB 10.6 or later, this is MySQL 8.0.36"),
+        ("10.5.23-MariaDB", "MariaDB 10.6 or later, this is 10.5.23"),
+        ("5.5.5-10.5.23-MariaDB-log", "MariaDB 10.6 or later, this is"),
+    ],
+)
+def test_mysql_and_an_old_mariadb_are_refused(version, words):
+    with pytest.raises(ConfigurationError, match=words):
+        DRIVERS["mysql"].check(SimpleNamespace(server_version=version, server_status=2))
+
+
+def test_a_mariadb_that_names_an_old_version_first_is_taken_for_what_it_is():
+    DRIVERS["mysql"].check(SimpleNamespace(server_version="5.5.5-10.11.6-MariaDB-1", server_status=2))
+
+
+def test_another_driver_of_mariadb_than_pymysql_is_refused_by_name():
+    with pytest.raises(ConfigurationError, match="through pymysql, this is a connection of builtins"):
+        DRIVERS["mysql"].check(object())
+
+
+# schemas of PostgreSQL
+
+
+def queue_in(database: pw.Database, schema: str | None, table: str = "task", features: Any = FEATURES) -> Any:
+    maker = Maker(database, Clock())
+    return maker(features, model=maker.model(meta={"schema": schema, "table_name": table}))
+
+
+@pytest.mark.skipif("postgres" not in CHOSEN, reason="of PostgreSQL")
+def test_a_table_may_be_in_any_schema(postgres):
+    postgres.execute_sql('CREATE SCHEMA "the other"')
+    Task = queue_in(postgres, "the other")
+    Task.put({"name": "a"})
+    assert Task.take().ack().status == "D"
+    assert is_exact(Task)
+    assert [told.event for told in Task.xq.history()] == ["put", "take", "ack"]
+    Task.xq.uninstall()
+    left = postgres.execute_sql("SELECT relname FROM pg_class WHERE relname LIKE '%%xq%%'").fetchall()
+    assert left == []
+
+
+@pytest.mark.skipif("postgres" not in CHOSEN, reason="of PostgreSQL")
+def test_two_schemas_may_have_tables_of_one_name(postgres):
+    postgres.execute_sql("CREATE SCHEMA one")
+    postgres.execute_sql("CREATE SCHEMA two")
+    queues = [queue_in(postgres, schema) for schema in (None, "one", "two")]
+    for number, Task in enumerate(queues):
+        Task.xq.put_many([{"name": "a"}] * (number + 1))
+        Task.take().ack()
+    assert [transitions(Task) for Task in queues] == [{"X-R": n, "R-T": 1, "T-D": 1} for n in (1, 2, 3)]
+    assert all(map(is_exact, queues))
+    queues[1].xq.uninstall()
+    assert queues[2].take() is not None
+    assert is_exact(queues[2])
+
+
+@pytest.mark.skipif("postgres" not in CHOSEN, reason="of PostgreSQL")
+def test_a_program_with_another_search_path_is_counted_as_well(postgres):
+    Task = queue_in(postgres, None)
+    postgres.execute_sql("CREATE SCHEMA other")
+    postgres.execute_sql("SET search_path = other")
+    postgres.execute_sql("INSERT INTO public.task (status, size, attempts) VALUES ('R', 0, 0)")
+    postgres.execute_sql("UPDATE public.task SET status = 'D'")
+    postgres.execute_sql("SET search_path = public")
+    assert transitions(Task) == {"X-R": 1, "R-D": 1}
+    assert is_exact(Task)
+
+
+# columns
+
+KEYS: Mapping[str, tuple[dict[str, Any], Any]] = {
+    "auto": ({}, {}),
+    "bigint": ({"id": pw.BigIntegerField(primary_key=True)}, {}),
+    "uuid": ({"id": pw.UUIDField(primary_key=True)}, {}),
+    "text": ({"id": pw.CharField(primary_key=True)}, {}),
+    "composite": (
+        {
+            "site": pw.UUIDField(),
+            "page": pw.BigIntegerField(),
+            "meta": {"primary_key": pw.CompositeKey("site", "page")},
+        },
+        {"site": uuid.UUID(int=7), "page": 2**40},
+    ),
+}
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("kind", CHOSEN)
+def test_a_key_may_be_of_each_kind(kind, key):
+    attributes, brought = KEYS[key]
+    with fresh(KINDS[kind]) as (server, name):
+        maker = Maker(server.peewee(name), Clock())
+        Task = maker({"buried": True, "keep": True, "history": True}, attributes=attributes)
+        put = Task.put({"name": "a", **brought})
+        taken = Task.take()
+        assert taken.get_id() == put.get_id()
+        assert Task.xq.bury_many([taken])[0].status == "B"
+        assert Task.dig(put.get_id()).status == "R"
+        assert Task.xq.ack_many(Task.xq.take_many(5))[0].name == "a"
+        assert [told.event for told in Task.xq.history(put)] == ["put", "take", "bury", "dig", "take", "ack"]
+        assert is_exact(Task)
+        maker.db.close()
+
+
+@pytest.mark.skipif("postgres" not in CHOSEN, reason="of PostgreSQL")
+def test_the_timer_may_be_a_timestamptz_in_any_time_zone(postgres):
+    postgres.execute_sql("SET TIME ZONE 'Asia/Kathmandu'")
+    clock = Clock(1_700_000_000)
+    maker = Maker(postgres, clock)
+    Task = maker(FEATURES, model=maker.model(runat=postgres_ext.DateTimeTZField(null=True)), roles=("runat",))
+    put = Task.put({}, delay=90)
+    assert put.runat == datetime.datetime.fromtimestamp(1_700_000_090, datetime.UTC)
+    clock.tick(89)
+    assert Task.take() is None
+    clock.tick(1)
+    assert Task.take().get_id() == put.get_id()
+    assert is_exact(Task)
+
+
+JSONS: Mapping[str, Callable[[], pw.Field]] = {
+    "BinaryJSONField": lambda: postgres_ext.BinaryJSONField(null=True),
+    "JSONField of playhouse": lambda: postgres_ext.JSONField(null=True),
+    "JSONField of Peewee": lambda: pw.JSONField(null=True),
+    "ArrayField": lambda: postgres_ext.ArrayField(pw.IntegerField, null=True),
+}
+
+
+@pytest.mark.parametrize("field", JSONS)
+@pytest.mark.skipif("postgres" not in CHOSEN, reason="of PostgreSQL")
+def test_the_application_may_have_columns_of_json_and_arrays(postgres, field):
+    maker = Maker(postgres, Clock())
+    Task = maker({"keep": True}, model=maker.model(data=JSONS[field]()))
+    given, changed = ([1, 2], [3]) if field == "ArrayField" else ({"a": [1, None, "ü"]}, {"b": {"c": 2.5}})
+    assert Task.put({"data": given}).data == given
+    assert Task.xq.put_many([{"data": given}, {"data": None}])[1].data is None
+    taken = Task.take()
+    assert taken.data == given
+    assert taken.ack(update={"data": changed}).data == changed
+    assert Task.get_by_id(taken.id).data == changed
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CHOSEN if kind == "mariadb"])
+def test_the_application_may_have_columns_of_json_on_mariadb(kind):
+    with fresh(KINDS[kind]) as (server, name):
+        # Without being told, Peewee writes what MySQL alone understands.
+        maker = Maker(server.peewee(name, mariadb=True), Clock())
+        Task = maker({"keep": True}, model=maker.model(data=pw.JSONField(null=True)))
+        assert Task.put({"data": {"a": [1, None, "ü"]}}).data == {"a": [1, None, "ü"]}
+        assert Task.take().ack(update={"data": [2.5]}).data == [2.5]
+        maker.db.close()

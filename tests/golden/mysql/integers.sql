@@ -1,0 +1,419 @@
+-- The least there is: the core, with integers as statuses.
+-- Written by tests/golden/regenerate.py. Where a title names several states, the SQL is that of the first;
+-- the others differ in the status after WHERE only.
+
+-- install: the table xq_queue
+CREATE TABLE IF NOT EXISTS xq_queue (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY, version VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, fingerprint TEXT NOT NULL);
+
+-- install: the table xq_session
+CREATE TABLE IF NOT EXISTS xq_session (uuid VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, PRIMARY KEY (uuid, queue));
+
+-- install: the table xq_setting
+CREATE TABLE IF NOT EXISTS xq_setting (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY, value DOUBLE PRECISION NOT NULL);
+
+-- install: the table xq_alive
+CREATE TABLE IF NOT EXISTS xq_alive (uuid VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, process BIGINT NOT NULL, waits BOOLEAN NOT NULL DEFAULT FALSE, PRIMARY KEY (uuid, process));
+
+-- install: the table job_xq_count
+CREATE TABLE IF NOT EXISTS `job_xq_count` (id BIGINT AUTO_INCREMENT PRIMARY KEY, tube VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, source VARCHAR(1) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, target VARCHAR(1) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, n BIGINT NOT NULL);
+
+-- install: the table job_xq_wait
+CREATE TABLE IF NOT EXISTS `job_xq_wait` (waiter VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DEFAULT '', session VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DEFAULT '', since DOUBLE, event VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, target VARCHAR(1) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, PRIMARY KEY (k0, waiter)) AS
+    SELECT `id` AS k0 FROM `job` LIMIT 0;
+
+-- install: the table job_xq_owner
+CREATE TABLE IF NOT EXISTS `job_xq_owner` (owner VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DEFAULT '', PRIMARY KEY (`id`)) AS
+    SELECT `id` FROM `job` LIMIT 0;
+
+-- install: the index job_xq_oldest_R
+CREATE INDEX IF NOT EXISTS `job_xq_oldest_R`
+    ON `job` (`status`, `id`);
+
+-- install: the trigger job_xq_insert
+CREATE OR REPLACE TRIGGER `job_xq_insert` AFTER INSERT
+    ON `job` FOR EACH ROW BEGIN
+    IF NEW.`status` IN (0, 1) THEN INSERT INTO `job_xq_count` (tube, source, target, n)
+        VALUES ('', 'X', CASE NEW.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 1);
+    END IF;
+END;
+
+-- install: the trigger job_xq_update
+CREATE OR REPLACE TRIGGER `job_xq_update` AFTER UPDATE
+    ON `job` FOR EACH ROW BEGIN
+    IF CASE OLD.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END <> CASE NEW.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END THEN INSERT INTO `job_xq_count` (tube, source, target, n)
+        VALUES ('', CASE OLD.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, CASE NEW.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 1);
+    END IF;
+    IF OLD.`status` = 1 AND (NOT (BINARY NEW.`status` <=> BINARY OLD.`status`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) THEN DELETE FROM `job_xq_owner`
+        WHERE `id` = OLD.`id`;
+    END IF;
+    IF COALESCE(OLD.`status` IN (0, 1), FALSE) AND (NOT COALESCE(NEW.`status` IN (0, 1), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `job_xq_wait`) THEN UPDATE `job_xq_wait`
+        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'job' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
+            target = CASE WHEN NOT (BINARY OLD.`id` <=> BINARY NEW.`id`) THEN 'X' ELSE CASE NEW.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END END
+        WHERE k0 = OLD.`id` AND event IS NULL;
+    END IF;
+END;
+
+-- install: the trigger job_xq_delete
+CREATE OR REPLACE TRIGGER `job_xq_delete` AFTER DELETE
+    ON `job` FOR EACH ROW BEGIN
+    IF OLD.`status` IN (0, 1) THEN INSERT INTO `job_xq_count` (tube, source, target, n)
+        VALUES ('', CASE OLD.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 'X', 1);
+    END IF;
+    IF OLD.`status` = 1 THEN DELETE FROM `job_xq_owner`
+        WHERE `id` = OLD.`id`;
+    END IF;
+    IF COALESCE(OLD.`status` IN (0, 1), FALSE) AND EXISTS (SELECT 1 FROM `job_xq_wait`) THEN UPDATE `job_xq_wait`
+        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'job' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
+            target = 'X'
+        WHERE k0 = OLD.`id` AND event IS NULL;
+    END IF;
+END;
+
+-- install: count what is there
+INSERT INTO `job_xq_count` (tube, source, target, n)
+    SELECT tube, '', state, n FROM (SELECT '' AS tube, CASE `status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END AS state, COUNT(*) AS n FROM `job` WHERE `status` IN (0, 1) GROUP BY 1, 2) AS actual
+    WHERE NOT EXISTS (SELECT 1 FROM `job_xq_count`);
+
+-- install: record what is installed
+DELETE FROM xq_queue
+    WHERE name = 'job';
+
+-- install: record what is installed
+INSERT INTO xq_queue (name, version, fingerprint)
+    VALUES ('job', 'VERSION', 'FINGERPRINT');
+
+-- X put R: 1
+INSERT INTO `job` (`name`, `status`)
+    VALUES (:f1_0, 0)
+    RETURNING `id`, `name`, `status`;
+
+-- X put R: 2
+INSERT INTO `job` (`name`, `status`)
+    VALUES (:f1_0, 0), (:f1_1, 0)
+    RETURNING `id`, `name`, `status`;
+
+-- R take T: the oldest
+SELECT `job`.`id` FROM `job` FORCE INDEX (`job_xq_oldest_R`)
+    WHERE `status` = 0
+    ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `job`
+    SET `status` = 1
+    WHERE :chosen;
+-- and for each row of these
+INSERT INTO `job_xq_owner` (`id`, owner)
+    VALUES :rows
+    ON DUPLICATE KEY UPDATE owner =
+    VALUES(owner);
+-- and returned are
+SELECT `id`, `name`, `status` FROM `job`
+    WHERE :chosen;
+
+-- R take T: the n oldest
+SELECT `job`.`id` FROM `job` FORCE INDEX (`job_xq_oldest_R`)
+    WHERE `status` = 0
+    ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `job`
+    SET `status` = 1
+    WHERE :chosen;
+-- and for each row of these
+INSERT INTO `job_xq_owner` (`id`, owner)
+    VALUES :rows
+    ON DUPLICATE KEY UPDATE owner =
+    VALUES(owner);
+-- and returned are
+SELECT `id`, `name`, `status` FROM `job`
+    WHERE :chosen;
+
+-- T ack X: one, of this session
+SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+    ON `job`.`id` = o.`id`
+    WHERE `job`.`id` = :k0 AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
+-- and where that returns rows
+DELETE FROM `job`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- T ack X: many, of this session
+SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+    ON `job`.`id` = o.`id`
+    WHERE `job`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
+-- and where that returns rows
+DELETE FROM `job`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- T ack X: one, of this very take
+SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+    ON `job`.`id` = o.`id`
+    WHERE `job`.`id` = :k0 AND `status` = 1 AND o.owner = :mark FOR UPDATE;
+-- and where that returns rows
+DELETE FROM `job`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- T ack X: many, of this very take
+SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+    ON `job`.`id` = o.`id`
+    WHERE `job`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND `status` = 1 AND o.owner = :mark FOR UPDATE;
+-- and where that returns rows
+DELETE FROM `job`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- T ack X with update={'name': ...}: one
+SELECT `job`.`id`, :f1, `job`.`status`, `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+    ON `job`.`id` = o.`id`
+    WHERE `job`.`id` = :k0 AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
+-- and where that returns rows
+DELETE FROM `job`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- T release R: one, of this session
+SELECT `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+    ON `job`.`id` = o.`id`
+    WHERE `job`.`id` = :k0 AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `job`
+    SET `status` = 0
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `name`, `status` FROM `job`
+    WHERE :chosen;
+
+-- T release R: many, of this session
+SELECT `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+    ON `job`.`id` = o.`id`
+    WHERE `job`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `job`
+    SET `status` = 0
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `name`, `status` FROM `job`
+    WHERE :chosen;
+
+-- T release R: one, of this very take
+SELECT `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+    ON `job`.`id` = o.`id`
+    WHERE `job`.`id` = :k0 AND `status` = 1 AND o.owner = :mark FOR UPDATE;
+-- and where that returns rows
+UPDATE `job`
+    SET `status` = 0
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `name`, `status` FROM `job`
+    WHERE :chosen;
+
+-- T release R: many, of this very take
+SELECT `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+    ON `job`.`id` = o.`id`
+    WHERE `job`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND `status` = 1 AND o.owner = :mark FOR UPDATE;
+-- and where that returns rows
+UPDATE `job`
+    SET `status` = 0
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `name`, `status` FROM `job`
+    WHERE :chosen;
+
+-- T release R: n of a session
+SELECT `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+    ON `job`.`id` = o.`id`
+    WHERE `status` = 1 AND o.owner >= :session AND o.owner < :session_end LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `job`
+    SET `status` = 0
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `name`, `status` FROM `job`
+    WHERE :chosen;
+
+-- T release R: n, whosesoever
+UPDATE `job`
+    SET `status` = 0
+    WHERE `status` = 1;
+
+-- T release R: n, whosesoever, returned
+SELECT `job`.`id` FROM `job`
+    WHERE `status` = 1 FOR UPDATE;
+-- and where that returns rows
+UPDATE `job`
+    SET `status` = 0
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `name`, `status` FROM `job`
+    WHERE :chosen;
+
+-- T snatch R: one
+SELECT `job`.`id` FROM `job`
+    WHERE `job`.`id` = :k0 AND `status` = 1 FOR UPDATE;
+-- and where that returns rows
+UPDATE `job`
+    SET `status` = 0
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `name`, `status` FROM `job`
+    WHERE :chosen;
+
+-- R switch R: one
+SELECT `job`.`id` FROM `job`
+    WHERE `job`.`id` = :k0 AND `status` = 0 FOR UPDATE;
+-- and where that returns rows
+UPDATE `job`
+    SET `status` = 0
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `name`, `status` FROM `job`
+    WHERE :chosen;
+
+-- R T kill X: one
+SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job`
+    WHERE `job`.`id` = :k0 AND `status` = 0 FOR UPDATE;
+-- and where that returns rows
+DELETE FROM `job`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- R T kill X: many
+SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job`
+    WHERE `job`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND `status` = 0 FOR UPDATE;
+-- and where that returns rows
+DELETE FROM `job`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- R T kill X: n, whosesoever
+DELETE FROM `job`
+    WHERE `status` = 0 AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- R T kill X: n, whosesoever, returned
+SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job`
+    WHERE `status` = 0 FOR UPDATE;
+-- and where that returns rows
+DELETE FROM `job`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- look at one task, and at who holds it
+SELECT `id`, `name`, `status`, (SELECT o.owner FROM `job_xq_owner` AS o WHERE o.`id` = `job`.`id`) FROM `job`
+    WHERE `id` = :k0;
+
+-- R T by_state
+SELECT `id`, `name`, `status` FROM `job`
+    WHERE `status` = 0
+    ORDER BY `id` LIMIT :n;
+
+-- taken
+SELECT `id`, (SELECT o.owner FROM `job_xq_owner` AS o WHERE o.`id` = `job`.`id`) FROM `job`
+    WHERE `status` = 1;
+
+-- stats
+SELECT tube, source, target, CAST(SUM(n) AS SIGNED) AS n, COUNT(*) FROM `job_xq_count`
+    GROUP BY tube, source, target;
+
+-- check, recount: what the table holds
+SELECT '' AS tube, CASE `status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END AS state, COUNT(*) AS n FROM `job`
+    WHERE `status` IN (0, 1)
+    GROUP BY 1, 2;
+
+-- check, recount: the counters beside it, at one moment
+SELECT tube, source, target, CAST(SUM(n) AS SIGNED) AS n, COUNT(*) FROM `job_xq_count`
+    GROUP BY tube, source, target
+    UNION ALL
+    SELECT tube, NULL AS source, state AS target, n, 0 FROM (SELECT '' AS tube, CASE `status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END AS state, COUNT(*) AS n FROM `job` WHERE `status` IN (0, 1) GROUP BY 1, 2) AS actual;
+
+-- recount, reset: add to a counter
+INSERT INTO `job_xq_count` (tube, source, target, n)
+    VALUES (:tube, :source, :target, :count);
+
+-- on_change: whether a change was committed
+CREATE TEMPORARY TABLE IF NOT EXISTS xq_change (number BIGINT PRIMARY KEY);
+
+-- on_change: whether a change was committed
+INSERT INTO xq_change (number)
+    VALUES (:number);
+
+-- on_change: whether a change was committed
+DELETE FROM xq_change
+    WHERE number = :number
+    RETURNING number;
+
+-- what is installed
+SELECT version, fingerprint FROM xq_queue
+    WHERE name = 'job';
+
+-- uninstall: forget this queue
+DELETE FROM xq_queue
+    WHERE name = 'job';
+
+-- uninstall: the other queues
+SELECT name FROM xq_queue;
+
+-- sessions
+SELECT uuid, since FROM xq_session
+    WHERE queue = ''
+    ORDER BY since, uuid;
+
+-- session: that it is there, and may hold tasks of this queue
+INSERT INTO xq_session (uuid, queue, since, ends)
+    VALUES (:uuid, '', COALESCE(:now, (@@timestamp * 1e0)), COALESCE(:now, (@@timestamp * 1e0)) + :lease), (:uuid, 'job', COALESCE(:now, (@@timestamp * 1e0)), COALESCE(:now, (@@timestamp * 1e0)) + :lease)
+    ON DUPLICATE KEY UPDATE uuid = uuid;
+
+-- session: go on, for good or for a while
+UPDATE xq_session
+    SET ends = COALESCE(:now, (@@timestamp * 1e0)) + :lease
+    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (@@timestamp * 1e0)));
+
+-- session: join
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > COALESCE(:now, (@@timestamp * 1e0)));
+
+-- session: end later, with session_ttr
+UPDATE xq_session
+    SET ends = COALESCE(ends, COALESCE(:now, (@@timestamp * 1e0)) + (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0))
+    WHERE uuid = :uuid AND (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
+
+-- session: whether it is to end
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND ends IS NOT NULL;
+
+-- session: whether it is over
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND ends <= COALESCE(:now, (@@timestamp * 1e0)) FOR UPDATE;
+
+-- session: end
+DELETE FROM xq_session
+    WHERE uuid = :uuid AND queue = :queue;
+
+-- sessions: who lives, where, and for how long
+SELECT uuid, queue, ends - COALESCE(:now, (@@timestamp * 1e0)) FROM xq_session;
+
+-- configure
+INSERT INTO xq_setting (name, value)
+    VALUES (:name, :value)
+    ON DUPLICATE KEY UPDATE value = :value;
+
+-- wait: begin
+INSERT INTO `job_xq_wait` (k0, waiter, session, since)
+    VALUES (:k0, :waiter, :uuid, COALESCE(:now, (@@timestamp * 1e0)));
+
+-- wait: how tasks ended
+SELECT waiter, event, target FROM `job_xq_wait`
+    WHERE event IS NOT NULL;
+
+-- wait: end
+DELETE FROM `job_xq_wait`
+    WHERE k0 = :k0 AND waiter = :waiter
+    RETURNING event, target;
+
+-- wait: forget those of a process that is gone
+DELETE FROM `job_xq_wait`
+    WHERE session = :uuid;
+
+-- waiting
+SELECT k0, session, since FROM `job_xq_wait`
+    WHERE event IS NULL
+    ORDER BY since;
+
+-- a take that waits: is there anything
+SELECT 1 FROM `job` FORCE INDEX (`job_xq_oldest_R`)
+    WHERE `status` = 0 LIMIT 1;
+
+-- what tasks there are, before another definition is installed
+SELECT `status`, COUNT(*) FROM `job`
+    GROUP BY 1;

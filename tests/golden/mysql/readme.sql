@@ -1,0 +1,789 @@
+-- The queue of the README: delayed, buried, keep, ttr. Who took what is in a side table.
+-- Written by tests/golden/regenerate.py. Where a title names several states, the SQL is that of the first;
+-- the others differ in the status after WHERE only.
+
+-- install: the table xq_queue
+CREATE TABLE IF NOT EXISTS xq_queue (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY, version VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, fingerprint TEXT NOT NULL);
+
+-- install: the table xq_session
+CREATE TABLE IF NOT EXISTS xq_session (uuid VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, PRIMARY KEY (uuid, queue));
+
+-- install: the table xq_setting
+CREATE TABLE IF NOT EXISTS xq_setting (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY, value DOUBLE PRECISION NOT NULL);
+
+-- install: the table xq_alive
+CREATE TABLE IF NOT EXISTS xq_alive (uuid VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, process BIGINT NOT NULL, waits BOOLEAN NOT NULL DEFAULT FALSE, PRIMARY KEY (uuid, process));
+
+-- install: the table page_xq_count
+CREATE TABLE IF NOT EXISTS `page_xq_count` (id BIGINT AUTO_INCREMENT PRIMARY KEY, tube VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, source VARCHAR(1) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, target VARCHAR(1) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, n BIGINT NOT NULL);
+
+-- install: the table page_xq_wait
+CREATE TABLE IF NOT EXISTS `page_xq_wait` (waiter VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DEFAULT '', session VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DEFAULT '', since DOUBLE, event VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, target VARCHAR(1) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, PRIMARY KEY (k0, waiter)) AS
+    SELECT `id` AS k0 FROM `page` LIMIT 0;
+
+-- install: the table page_xq_owner
+CREATE TABLE IF NOT EXISTS `page_xq_owner` (owner VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DEFAULT '', PRIMARY KEY (`id`)) AS
+    SELECT `id` FROM `page` LIMIT 0;
+
+-- install: the index page_xq_oldest_R
+CREATE INDEX IF NOT EXISTS `page_xq_oldest_R`
+    ON `page` (`status`, `id`);
+
+-- install: the index page_xq_oldest_B
+CREATE INDEX IF NOT EXISTS `page_xq_oldest_B`
+    ON `page` (`status`, `id`);
+
+-- install: the index page_xq_runat
+CREATE INDEX IF NOT EXISTS `page_xq_runat`
+    ON `page` (`status`, `runat`);
+
+-- install: the trigger page_xq_insert
+CREATE OR REPLACE TRIGGER `page_xq_insert` AFTER INSERT
+    ON `page` FOR EACH ROW BEGIN
+    IF (NEW.`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')) THEN INSERT INTO `page_xq_count` (tube, source, target, n)
+        VALUES ('', 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1);
+    END IF;
+END;
+
+-- install: the trigger page_xq_update
+CREATE OR REPLACE TRIGGER `page_xq_update` AFTER UPDATE
+    ON `page` FOR EACH ROW BEGIN
+    IF CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END THEN INSERT INTO `page_xq_count` (tube, source, target, n)
+        VALUES ('', CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1);
+    END IF;
+    IF (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (NOT (BINARY NEW.`status` <=> BINARY OLD.`status`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) THEN DELETE FROM `page_xq_owner`
+        WHERE `id` = OLD.`id`;
+    END IF;
+    IF COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND (NOT COALESCE((NEW.`status` IN ('R', 'T', 'W') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `page_xq_wait`) THEN UPDATE `page_xq_wait`
+        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'page' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
+            target = CASE WHEN NOT (BINARY OLD.`id` <=> BINARY NEW.`id`) THEN 'X' ELSE CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END END
+        WHERE k0 = OLD.`id` AND event IS NULL;
+    END IF;
+END;
+
+-- install: the trigger page_xq_delete
+CREATE OR REPLACE TRIGGER `page_xq_delete` AFTER DELETE
+    ON `page` FOR EACH ROW BEGIN
+    IF (OLD.`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')) THEN INSERT INTO `page_xq_count` (tube, source, target, n)
+        VALUES ('', CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 'X', 1);
+    END IF;
+    IF (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN DELETE FROM `page_xq_owner`
+        WHERE `id` = OLD.`id`;
+    END IF;
+    IF COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `page_xq_wait`) THEN UPDATE `page_xq_wait`
+        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'page' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
+            target = 'X'
+        WHERE k0 = OLD.`id` AND event IS NULL;
+    END IF;
+END;
+
+-- install: count what is there
+INSERT INTO `page_xq_count` (tube, source, target, n)
+    SELECT tube, '', state, n FROM (SELECT '' AS tube, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM `page` WHERE (`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')) GROUP BY 1, 2) AS actual
+    WHERE NOT EXISTS (SELECT 1 FROM `page_xq_count`);
+
+-- install: record what is installed
+DELETE FROM xq_queue
+    WHERE name = 'page';
+
+-- install: record what is installed
+INSERT INTO xq_queue (name, version, fingerprint)
+    VALUES ('page', 'VERSION', 'FINGERPRINT');
+
+-- X put R: 1
+INSERT INTO `page` (`url`, `title`, `status`, `runat`)
+    VALUES (:f1_0, :f2_0, 'R', NULL)
+    RETURNING `id`, `url`, `title`, `status`, `runat`;
+
+-- X put R: 2
+INSERT INTO `page` (`url`, `title`, `status`, `runat`)
+    VALUES (:f1_0, :f2_0, 'R', NULL), (:f1_1, :f2_1, 'R', NULL)
+    RETURNING `id`, `url`, `title`, `status`, `runat`;
+
+-- X put W with delay: 1
+INSERT INTO `page` (`url`, `title`, `status`, `runat`)
+    VALUES (:f1_0, :f2_0, 'W', COALESCE(:now, (@@timestamp * 1e0)) + :delay)
+    RETURNING `id`, `url`, `title`, `status`, `runat`;
+
+-- X put W with delay: 2
+INSERT INTO `page` (`url`, `title`, `status`, `runat`)
+    VALUES (:f1_0, :f2_0, 'W', COALESCE(:now, (@@timestamp * 1e0)) + :delay), (:f1_1, :f2_1, 'W', COALESCE(:now, (@@timestamp * 1e0)) + :delay)
+    RETURNING `id`, `url`, `title`, `status`, `runat`;
+
+-- R take T: the oldest
+SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
+    ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'T',
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0
+    WHERE :chosen;
+-- and for each row of these
+INSERT INTO `page_xq_owner` (`id`, owner)
+    VALUES :rows
+    ON DUPLICATE KEY UPDATE owner =
+    VALUES(owner);
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- R take T: the n oldest
+SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
+    ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'T',
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0
+    WHERE :chosen;
+-- and for each row of these
+INSERT INTO `page_xq_owner` (`id`, owner)
+    VALUES :rows
+    ON DUPLICATE KEY UPDATE owner =
+    VALUES(owner);
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- R take T with ttr: the oldest
+SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
+    ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'T',
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr
+    WHERE :chosen;
+-- and for each row of these
+INSERT INTO `page_xq_owner` (`id`, owner)
+    VALUES :rows
+    ON DUPLICATE KEY UPDATE owner =
+    VALUES(owner);
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- R take T with ttr: the n oldest
+SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
+    ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'T',
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr
+    WHERE :chosen;
+-- and for each row of these
+INSERT INTO `page_xq_owner` (`id`, owner)
+    VALUES :rows
+    ON DUPLICATE KEY UPDATE owner =
+    VALUES(owner);
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- T ack D: one, of this session
+SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+    ON `page`.`id` = o.`id`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- T ack D: many, of this session
+SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+    ON `page`.`id` = o.`id`
+    WHERE `page`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- T ack D: one, of this very take
+SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+    ON `page`.`id` = o.`id`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- T ack D: many, of this very take
+SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+    ON `page`.`id` = o.`id`
+    WHERE `page`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- T ack D with update={'url': ...}: one
+SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+    ON `page`.`id` = o.`id`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `url` = :f1,
+        `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- T release R: one, of this session
+SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+    ON `page`.`id` = o.`id`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'R',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- T release R: many, of this session
+SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+    ON `page`.`id` = o.`id`
+    WHERE `page`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'R',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- T release R: one, of this very take
+SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+    ON `page`.`id` = o.`id`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'R',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- T release R: many, of this very take
+SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+    ON `page`.`id` = o.`id`
+    WHERE `page`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'R',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- T release R: n of a session
+SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+    ON `page`.`id` = o.`id`
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner >= :session AND o.owner < :session_end LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'R',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- T release R: n, whosesoever
+UPDATE `page`
+    SET `status` = 'R',
+        `runat` = NULL
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T');
+
+-- T release R: n, whosesoever, returned
+SELECT `page`.`id` FROM `page`
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'R',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- T snatch R: one
+SELECT `page`.`id` FROM `page`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'R',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- T touch T with increment: one, of this session
+SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+    ON `page`.`id` = o.`id`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- T touch T with increment: one, of this very take
+SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+    ON `page`.`id` = o.`id`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- W D restart R: one
+SELECT `page`.`id` FROM `page`
+    WHERE `page`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'R',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- R W B D switch R: one
+SELECT `page`.`id` FROM `page`
+    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'R',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- R W B D switch W with delay: one
+SELECT `page`.`id` FROM `page`
+    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'W',
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- R W B D switch B: one
+SELECT `page`.`id` FROM `page`
+    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- R W B D switch D: one
+SELECT `page`.`id` FROM `page`
+    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- R T W B D kill X: one
+SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page`
+    WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+-- and where that returns rows
+DELETE FROM `page`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- R T W B D kill X: many
+SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page`
+    WHERE `page`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+-- and where that returns rows
+DELETE FROM `page`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- R T W B D kill X: n, whosesoever
+DELETE FROM `page`
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- R T W B D kill X: n, whosesoever, returned
+SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page`
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+-- and where that returns rows
+DELETE FROM `page`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- W delay R: n that are due by runat
+SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'R',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- T bury B: one, of this session
+SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+    ON `page`.`id` = o.`id`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- T bury B: many, of this session
+SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+    ON `page`.`id` = o.`id`
+    WHERE `page`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- T bury B: one, of this very take
+SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+    ON `page`.`id` = o.`id`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- T bury B: many, of this very take
+SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+    ON `page`.`id` = o.`id`
+    WHERE `page`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- B dig R: the oldest
+SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'R',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- B dig R: the n oldest
+SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'R',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- B dig R: one
+SELECT `page`.`id` FROM `page`
+    WHERE `page`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'R',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- T ttr R: n that are due by runat
+SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'R',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- T release W with delay: one, of this session
+SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+    ON `page`.`id` = o.`id`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'W',
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- T release W with delay: one, of this very take
+SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+    ON `page`.`id` = o.`id`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'W',
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- T snatch W with delay: one
+SELECT `page`.`id` FROM `page`
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'W',
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- W D restart W with delay: one
+SELECT `page`.`id` FROM `page`
+    WHERE `page`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'W',
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- B dig W with delay: the oldest
+SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'W',
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- B dig W with delay: the n oldest
+SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'W',
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- B dig W with delay: one
+SELECT `page`.`id` FROM `page`
+    WHERE `page`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
+-- and where that returns rows
+UPDATE `page`
+    SET `status` = 'W',
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE :chosen;
+
+-- look at one task, and at who holds it
+SELECT `id`, `url`, `title`, `status`, `runat`, (SELECT o.owner FROM `page_xq_owner` AS o WHERE o.`id` = `page`.`id`) FROM `page`
+    WHERE `id` = :k0;
+
+-- R T W B D by_state
+SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
+    ORDER BY `id` LIMIT :n;
+
+-- taken
+SELECT `id`, (SELECT o.owner FROM `page_xq_owner` AS o WHERE o.`id` = `page`.`id`) FROM `page`
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T');
+
+-- stats
+SELECT tube, source, target, CAST(SUM(n) AS SIGNED) AS n, COUNT(*) FROM `page_xq_count`
+    GROUP BY tube, source, target;
+
+-- check, recount: what the table holds
+SELECT '' AS tube, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM `page`
+    WHERE (`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D'))
+    GROUP BY 1, 2;
+
+-- check, recount: the counters beside it, at one moment
+SELECT tube, source, target, CAST(SUM(n) AS SIGNED) AS n, COUNT(*) FROM `page_xq_count`
+    GROUP BY tube, source, target
+    UNION ALL
+    SELECT tube, NULL AS source, state AS target, n, 0 FROM (SELECT '' AS tube, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM `page` WHERE (`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')) GROUP BY 1, 2) AS actual;
+
+-- recount, reset: add to a counter
+INSERT INTO `page_xq_count` (tube, source, target, n)
+    VALUES (:tube, :source, :target, :count);
+
+-- on_change: whether a change was committed
+CREATE TEMPORARY TABLE IF NOT EXISTS xq_change (number BIGINT PRIMARY KEY);
+
+-- on_change: whether a change was committed
+INSERT INTO xq_change (number)
+    VALUES (:number);
+
+-- on_change: whether a change was committed
+DELETE FROM xq_change
+    WHERE number = :number
+    RETURNING number;
+
+-- what is installed
+SELECT version, fingerprint FROM xq_queue
+    WHERE name = 'page';
+
+-- uninstall: forget this queue
+DELETE FROM xq_queue
+    WHERE name = 'page';
+
+-- uninstall: the other queues
+SELECT name FROM xq_queue;
+
+-- sessions
+SELECT uuid, since FROM xq_session
+    WHERE queue = ''
+    ORDER BY since, uuid;
+
+-- session: that it is there, and may hold tasks of this queue
+INSERT INTO xq_session (uuid, queue, since, ends)
+    VALUES (:uuid, '', COALESCE(:now, (@@timestamp * 1e0)), COALESCE(:now, (@@timestamp * 1e0)) + :lease), (:uuid, 'page', COALESCE(:now, (@@timestamp * 1e0)), COALESCE(:now, (@@timestamp * 1e0)) + :lease)
+    ON DUPLICATE KEY UPDATE uuid = uuid;
+
+-- session: go on, for good or for a while
+UPDATE xq_session
+    SET ends = COALESCE(:now, (@@timestamp * 1e0)) + :lease
+    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (@@timestamp * 1e0)));
+
+-- session: join
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > COALESCE(:now, (@@timestamp * 1e0)));
+
+-- session: end later, with session_ttr
+UPDATE xq_session
+    SET ends = COALESCE(ends, COALESCE(:now, (@@timestamp * 1e0)) + (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0))
+    WHERE uuid = :uuid AND (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
+
+-- session: whether it is to end
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND ends IS NOT NULL;
+
+-- session: whether it is over
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND ends <= COALESCE(:now, (@@timestamp * 1e0)) FOR UPDATE;
+
+-- session: end
+DELETE FROM xq_session
+    WHERE uuid = :uuid AND queue = :queue;
+
+-- sessions: who lives, where, and for how long
+SELECT uuid, queue, ends - COALESCE(:now, (@@timestamp * 1e0)) FROM xq_session;
+
+-- configure
+INSERT INTO xq_setting (name, value)
+    VALUES (:name, :value)
+    ON DUPLICATE KEY UPDATE value = :value;
+
+-- wait: begin
+INSERT INTO `page_xq_wait` (k0, waiter, session, since)
+    VALUES (:k0, :waiter, :uuid, COALESCE(:now, (@@timestamp * 1e0)));
+
+-- wait: how tasks ended
+SELECT waiter, event, target FROM `page_xq_wait`
+    WHERE event IS NOT NULL;
+
+-- wait: end
+DELETE FROM `page_xq_wait`
+    WHERE k0 = :k0 AND waiter = :waiter
+    RETURNING event, target;
+
+-- wait: forget those of a process that is gone
+DELETE FROM `page_xq_wait`
+    WHERE session = :uuid;
+
+-- waiting
+SELECT k0, session, since FROM `page_xq_wait`
+    WHERE event IS NULL
+    ORDER BY since;
+
+-- a take that waits: is there anything
+SELECT 1 FROM `page` FORCE INDEX (`page_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') LIMIT 1;
+
+-- when something falls due
+SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat` FROM `page` FORCE INDEX (`page_xq_runat`) WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL ORDER BY `runat` LIMIT 1) AS at UNION ALL SELECT (SELECT `runat` FROM `page` FORCE INDEX (`page_xq_runat`) WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` IS NOT NULL ORDER BY `runat` LIMIT 1) AS at) AS times;
+
+-- what tasks there are, before another definition is installed
+SELECT CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin, COUNT(*) FROM `page`
+    GROUP BY 1;

@@ -1,0 +1,1242 @@
+-- Every role of a queue with tubes that are counted: owner, attempts, priority, own ttl and ttr; history.
+-- Written by tests/golden/regenerate.py. Where a title names several states, the SQL is that of the first;
+-- the others differ in the status after WHERE only.
+
+-- install: the table xq_queue
+CREATE TABLE IF NOT EXISTS xq_queue (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY, version VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, fingerprint TEXT NOT NULL);
+
+-- install: the table xq_session
+CREATE TABLE IF NOT EXISTS xq_session (uuid VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, PRIMARY KEY (uuid, queue));
+
+-- install: the table xq_setting
+CREATE TABLE IF NOT EXISTS xq_setting (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY, value DOUBLE PRECISION NOT NULL);
+
+-- install: the table xq_alive
+CREATE TABLE IF NOT EXISTS xq_alive (uuid VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, process BIGINT NOT NULL, waits BOOLEAN NOT NULL DEFAULT FALSE, PRIMARY KEY (uuid, process));
+
+-- install: the table mail_xq_count
+CREATE TABLE IF NOT EXISTS `mail_xq_count` (id BIGINT AUTO_INCREMENT PRIMARY KEY, tube VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, source VARCHAR(1) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, target VARCHAR(1) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, n BIGINT NOT NULL);
+
+-- install: the table mail_xq_wait
+CREATE TABLE IF NOT EXISTS `mail_xq_wait` (waiter VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DEFAULT '', session VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DEFAULT '', since DOUBLE, event VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, target VARCHAR(1) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, PRIMARY KEY (k0, waiter)) AS
+    SELECT `id` AS k0 FROM `mail` LIMIT 0;
+
+-- install: the table mail_xq_history
+CREATE TABLE IF NOT EXISTS `mail_xq_history` (`id` BIGINT AUTO_INCREMENT PRIMARY KEY, `at_us` BIGINT, `key` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, `tube` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, `source` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, `target` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, `event` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, `owner` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, `attempt` BIGINT);
+
+-- install: the index mail_xq_oldest_R
+CREATE INDEX IF NOT EXISTS `mail_xq_oldest_R`
+    ON `mail` (`status`, `priority`, `id`);
+
+-- install: the index mail_xq_oldest_R_of_tube
+CREATE INDEX IF NOT EXISTS `mail_xq_oldest_R_of_tube`
+    ON `mail` (`status`, `tube`(191), `priority`, `id`);
+
+-- install: the index mail_xq_oldest_B
+CREATE INDEX IF NOT EXISTS `mail_xq_oldest_B`
+    ON `mail` (`status`, `priority`, `id`);
+
+-- install: the index mail_xq_runat
+CREATE INDEX IF NOT EXISTS `mail_xq_runat`
+    ON `mail` (`status`, `runat`);
+
+-- install: the trigger mail_xq_insert
+CREATE OR REPLACE TRIGGER `mail_xq_insert` AFTER INSERT
+    ON `mail` FOR EACH ROW BEGIN
+    DECLARE told VARCHAR(255) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
+    DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
+    IF (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+        VALUES ('', 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
+    END IF;
+    IF (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+        VALUES (NEW.`tube`, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
+    END IF;
+    IF (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+        VALUES (CAST(NEW.`id` AS CHAR), NEW.`tube`, NEW.`attempts`, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN NEW.`owner` END);
+    END IF;
+END;
+
+-- install: the trigger mail_xq_update
+CREATE OR REPLACE TRIGGER `mail_xq_update` AFTER UPDATE
+    ON `mail` FOR EACH ROW BEGIN
+    DECLARE told VARCHAR(255) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
+    DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
+    IF CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+        VALUES ('', CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
+    END IF;
+    IF NOT NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+        VALUES (NEW.`tube`, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
+    END IF;
+    IF NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (OLD.`tube` IN ('news', 'it''s') AND CONVERT(OLD.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND (OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+        VALUES (OLD.`tube`, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE WHEN (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN 'S' ELSE 'X' END, 1);
+    END IF;
+    IF NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+        VALUES (NEW.`tube`, CASE WHEN (OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN 'S' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
+    END IF;
+    IF NOT (NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND ((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) OR (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z'))) AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR told <> 'write') THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+        VALUES (CAST(NEW.`id` AS CHAR), NEW.`tube`, NEW.`attempts`, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN OLD.`owner` WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN NEW.`owner` END);
+    END IF;
+    IF (NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND (OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+        VALUES (CAST(OLD.`id` AS CHAR), OLD.`tube`, OLD.`attempts`, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN OLD.`owner` END);
+    END IF;
+    IF (NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+        VALUES (CAST(NEW.`id` AS CHAR), NEW.`tube`, NEW.`attempts`, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN NEW.`owner` END);
+    END IF;
+    IF COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND (NOT COALESCE((NEW.`status` IN ('R', 'T', 'W') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `mail_xq_wait`) THEN UPDATE `mail_xq_wait`
+        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
+            target = CASE WHEN NOT (BINARY OLD.`id` <=> BINARY NEW.`id`) THEN 'X' ELSE CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END END
+        WHERE k0 = OLD.`id` AND event IS NULL;
+    END IF;
+END;
+
+-- install: the trigger mail_xq_delete
+CREATE OR REPLACE TRIGGER `mail_xq_delete` AFTER DELETE
+    ON `mail` FOR EACH ROW BEGIN
+    DECLARE told VARCHAR(255) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
+    DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
+    IF (OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+        VALUES ('', CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', 1);
+    END IF;
+    IF (OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (OLD.`tube` IN ('news', 'it''s') AND CONVERT(OLD.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+        VALUES (OLD.`tube`, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', 1);
+    END IF;
+    IF (OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+        VALUES (CAST(OLD.`id` AS CHAR), OLD.`tube`, OLD.`attempts`, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN OLD.`owner` END);
+    END IF;
+    IF COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `mail_xq_wait`) THEN UPDATE `mail_xq_wait`
+        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
+            target = 'X'
+        WHERE k0 = OLD.`id` AND event IS NULL;
+    END IF;
+END;
+
+-- install: count what is there
+INSERT INTO `mail_xq_count` (tube, source, target, n)
+    SELECT tube, '', state, n FROM (SELECT '' AS tube, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM `mail` WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) GROUP BY 1, 2 UNION ALL SELECT CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM `mail` WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (`tube` IN ('news', 'it''s') AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) GROUP BY 1, 2) AS actual
+    WHERE NOT EXISTS (SELECT 1 FROM `mail_xq_count`);
+
+-- install: record what is installed
+DELETE FROM xq_queue
+    WHERE name = 'mail';
+
+-- install: record what is installed
+INSERT INTO xq_queue (name, version, fingerprint)
+    VALUES ('mail', 'VERSION', 'FINGERPRINT');
+
+-- X put R: 1
+INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `ttl`, `ttr`, `status`, `runat`, `owner`)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, COALESCE(:now, (@@timestamp * 1e0)) + 10.0, NULL)
+    RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
+
+-- X put R: 2
+INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `ttl`, `ttr`, `status`, `runat`, `owner`)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, COALESCE(:now, (@@timestamp * 1e0)) + 10.0, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, :f8_1, :f9_1, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, COALESCE(:now, (@@timestamp * 1e0)) + 10.0, NULL)
+    RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
+
+-- X put R with ttl, ttr: 1
+INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `status`, `ttl`, `ttr`, `runat`, `owner`)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :ttl, NULL)
+    RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
+
+-- X put R with ttl, ttr: 2
+INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `status`, `ttl`, `ttr`, `runat`, `owner`)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :ttl, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :ttl, NULL)
+    RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
+
+-- X put W with delay: 1
+INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `ttl`, `ttr`, `status`, `runat`, `owner`)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL)
+    RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
+
+-- X put W with delay: 2
+INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `ttl`, `ttr`, `status`, `runat`, `owner`)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, :f8_1, :f9_1, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL)
+    RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
+
+-- X put W with delay, ttl, ttr: 1
+INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `status`, `ttl`, `ttr`, `runat`, `owner`)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL)
+    RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
+
+-- X put W with delay, ttl, ttr: 2
+INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `status`, `ttl`, `ttr`, `runat`, `owner`)
+    VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL)
+    RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
+
+-- R take T: the oldest
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0),
+        `owner` = :owner,
+        `attempts` = COALESCE(`attempts`, 0) + 1
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- R take T: the n oldest
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0),
+        `owner` = :owner,
+        `attempts` = COALESCE(`attempts`, 0) + 1
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- R take T: the oldest of a tube
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0),
+        `owner` = :owner,
+        `attempts` = COALESCE(`attempts`, 0) + 1
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- R take T: the n oldest of a tube
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0),
+        `owner` = :owner,
+        `attempts` = COALESCE(`attempts`, 0) + 1
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- R take T with ttr: the oldest
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr,
+        `owner` = :owner,
+        `attempts` = COALESCE(`attempts`, 0) + 1
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- R take T with ttr: the n oldest
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr,
+        `owner` = :owner,
+        `attempts` = COALESCE(`attempts`, 0) + 1
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- R take T with ttr: the oldest of a tube
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr,
+        `owner` = :owner,
+        `attempts` = COALESCE(`attempts`, 0) + 1
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- R take T with ttr: the n oldest of a tube
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr,
+        `owner` = :owner,
+        `attempts` = COALESCE(`attempts`, 0) + 1
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T ack Z: one, of this session
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T ack Z: many, of this session
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T ack Z: one, of this very take
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T ack Z: many, of this very take
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T ack Z with delay: one, of this session
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T ack Z with delay: one, of this very take
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T ack Z with update={'address': ...}: one
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `address` = :f1,
+        `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T release R: one, of this session
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T release R: many, of this session
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T release R: one, of this very take
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T release R: many, of this very take
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T release R: n of a session
+SELECT `mail`.`id` FROM `mail`
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` >= :session AND `owner` < :session_end LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T release R: n, whosesoever
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
+        `owner` = NULL
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T');
+
+-- T release R: n, whosesoever, returned
+SELECT `mail`.`id` FROM `mail`
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T release R with ttl, ttr: one, of this session
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `ttl` = :own_ttl,
+        `ttr` = :own_ttr,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T release R with ttl, ttr: one, of this very take
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `ttl` = :own_ttl,
+        `ttr` = :own_ttr,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T snatch R: one
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T snatch R with ttl, ttr: one
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `ttl` = :own_ttl,
+        `ttr` = :own_ttr,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T touch T with increment: one, of this session
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T touch T with increment: one, of this very take
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- W Z restart R: one
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- W Z restart R with ttl, ttr: one
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `ttl` = :own_ttl,
+        `ttr` = :own_ttr,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- R W B Z switch R: one
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- R W B Z switch R with ttl, ttr: one
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `ttl` = :own_ttl,
+        `ttr` = :own_ttr,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- R W B Z switch W with delay: one
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- R W B Z switch W with delay, ttl, ttr: one
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+        `ttl` = :own_ttl,
+        `ttr` = :own_ttr,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- R W B Z switch B: one
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
+        `runat` = NULL,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- R W B Z switch Z: one
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- R W B Z switch Z with delay: one
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- R T W B Z kill X: one
+SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+-- and where that returns rows
+DELETE FROM `mail`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- R T W B Z kill X: many
+SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+-- and where that returns rows
+DELETE FROM `mail`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- R T W B Z kill X: n, whosesoever
+DELETE FROM `mail`
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- R T W B Z kill X: n, whosesoever, returned
+SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail`
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+-- and where that returns rows
+DELETE FROM `mail`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- W delay R: n that are due by runat
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T bury B: one, of this session
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
+        `runat` = NULL,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T bury B: many, of this session
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
+        `runat` = NULL,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T bury B: one, of this very take
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
+        `runat` = NULL,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T bury B: many, of this very take
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
+        `runat` = NULL,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- B dig R: the oldest
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- B dig R: the n oldest
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- B dig R: one
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- B dig R with ttl, ttr: the oldest
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `ttl` = :own_ttl,
+        `ttr` = :own_ttr,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- B dig R with ttl, ttr: the n oldest
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `ttl` = :own_ttl,
+        `ttr` = :own_ttr,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- B dig R with ttl, ttr: one
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `ttl` = :own_ttl,
+        `ttr` = :own_ttr,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- Z zombie X: n that are due by runat
+SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'Z' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+DELETE FROM `mail`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- R touch R with increment: one
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- R ttl X: n that are due by runat
+SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+DELETE FROM `mail`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- T ttr R: n that are due by runat
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T release W with delay: one, of this session
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T release W with delay: one, of this very take
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T release W with delay, ttl, ttr: one, of this session
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+        `ttl` = :own_ttl,
+        `ttr` = :own_ttr,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T release W with delay, ttl, ttr: one, of this very take
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+        `ttl` = :own_ttl,
+        `ttr` = :own_ttr,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T snatch W with delay: one
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- T snatch W with delay, ttl, ttr: one
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+        `ttl` = :own_ttl,
+        `ttr` = :own_ttr,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- W Z restart W with delay: one
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- W Z restart W with delay, ttl, ttr: one
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+        `ttl` = :own_ttl,
+        `ttr` = :own_ttr,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- B dig W with delay: the oldest
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- B dig W with delay: the n oldest
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- B dig W with delay: one
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- B dig W with delay, ttl, ttr: the oldest
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+        `ttl` = :own_ttl,
+        `ttr` = :own_ttr,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- B dig W with delay, ttl, ttr: the n oldest
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+        `ttl` = :own_ttl,
+        `ttr` = :own_ttr,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- B dig W with delay, ttl, ttr: one
+SELECT `mail`.`id` FROM `mail`
+    WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
+-- and where that returns rows
+UPDATE `mail`
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
+        `ttl` = :own_ttl,
+        `ttr` = :own_ttr,
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
+        `owner` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE :chosen;
+
+-- look at one task, and at who holds it
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`, `owner` FROM `mail`
+    WHERE `id` = :k0;
+
+-- R T W B Z by_state
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
+    ORDER BY `priority`, `id` LIMIT :n;
+
+-- taken
+SELECT `id`, `owner` FROM `mail`
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T');
+
+-- stats
+SELECT tube, source, target, CAST(SUM(n) AS SIGNED) AS n, COUNT(*) FROM `mail_xq_count`
+    GROUP BY tube, source, target;
+
+-- check, recount: what the table holds
+SELECT '' AS tube, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM `mail`
+    WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z'))
+    GROUP BY 1, 2
+    UNION ALL
+    SELECT CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM `mail`
+    WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (`tube` IN ('news', 'it''s') AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s'))
+    GROUP BY 1, 2;
+
+-- check, recount: the counters beside it, at one moment
+SELECT tube, source, target, CAST(SUM(n) AS SIGNED) AS n, COUNT(*) FROM `mail_xq_count`
+    GROUP BY tube, source, target
+    UNION ALL
+    SELECT tube, NULL AS source, state AS target, n, 0 FROM (SELECT '' AS tube, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END AS state, COUNT(*) AS n FROM `mail` WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) GROUP BY 1, 2 UNION ALL SELECT CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin, CASE CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM `mail` WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (`tube` IN ('news', 'it''s') AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) GROUP BY 1, 2) AS actual;
+
+-- recount, reset: add to a counter
+INSERT INTO `mail_xq_count` (tube, source, target, n)
+    VALUES (:tube, :source, :target, :count);
+
+-- history
+SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, dur_us FROM (SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, at_us - LAG(at_us) OVER (PARTITION BY `key` ORDER BY id) AS dur_us FROM `mail_xq_history`) AS told
+    WHERE at_us >= CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - 600.0 * 1000000
+    ORDER BY id;
+
+-- history of a task, from one moment to another
+SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, dur_us FROM (SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, at_us - LAG(at_us) OVER (PARTITION BY `key` ORDER BY id) AS dur_us FROM `mail_xq_history` WHERE `key` = CAST(:k0 AS CHAR)) AS told
+    WHERE at_us >= :since AND at_us < :until AND at_us >= CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - 600.0 * 1000000
+    ORDER BY id;
+
+-- sweep: forget what is history
+DELETE FROM `mail_xq_history`
+    WHERE id IN (SELECT id FROM (SELECT id, at_us FROM `mail_xq_history` WHERE id < (SELECT MAX(id) FROM `mail_xq_history`) ORDER BY id LIMIT :n) AS oldest WHERE at_us < CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - 600.0 * 1000000);
+
+-- reconfigure: tell the history of tasks in R that move to B
+INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    SELECT CAST(`mail`.`id` AS CHAR), `mail`.`tube`, `mail`.`attempts`, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), 'R', 'B', :event, NULL FROM `mail`
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R');
+
+-- on_change: whether a change was committed
+CREATE TEMPORARY TABLE IF NOT EXISTS xq_change (number BIGINT PRIMARY KEY);
+
+-- on_change: whether a change was committed
+INSERT INTO xq_change (number)
+    VALUES (:number);
+
+-- on_change: whether a change was committed
+DELETE FROM xq_change
+    WHERE number = :number
+    RETURNING number;
+
+-- what is installed
+SELECT version, fingerprint FROM xq_queue
+    WHERE name = 'mail';
+
+-- uninstall: forget this queue
+DELETE FROM xq_queue
+    WHERE name = 'mail';
+
+-- uninstall: the other queues
+SELECT name FROM xq_queue;
+
+-- sessions
+SELECT uuid, since FROM xq_session
+    WHERE queue = ''
+    ORDER BY since, uuid;
+
+-- session: that it is there, and may hold tasks of this queue
+INSERT INTO xq_session (uuid, queue, since, ends)
+    VALUES (:uuid, '', COALESCE(:now, (@@timestamp * 1e0)), COALESCE(:now, (@@timestamp * 1e0)) + :lease), (:uuid, 'mail', COALESCE(:now, (@@timestamp * 1e0)), COALESCE(:now, (@@timestamp * 1e0)) + :lease)
+    ON DUPLICATE KEY UPDATE uuid = uuid;
+
+-- session: go on, for good or for a while
+UPDATE xq_session
+    SET ends = COALESCE(:now, (@@timestamp * 1e0)) + :lease
+    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (@@timestamp * 1e0)));
+
+-- session: join
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > COALESCE(:now, (@@timestamp * 1e0)));
+
+-- session: end later, with session_ttr
+UPDATE xq_session
+    SET ends = COALESCE(ends, COALESCE(:now, (@@timestamp * 1e0)) + (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0))
+    WHERE uuid = :uuid AND (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
+
+-- session: whether it is to end
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND ends IS NOT NULL;
+
+-- session: whether it is over
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND ends <= COALESCE(:now, (@@timestamp * 1e0)) FOR UPDATE;
+
+-- session: end
+DELETE FROM xq_session
+    WHERE uuid = :uuid AND queue = :queue;
+
+-- sessions: who lives, where, and for how long
+SELECT uuid, queue, ends - COALESCE(:now, (@@timestamp * 1e0)) FROM xq_session;
+
+-- configure
+INSERT INTO xq_setting (name, value)
+    VALUES (:name, :value)
+    ON DUPLICATE KEY UPDATE value = :value;
+
+-- wait: begin
+INSERT INTO `mail_xq_wait` (k0, waiter, session, since)
+    VALUES (:k0, :waiter, :uuid, COALESCE(:now, (@@timestamp * 1e0)));
+
+-- wait: how tasks ended
+SELECT waiter, event, target FROM `mail_xq_wait`
+    WHERE event IS NOT NULL;
+
+-- wait: end
+DELETE FROM `mail_xq_wait`
+    WHERE k0 = :k0 AND waiter = :waiter
+    RETURNING event, target;
+
+-- wait: forget those of a process that is gone
+DELETE FROM `mail_xq_wait`
+    WHERE session = :uuid;
+
+-- waiting
+SELECT k0, session, since FROM `mail_xq_wait`
+    WHERE event IS NULL
+    ORDER BY since;
+
+-- a take that waits: is there anything
+SELECT 1 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0))) LIMIT 1;
+
+-- when something falls due
+SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`) WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL ORDER BY `runat` LIMIT 1) AS at UNION ALL SELECT (SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`) WHERE (`status` = 'Z' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') AND `runat` IS NOT NULL ORDER BY `runat` LIMIT 1) AS at UNION ALL SELECT (SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`) WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND `runat` IS NOT NULL ORDER BY `runat` LIMIT 1) AS at UNION ALL SELECT (SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`) WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` IS NOT NULL ORDER BY `runat` LIMIT 1) AS at UNION ALL SELECT (SELECT at_us FROM `mail_xq_history` WHERE id < (SELECT MAX(id) FROM `mail_xq_history`) ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at) AS times;
+
+-- what tasks there are, before another definition is installed
+SELECT CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin, COUNT(*) FROM `mail`
+    GROUP BY 1;

@@ -1,0 +1,728 @@
+-- Words as statuses and as key in a table with odd names: unique, limit, not_check_session, buried by anyone.
+-- Written by tests/golden/regenerate.py. Where a title names several states, the SQL is that of the first;
+-- the others differ in the status after WHERE only.
+
+-- install: the table xq_queue
+CREATE TABLE IF NOT EXISTS xq_queue (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY, version VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, fingerprint TEXT NOT NULL);
+
+-- install: the table xq_session
+CREATE TABLE IF NOT EXISTS xq_session (uuid VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, PRIMARY KEY (uuid, queue));
+
+-- install: the table xq_setting
+CREATE TABLE IF NOT EXISTS xq_setting (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY, value DOUBLE PRECISION NOT NULL);
+
+-- install: the table xq_alive
+CREATE TABLE IF NOT EXISTS xq_alive (uuid VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, process BIGINT NOT NULL, waits BOOLEAN NOT NULL DEFAULT FALSE, PRIMARY KEY (uuid, process));
+
+-- install: the table order_xq_count
+CREATE TABLE IF NOT EXISTS `order_xq_count` (id BIGINT AUTO_INCREMENT PRIMARY KEY, tube VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, source VARCHAR(1) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, target VARCHAR(1) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, n BIGINT NOT NULL);
+
+-- install: the table order_xq_wait
+CREATE TABLE IF NOT EXISTS `order_xq_wait` (waiter VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DEFAULT '', session VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DEFAULT '', since DOUBLE, event VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, target VARCHAR(1) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, PRIMARY KEY (k0, waiter)) AS
+    SELECT `id` AS k0 FROM `order` LIMIT 0;
+
+-- install: the table order_xq_owner
+CREATE TABLE IF NOT EXISTS `order_xq_owner` (owner VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DEFAULT '', PRIMARY KEY (`id`)) AS
+    SELECT `id` FROM `order` LIMIT 0;
+
+-- install: the index order_xq_oldest_R
+CREATE INDEX IF NOT EXISTS `order_xq_oldest_R`
+    ON `order` (`select`(191), `id`(191));
+
+-- install: the index order_xq_oldest_B
+CREATE INDEX IF NOT EXISTS `order_xq_oldest_B`
+    ON `order` (`select`(191), `id`(191));
+
+-- install: the index order_xq_runat
+CREATE INDEX IF NOT EXISTS `order_xq_runat`
+    ON `order` (`select`(191), `runat`);
+
+-- install: the index order_xq_unique
+ALTER TABLE `order` ADD COLUMN IF NOT EXISTS `order_xq_held` CHAR(64) CHARACTER
+    SET ascii GENERATED ALWAYS AS (CASE WHEN (`select` IN ('new', 'in hand', 'W') AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')) THEN SHA2(CONVERT(`number` USING utf8mb4), 256) END) VIRTUAL INVISIBLE,
+        ADD UNIQUE INDEX IF NOT EXISTS `order_xq_unique` (`order_xq_held`);
+
+-- install: the trigger order_xq_insert
+CREATE OR REPLACE TRIGGER `order_xq_insert` AFTER INSERT
+    ON `order` FOR EACH ROW BEGIN
+    IF (NEW.`select` IN ('new', 'in hand', 'W', 'won''t do', 'done') AND CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W', 'won''t do', 'done')) THEN INSERT INTO `order_xq_count` (tube, source, target, n)
+        VALUES ('', 'X', CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 1);
+    END IF;
+END;
+
+-- install: the trigger order_xq_update
+CREATE OR REPLACE TRIGGER `order_xq_update` AFTER UPDATE
+    ON `order` FOR EACH ROW BEGIN
+    IF CASE CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END <> CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END THEN INSERT INTO `order_xq_count` (tube, source, target, n)
+        VALUES ('', CASE CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 1);
+    END IF;
+    IF (OLD.`select` = 'in hand' AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') AND (NOT (BINARY NEW.`select` <=> BINARY OLD.`select`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) THEN DELETE FROM `order_xq_owner`
+        WHERE `id` = OLD.`id`;
+    END IF;
+    IF COALESCE((OLD.`select` IN ('new', 'in hand', 'W') AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')), FALSE) AND (NOT COALESCE((NEW.`select` IN ('new', 'in hand', 'W') AND CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `order_xq_wait`) THEN UPDATE `order_xq_wait`
+        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'order' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
+            target = CASE WHEN NOT (BINARY OLD.`id` <=> BINARY NEW.`id`) THEN 'X' ELSE CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END END
+        WHERE k0 = OLD.`id` AND event IS NULL;
+    END IF;
+END;
+
+-- install: the trigger order_xq_delete
+CREATE OR REPLACE TRIGGER `order_xq_delete` AFTER DELETE
+    ON `order` FOR EACH ROW BEGIN
+    IF (OLD.`select` IN ('new', 'in hand', 'W', 'won''t do', 'done') AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W', 'won''t do', 'done')) THEN INSERT INTO `order_xq_count` (tube, source, target, n)
+        VALUES ('', CASE CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 'X', 1);
+    END IF;
+    IF (OLD.`select` = 'in hand' AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') THEN DELETE FROM `order_xq_owner`
+        WHERE `id` = OLD.`id`;
+    END IF;
+    IF COALESCE((OLD.`select` IN ('new', 'in hand', 'W') AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `order_xq_wait`) THEN UPDATE `order_xq_wait`
+        SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'order' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
+            target = 'X'
+        WHERE k0 = OLD.`id` AND event IS NULL;
+    END IF;
+END;
+
+-- install: count what is there
+INSERT INTO `order_xq_count` (tube, source, target, n)
+    SELECT tube, '', state, n FROM (SELECT '' AS tube, CASE CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM `order` WHERE (`select` IN ('new', 'in hand', 'W', 'won''t do', 'done') AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W', 'won''t do', 'done')) GROUP BY 1, 2) AS actual
+    WHERE NOT EXISTS (SELECT 1 FROM `order_xq_count`);
+
+-- install: record what is installed
+DELETE FROM xq_queue
+    WHERE name = 'order';
+
+-- install: record what is installed
+INSERT INTO xq_queue (name, version, fingerprint)
+    VALUES ('order', 'VERSION', 'FINGERPRINT');
+
+-- X put R: 1
+SELECT 1 FROM DUAL
+    WHERE (SELECT COALESCE(SUM(CASE WHEN target IN ('R', 'T', 'W', 'B') THEN n ELSE 0 END - CASE WHEN source IN ('R', 'T', 'W', 'B') THEN n ELSE 0 END), 0) FROM `order_xq_count` WHERE tube = '') + :adding <= 100000;
+-- and where that returns rows
+INSERT INTO `order` (`id`, `number`, `"x`, `select`, `runat`)
+    VALUES (:f0_0, :f1_0, :f2_0, 'new', NULL)
+    RETURNING `id`, `number`, `"x`, `select`, `runat`;
+
+-- X put R: 2
+SELECT 1 FROM DUAL
+    WHERE (SELECT COALESCE(SUM(CASE WHEN target IN ('R', 'T', 'W', 'B') THEN n ELSE 0 END - CASE WHEN source IN ('R', 'T', 'W', 'B') THEN n ELSE 0 END), 0) FROM `order_xq_count` WHERE tube = '') + :adding <= 100000;
+-- and where that returns rows
+INSERT INTO `order` (`id`, `number`, `"x`, `select`, `runat`)
+    VALUES (:f0_0, :f1_0, :f2_0, 'new', NULL), (:f0_1, :f1_1, :f2_1, 'new', NULL)
+    RETURNING `id`, `number`, `"x`, `select`, `runat`;
+
+-- X put W with delay: 1
+SELECT 1 FROM DUAL
+    WHERE (SELECT COALESCE(SUM(CASE WHEN target IN ('R', 'T', 'W', 'B') THEN n ELSE 0 END - CASE WHEN source IN ('R', 'T', 'W', 'B') THEN n ELSE 0 END), 0) FROM `order_xq_count` WHERE tube = '') + :adding <= 100000;
+-- and where that returns rows
+INSERT INTO `order` (`id`, `number`, `"x`, `select`, `runat`)
+    VALUES (:f0_0, :f1_0, :f2_0, 'W', CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay))
+    RETURNING `id`, `number`, `"x`, `select`, `runat`;
+
+-- X put W with delay: 2
+SELECT 1 FROM DUAL
+    WHERE (SELECT COALESCE(SUM(CASE WHEN target IN ('R', 'T', 'W', 'B') THEN n ELSE 0 END - CASE WHEN source IN ('R', 'T', 'W', 'B') THEN n ELSE 0 END), 0) FROM `order_xq_count` WHERE tube = '') + :adding <= 100000;
+-- and where that returns rows
+INSERT INTO `order` (`id`, `number`, `"x`, `select`, `runat`)
+    VALUES (:f0_0, :f1_0, :f2_0, 'W', CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay)), (:f0_1, :f1_1, :f2_1, 'W', CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay))
+    RETURNING `id`, `number`, `"x`, `select`, `runat`;
+
+-- put: the row that holds a value of unique
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE `order_xq_held` = SHA2(CONVERT(:unique USING utf8mb4), 256) FOR UPDATE;
+
+-- R W put R, on_conflict='replace'
+SELECT `order`.`id` FROM `order`
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+-- and where that returns rows
+UPDATE `order`
+    SET `id` = :f0,
+        `number` = :f1,
+        `"x` = :f2,
+        `select` = 'new',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- R W put W with delay, on_conflict='replace'
+SELECT `order`.`id` FROM `order`
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+-- and where that returns rows
+UPDATE `order`
+    SET `id` = :f0,
+        `number` = :f1,
+        `"x` = :f2,
+        `select` = 'W',
+        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay)
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- R take T: the oldest
+SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_oldest_R`)
+    WHERE (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new')
+    ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'in hand',
+        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + NULL)
+    WHERE :chosen;
+-- and for each row of these
+INSERT INTO `order_xq_owner` (`id`, owner)
+    VALUES :rows
+    ON DUPLICATE KEY UPDATE owner =
+    VALUES(owner);
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- R take T: the n oldest
+SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_oldest_R`)
+    WHERE (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new')
+    ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'in hand',
+        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + NULL)
+    WHERE :chosen;
+-- and for each row of these
+INSERT INTO `order_xq_owner` (`id`, owner)
+    VALUES :rows
+    ON DUPLICATE KEY UPDATE owner =
+    VALUES(owner);
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- R take T with ttr: the oldest
+SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_oldest_R`)
+    WHERE (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new')
+    ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'in hand',
+        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttr)
+    WHERE :chosen;
+-- and for each row of these
+INSERT INTO `order_xq_owner` (`id`, owner)
+    VALUES :rows
+    ON DUPLICATE KEY UPDATE owner =
+    VALUES(owner);
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- R take T with ttr: the n oldest
+SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_oldest_R`)
+    WHERE (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new')
+    ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'in hand',
+        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttr)
+    WHERE :chosen;
+-- and for each row of these
+INSERT INTO `order_xq_owner` (`id`, owner)
+    VALUES :rows
+    ON DUPLICATE KEY UPDATE owner =
+    VALUES(owner);
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- T ack D: one
+SELECT `order`.`id` FROM `order`
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- T ack D: many
+SELECT `order`.`id` FROM `order`
+    WHERE `order`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS listed) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- T ack D with update={'note': ...}: one
+SELECT `order`.`id` FROM `order`
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+-- and where that returns rows
+UPDATE `order`
+    SET `"x` = :f2,
+        `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- T release R: one
+SELECT `order`.`id` FROM `order`
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'new',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- T release R: many
+SELECT `order`.`id` FROM `order`
+    WHERE `order`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS listed) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'new',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- T release R: n of a session
+SELECT `order`.`id` FROM `order` JOIN `order_xq_owner` AS o
+    ON `order`.`id` = o.`id`
+    WHERE (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') AND o.owner >= :session AND o.owner < :session_end LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'new',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- T release R: n, whosesoever
+UPDATE `order`
+    SET `select` = 'new',
+        `runat` = NULL
+    WHERE (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand');
+
+-- T release R: n, whosesoever, returned
+SELECT `order`.`id` FROM `order`
+    WHERE (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'new',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- T snatch R: one
+SELECT `order`.`id` FROM `order`
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'new',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- T touch T with increment: one
+SELECT `order`.`id` FROM `order`
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+-- and where that returns rows
+UPDATE `order`
+    SET `runat` = CEIL(COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment)
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- W D restart R: one
+SELECT `order`.`id` FROM `order`
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'W' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'new',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- R W B D switch R: one
+SELECT `order`.`id` FROM `order`
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'new',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- R W B D switch W with delay: one
+SELECT `order`.`id` FROM `order`
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'W',
+        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay)
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- R W B D switch B: one
+SELECT `order`.`id` FROM `order`
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- R W B D switch D: one
+SELECT `order`.`id` FROM `order`
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- R T W B D kill X: one
+SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order`
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+-- and where that returns rows
+DELETE FROM `order`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- R T W B D kill X: many
+SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order`
+    WHERE `order`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS listed) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+-- and where that returns rows
+DELETE FROM `order`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- R T W B D kill X: n, whosesoever
+DELETE FROM `order`
+    WHERE (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- R T W B D kill X: n, whosesoever, returned
+SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order`
+    WHERE (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+-- and where that returns rows
+DELETE FROM `order`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- R T W B D bury B: one
+SELECT `order`.`id` FROM `order`
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- R T W B D bury B: many
+SELECT `order`.`id` FROM `order`
+    WHERE `order`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS listed) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- B dig R: the oldest
+SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_oldest_B`)
+    WHERE (`select` = 'won''t do' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do')
+    ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'new',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- B dig R: the n oldest
+SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_oldest_B`)
+    WHERE (`select` = 'won''t do' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do')
+    ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'new',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- B dig R: one
+SELECT `order`.`id` FROM `order`
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'won''t do' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do') FOR UPDATE;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'new',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- W delay R: n that are due by runat
+SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_runat`)
+    WHERE (`select` = 'W' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'new',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- T ttr R: n that are due by runat
+SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_runat`)
+    WHERE (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'new',
+        `runat` = NULL
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- T release W with delay: one
+SELECT `order`.`id` FROM `order`
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'W',
+        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay)
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- T snatch W with delay: one
+SELECT `order`.`id` FROM `order`
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'W',
+        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay)
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- W D restart W with delay: one
+SELECT `order`.`id` FROM `order`
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'W' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'W',
+        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay)
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- B dig W with delay: the oldest
+SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_oldest_B`)
+    WHERE (`select` = 'won''t do' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do')
+    ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'W',
+        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay)
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- B dig W with delay: the n oldest
+SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_oldest_B`)
+    WHERE (`select` = 'won''t do' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do')
+    ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'W',
+        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay)
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- B dig W with delay: one
+SELECT `order`.`id` FROM `order`
+    WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'won''t do' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do') FOR UPDATE;
+-- and where that returns rows
+UPDATE `order`
+    SET `select` = 'W',
+        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay)
+    WHERE :chosen;
+-- and returned are
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE :chosen;
+
+-- look at one task, and at who holds it
+SELECT `id`, `number`, `"x`, `select`, `runat`, (SELECT o.owner FROM `order_xq_owner` AS o WHERE o.`id` = `order`.`id`) FROM `order`
+    WHERE (`id` = :k0 AND CONVERT(`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0);
+
+-- R T W B D by_state
+SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
+    WHERE (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new')
+    ORDER BY `id` LIMIT :n;
+
+-- taken
+SELECT `id`, (SELECT o.owner FROM `order_xq_owner` AS o WHERE o.`id` = `order`.`id`) FROM `order`
+    WHERE (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand');
+
+-- stats
+SELECT tube, source, target, CAST(SUM(n) AS SIGNED) AS n, COUNT(*) FROM `order_xq_count`
+    GROUP BY tube, source, target;
+
+-- check, recount: what the table holds
+SELECT '' AS tube, CASE CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM `order`
+    WHERE (`select` IN ('new', 'in hand', 'W', 'won''t do', 'done') AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W', 'won''t do', 'done'))
+    GROUP BY 1, 2;
+
+-- check, recount: the counters beside it, at one moment
+SELECT tube, source, target, CAST(SUM(n) AS SIGNED) AS n, COUNT(*) FROM `order_xq_count`
+    GROUP BY tube, source, target
+    UNION ALL
+    SELECT tube, NULL AS source, state AS target, n, 0 FROM (SELECT '' AS tube, CASE CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END AS state, COUNT(*) AS n FROM `order` WHERE (`select` IN ('new', 'in hand', 'W', 'won''t do', 'done') AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W', 'won''t do', 'done')) GROUP BY 1, 2) AS actual;
+
+-- recount, reset: add to a counter
+INSERT INTO `order_xq_count` (tube, source, target, n)
+    VALUES (:tube, :source, :target, :count);
+
+-- on_change: whether a change was committed
+CREATE TEMPORARY TABLE IF NOT EXISTS xq_change (number BIGINT PRIMARY KEY);
+
+-- on_change: whether a change was committed
+INSERT INTO xq_change (number)
+    VALUES (:number);
+
+-- on_change: whether a change was committed
+DELETE FROM xq_change
+    WHERE number = :number
+    RETURNING number;
+
+-- what is installed
+SELECT version, fingerprint FROM xq_queue
+    WHERE name = 'order';
+
+-- uninstall: forget this queue
+DELETE FROM xq_queue
+    WHERE name = 'order';
+
+-- uninstall: the other queues
+SELECT name FROM xq_queue;
+
+-- sessions
+SELECT uuid, since FROM xq_session
+    WHERE queue = ''
+    ORDER BY since, uuid;
+
+-- session: that it is there, and may hold tasks of this queue
+INSERT INTO xq_session (uuid, queue, since, ends)
+    VALUES (:uuid, '', COALESCE(:now, (@@timestamp * 1e0)), COALESCE(:now, (@@timestamp * 1e0)) + :lease), (:uuid, 'order', COALESCE(:now, (@@timestamp * 1e0)), COALESCE(:now, (@@timestamp * 1e0)) + :lease)
+    ON DUPLICATE KEY UPDATE uuid = uuid;
+
+-- session: go on, for good or for a while
+UPDATE xq_session
+    SET ends = COALESCE(:now, (@@timestamp * 1e0)) + :lease
+    WHERE uuid = :uuid AND (ends IS NULL OR ends > COALESCE(:now, (@@timestamp * 1e0)));
+
+-- session: join
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > COALESCE(:now, (@@timestamp * 1e0)));
+
+-- session: end later, with session_ttr
+UPDATE xq_session
+    SET ends = COALESCE(ends, COALESCE(:now, (@@timestamp * 1e0)) + (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0))
+    WHERE uuid = :uuid AND (SELECT value FROM xq_setting WHERE name = 'session_ttr' AND value > 0) IS NOT NULL;
+
+-- session: whether it is to end
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND ends IS NOT NULL;
+
+-- session: whether it is over
+SELECT 1 FROM xq_session
+    WHERE uuid = :uuid AND ends <= COALESCE(:now, (@@timestamp * 1e0)) FOR UPDATE;
+
+-- session: end
+DELETE FROM xq_session
+    WHERE uuid = :uuid AND queue = :queue;
+
+-- sessions: who lives, where, and for how long
+SELECT uuid, queue, ends - COALESCE(:now, (@@timestamp * 1e0)) FROM xq_session;
+
+-- configure
+INSERT INTO xq_setting (name, value)
+    VALUES (:name, :value)
+    ON DUPLICATE KEY UPDATE value = :value;
+
+-- wait: begin
+INSERT INTO `order_xq_wait` (k0, waiter, session, since)
+    VALUES (:k0, :waiter, :uuid, COALESCE(:now, (@@timestamp * 1e0)));
+
+-- wait: how tasks ended
+SELECT waiter, event, target FROM `order_xq_wait`
+    WHERE event IS NOT NULL;
+
+-- wait: end
+DELETE FROM `order_xq_wait`
+    WHERE k0 = :k0 AND waiter = :waiter
+    RETURNING event, target;
+
+-- wait: forget those of a process that is gone
+DELETE FROM `order_xq_wait`
+    WHERE session = :uuid;
+
+-- waiting
+SELECT k0, session, since FROM `order_xq_wait`
+    WHERE event IS NULL
+    ORDER BY since;
+
+-- a take that waits: is there anything
+SELECT 1 FROM `order` FORCE INDEX (`order_xq_oldest_R`)
+    WHERE (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') LIMIT 1;
+
+-- when something falls due
+SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat` FROM `order` FORCE INDEX (`order_xq_runat`) WHERE (`select` = 'W' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL ORDER BY `runat` LIMIT 1) AS at UNION ALL SELECT (SELECT `runat` FROM `order` FORCE INDEX (`order_xq_runat`) WHERE (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') AND `runat` IS NOT NULL ORDER BY `runat` LIMIT 1) AS at) AS times;
+
+-- what tasks there are, before another definition is installed
+SELECT CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin, COUNT(*) FROM `order`
+    GROUP BY 1;
