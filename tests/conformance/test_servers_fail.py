@@ -14,7 +14,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +185,7 @@ def disk(size: int) -> Iterator[Path]:
         os.rmdir(folder)
 
 
-SMALL = {
+SMALL: dict[str, dict[str, Any]] = {
     "postgres": {"max_wal_size": "32MB", "min_wal_size": "32MB"},
     "mariadb": {"innodb_log_file_size": "8M", "innodb_buffer_pool_size": "16M"},
 }
@@ -260,7 +260,7 @@ def only_reads(Task: Any) -> bool:
     refusals = {name: refused(lambda write=write: write(Task)) for name, write in WRITES.items()}  # type: ignore[misc]
     assert all("read" in str(error) or "recovery" in str(error) for error in refusals.values()), refusals
     assert {name: read(Task) for name, read in READS.items()} == before
-    return before["count"] == 1
+    return bool(before["count"] == 1)
 
 
 class Standby(servers.Postgres):
