@@ -99,6 +99,8 @@ def test_what_was_taken_by_a_call_whose_answer_was_lost_comes_back(place):
     place.Task.put({})
     watch(place.Task)
     for after in range(CUTS):
+        place.db.close()
+        place.Task.xq.count()  # by a new connection, which is to be cut
         place.proxy.cut_when_answered(place.db, after=after)
         try:
             place.Task.take()
@@ -237,9 +239,10 @@ def ends_connections_of(place: Any, condition: str) -> None:
         "mariadb": ("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND {}", "KILL {}"),
     }[place.kind]
     with place.server.administrator(place.name) as execute:
-        for (number,) in execute(look.format(condition)):
+        ended = execute(look.format(condition))
+        for (number,) in ended:
             execute(end.format(number))
-        eventually(lambda: not execute(look.format(condition)))
+        eventually(lambda: not {*ended} & {*execute(look.format(condition))})  # others come in their place
 
 
 OF_USER = {"postgres": "usename = 'worker'", "mariadb": "user = 'worker'"}
