@@ -91,7 +91,7 @@ class Psycopg:
             )
         if other := info.parameter_status("crdb_version"):
             raise ConfigurationError(f"xq speaks PostgreSQL, this is {other}")
-        if info.server_version < POSTGRES:
+        if 0 < info.server_version < POSTGRES:  # 0 is that of a connection which is gone already
             raise ConfigurationError(
                 f"xq needs PostgreSQL {POSTGRES // 10_000} or later, this is {info.server_version}"
             )

@@ -361,7 +361,7 @@ class PeeweeStore(Generic[M]):
             if passed_by:
                 created()
 
-        model.create_table = classmethod(create_or_install)  # type: ignore[arg-type]
+        model.create_table = classmethod(create_or_install)
 
 
 def _of_the_driver(error: BaseException) -> BaseException:

@@ -229,7 +229,7 @@ class Database:
 
     def _explain(self, opened: Opened, error: Exception) -> None:
         """Raise NotInstalled when that is what is behind an error of the database."""
-        if self.store.is_failure(error) and not self.store.is_refusal(error):
+        if self.store.is_failure(error) and not self.store.is_refusal(error) and not self.store.is_loss(error):
             missing = self._missing(opened)
             if missing:
                 self.close()

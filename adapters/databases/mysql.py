@@ -142,10 +142,6 @@ class Mysql(Server):
 
     # which rows
 
-    @property
-    def _owners(self) -> str:
-        return self.object(self.name("owner"))
-
     def pick(self, columns: str, chosen: str, index: str = "", one: bool = False) -> str:
         return f"{super().pick(columns, chosen, index, one)}{self.lock} SKIP LOCKED"
 
@@ -162,7 +158,7 @@ class Mysql(Server):
             due = f"{state} AND {column} <= {self.bound(self.kind(rows.column))} ORDER BY {column}"
             return self.pick(columns, due, rows.column)
         same = " AND ".join(f"{self.table}.{key} = o.{key}" for key in self.keys)
-        joined = f"{table} JOIN {self._owners} AS o ON {same}"
+        joined = f"{table} JOIN {self.owners} AS o ON {same}"
         if rows.way == "held":
             if "owner" in self.roles:
                 return self.pick(columns, f"{state} AND {self.held}")
@@ -218,7 +214,7 @@ class Mysql(Server):
         remembers = change.roles.get("status") == TAKEN and "owner" not in self.roles
         return Statement(
             f"UPDATE {table} FORCE INDEX (PRIMARY) SET {self._set(own | self._of_roles(change))} {chosen}",
-            then=f"INSERT INTO {self._owners} ({', '.join(self.keys)}, owner) VALUES :rows "
+            then=f"INSERT INTO {self.owners} ({', '.join(self.keys)}, owner) VALUES :rows "
             "ON DUPLICATE KEY UPDATE owner = VALUES(owner)"
             if remembers
             else "",
@@ -433,55 +429,7 @@ class Mysql(Server):
         return f"{column}({PREFIX})" if field is not None and field.type.upper() == "TEXT" else column
 
     def triggers(self) -> list[Object]:
-        status, counts = self.roles["status"], self.object(self.name("count"))
-        old, new = self.letter(f"OLD.{status}"), self.letter(f"NEW.{status}")
-        was, is_ = (self.in_states(self.machine.states, f"{version}.{status}") for version in ("OLD", "NEW"))
-        was_pending, is_pending = (
-            f"COALESCE({self.in_states(self.machine.pending, f'{v}.{status}')}, FALSE)" for v in ("OLD", "NEW")
-        )
-        moved_key, absent = self.moved_key(), f"'{ABSENT}'"
-        columns = "(tube, source, target, n)"
-
-        def count(tube: str, source: str, target: str, when: str) -> str:
-            return f"IF {when} THEN INSERT INTO {counts} {columns} VALUES ({tube}, {source}, {target}, 1); END IF;"
-
-        def forget_owner(when: str) -> str:
-            same = " AND ".join(f"{key} = OLD.{key}" for key in self.keys)
-            return f"IF {when} THEN DELETE FROM {self._owners} WHERE {same}; END IF;"
-
-        def leave_word(when: str, target: str) -> str:
-            same = " AND ".join(f"{part} = OLD.{key}" for part, key in zip(self._parts(), self.keys, strict=True))
-            return (
-                f"IF {when} AND EXISTS (SELECT 1 FROM {self.waits}) THEN "
-                f"UPDATE {self.waits} SET event = {self._event}, target = {target} "
-                f"WHERE {same} AND event IS NULL; END IF;"
-            )
-
-        inserted = [count("''", absent, new, is_)]
-        deleted = [count("''", old, absent, was)]
-        if self.tube_stats:
-            tube = self.roles["tube"]
-            inserted.append(count(f"NEW.{tube}", absent, new, f"{is_} AND {self.counted(f'NEW.{tube}')}"))
-            deleted.append(count(f"OLD.{tube}", old, absent, f"{was} AND {self.counted(f'OLD.{tube}')}"))
-        updated = [count(*what) for what in self.updates()]
-        if self.has_history:
-            entered = f"({self.differ(f'OLD.{status}', f'NEW.{status}')} OR told <> 'write')"
-            inserted.append(self._note("NEW", absent, new, is_))
-            deleted.append(self._note("OLD", old, absent, was))
-            updated += [
-                self._note("NEW", old, new, f"NOT ({moved_key}) AND ({was} OR {is_}) AND {entered}"),
-                self._note("OLD", old, absent, f"({moved_key}) AND {was}"),
-                self._note("NEW", absent, new, f"({moved_key}) AND {is_}"),
-            ]
-        if "owner" not in self.roles:
-            taken = self.is_state(TAKEN, f"OLD.{status}")
-            left = f"({self.differ(f'NEW.{status}', f'OLD.{status}')} OR {moved_key})"
-            updated.append(forget_owner(f"{taken} AND {left}"))
-            deleted.append(forget_owner(taken))
-        ended = f"{was_pending} AND (NOT {is_pending} OR {moved_key})"
-        updated.append(leave_word(ended, f"CASE WHEN {moved_key} THEN {absent} ELSE {new} END"))
-        deleted.append(leave_word(was_pending, absent))
-        bodies = {"insert": inserted, "update": updated, "delete": deleted}
+        bodies = {"insert": self.row_came(), "update": self.row_changed(), "delete": self.row_went()}
         return [self._trigger(suffix, body) for suffix, body in bodies.items()]
 
     @property
@@ -490,8 +438,7 @@ class Mysql(Server):
         return f"{_part(2)} = {self.literal(self.source_name)} AND {_part(4)} = CAST({SERVER_TIME} AS CHAR)"
 
     @property
-    def _event(self) -> str:
-        """What this statement told the triggers of this queue; another program's tell nothing, and are writes."""
+    def event(self) -> str:
         return f"IF({self._ours}, {_part(1)}, 'write')"
 
     def _trigger(self, suffix: str, body: Sequence[str]) -> Object:
@@ -500,7 +447,7 @@ class Mysql(Server):
         if self.has_history:
             at = f"IF({self._ours} AND {_part(3)} <> '', {_part(3)} * 1e0, {SERVER_TIME})"
             declared = (
-                f"DECLARE told {self.varying(255)} DEFAULT {self._event}; "
+                f"DECLARE told {self.varying(255)} DEFAULT {self.event}; "
                 f"DECLARE at_us BIGINT DEFAULT ROUND({at} * 1000000); "
             )
         return Object(
@@ -512,25 +459,6 @@ class Mysql(Server):
             ),
             self.drop("trigger", name),
         )
-
-    def _note(self, version: str, source: str, target: str, when: str) -> str:
-        status = self.roles["status"]
-        holders = {"OLD": source, "NEW": target}
-        held = " ".join(
-            f"WHEN {self.is_state(TAKEN, f'{at}.{status}')} THEN {self._holder(at)}"
-            for at, letter in holders.items()
-            if letter != f"'{ABSENT}'"
-        )
-        what = {"at_us": "at_us", "source": source, "target": target, "event": "told", "owner": f"CASE {held} END"}
-        # No SELECT: who inserts an unknown number of rows keeps all others from numbering theirs, until they deadlock.
-        written = self.noted(self.object(self.name("history")), version, what, "")
-        return f"IF {when} THEN {written}; END IF;"
-
-    def _holder(self, version: str) -> str:
-        if "owner" in self.roles:
-            return f"{version}.{self.roles['owner']}"
-        same = " AND ".join(f"o.{key} = {version}.{key}" for key in self.keys)
-        return f"(SELECT o.owner FROM {self._owners} AS o WHERE {same})"
 
 
 def _digest(value: str) -> str:

@@ -50,10 +50,10 @@ CREATE OR REPLACE TRIGGER `visit_xq_insert` AFTER INSERT
     DECLARE told VARCHAR(255) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
     DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
-    IF (NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')) THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
+    IF ((NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B'))) THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
         VALUES ('', 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 1);
     END IF;
-    IF (NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    IF (COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
         VALUES (JSON_ARRAY(NEW.`host`, NEW.`number`), NULL, NULL, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = NEW.`host` AND o.`number` = NEW.`number`) END);
     END IF;
 END;
@@ -64,22 +64,23 @@ CREATE OR REPLACE TRIGGER `visit_xq_update` AFTER UPDATE
     DECLARE told VARCHAR(255) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
     DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
-    IF CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
+    IF (CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END) THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
         VALUES ('', CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 1);
     END IF;
-    IF NOT (NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`)) AND ((OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')) OR (NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B'))) AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR told <> 'write') THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (JSON_ARRAY(NEW.`host`, NEW.`number`), NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = OLD.`host` AND o.`number` = OLD.`number`) WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = NEW.`host` AND o.`number` = NEW.`number`) END);
-    END IF;
-    IF (NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`)) AND (OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    IF (NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`)) THEN IF (COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
         VALUES (JSON_ARRAY(OLD.`host`, OLD.`number`), NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = OLD.`host` AND o.`number` = OLD.`number`) END);
     END IF;
-    IF (NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`)) AND (NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    IF (COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
         VALUES (JSON_ARRAY(NEW.`host`, NEW.`number`), NULL, NULL, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = NEW.`host` AND o.`number` = NEW.`number`) END);
     END IF;
-    IF (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (NOT (BINARY NEW.`status` <=> BINARY OLD.`status`) OR NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`)) THEN DELETE FROM `visit_xq_owner`
-        WHERE `host` = OLD.`host` AND `number` = OLD.`number`;
+    ELSE IF ((COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE) OR COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR told <> 'write')) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+        VALUES (JSON_ARRAY(NEW.`host`, NEW.`number`), NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = OLD.`host` AND o.`number` = OLD.`number`) WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = NEW.`host` AND o.`number` = NEW.`number`) END);
     END IF;
-    IF COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND (NOT COALESCE((NEW.`status` IN ('R', 'T', 'W') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) OR NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`)) AND EXISTS (SELECT 1 FROM `visit_xq_wait`) THEN UPDATE `visit_xq_wait`
+    END IF;
+    IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`))) THEN DELETE FROM `visit_xq_owner`
+        WHERE `visit_xq_owner`.`host` = OLD.`host` AND `visit_xq_owner`.`number` = OLD.`number`;
+    END IF;
+    IF (COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND (NOT COALESCE((NEW.`status` IN ('R', 'T', 'W') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) OR NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`)) AND EXISTS (SELECT 1 FROM `visit_xq_wait`)) THEN UPDATE `visit_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = CASE WHEN NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`) THEN 'X' ELSE CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END END
         WHERE k0 = OLD.`host` AND k1 = OLD.`number` AND event IS NULL;
@@ -92,16 +93,16 @@ CREATE OR REPLACE TRIGGER `visit_xq_delete` AFTER DELETE
     DECLARE told VARCHAR(255) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
     DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
-    IF (OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')) THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
+    IF ((OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B'))) THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
         VALUES ('', CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', 1);
     END IF;
-    IF (OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    IF (COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
         VALUES (JSON_ARRAY(OLD.`host`, OLD.`number`), NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = OLD.`host` AND o.`number` = OLD.`number`) END);
     END IF;
-    IF (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN DELETE FROM `visit_xq_owner`
-        WHERE `host` = OLD.`host` AND `number` = OLD.`number`;
+    IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T')) THEN DELETE FROM `visit_xq_owner`
+        WHERE `visit_xq_owner`.`host` = OLD.`host` AND `visit_xq_owner`.`number` = OLD.`number`;
     END IF;
-    IF COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `visit_xq_wait`) THEN UPDATE `visit_xq_wait`
+    IF (COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `visit_xq_wait`)) THEN UPDATE `visit_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = 'X'
         WHERE k0 = OLD.`host` AND k1 = OLD.`number` AND event IS NULL;
@@ -166,7 +167,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + 60.0), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -184,7 +185,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + 60.0), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -202,7 +203,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttr), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -220,7 +221,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttr), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -239,7 +240,8 @@ SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visi
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `host`, `number` LIMIT :many;
 
 -- T ack X: one, of this very take
 SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
@@ -247,7 +249,8 @@ SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visi
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `host`, `number` LIMIT :many;
 
 -- T ack X with update={'note': ...}: one
 SELECT `visit`.`host`, `visit`.`number`, :f2, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
@@ -255,14 +258,15 @@ SELECT `visit`.`host`, `visit`.`number`, :f2, `visit`.`status`, `visit`.`runat`,
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `host`, `number` LIMIT :many;
 
 -- T release R: one, of this session
 SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -275,7 +279,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -288,7 +292,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner >= :session AND o.owner < :session_end LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -306,7 +310,7 @@ UPDATE `visit`
 SELECT `visit`.`host`, `visit`.`number` FROM `visit`
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -319,7 +323,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -333,7 +337,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -346,7 +350,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 SELECT `visit`.`host`, `visit`.`number` FROM `visit`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -358,7 +362,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 SELECT `visit`.`host`, `visit`.`number` FROM `visit`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -372,7 +376,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :increment), TIMESTAMP'1970-01-01 00:00:00'),
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `runat`) / 1e6), COALESCE(:now, (@@timestamp * 1e0))) + :increment), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -385,7 +389,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :increment), TIMESTAMP'1970-01-01 00:00:00'),
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `runat`) / 1e6), COALESCE(:now, (@@timestamp * 1e0))) + :increment), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -397,7 +401,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 SELECT `visit`.`host`, `visit`.`number` FROM `visit`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -409,7 +413,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 SELECT `visit`.`host`, `visit`.`number` FROM `visit`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -422,7 +426,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 SELECT `visit`.`host`, `visit`.`number` FROM `visit`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -434,7 +438,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 SELECT `visit`.`host`, `visit`.`number` FROM `visit`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -447,7 +451,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 SELECT `visit`.`host`, `visit`.`number` FROM `visit`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
@@ -460,7 +464,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 SELECT `visit`.`host`, `visit`.`number` FROM `visit`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -473,7 +477,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 SELECT `visit`.`host`, `visit`.`number` FROM `visit`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL
     WHERE :chosen;
@@ -486,7 +490,8 @@ SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visi
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `host`, `number` LIMIT :many;
 
 -- R T W B kill X: n, whosesoever
 DELETE FROM `visit`
@@ -497,14 +502,15 @@ SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visi
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `host`, `number` LIMIT :many;
 
 -- W delay R: n that are due by runat
 SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_runat`)
     WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00')
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -517,7 +523,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL
     WHERE :chosen;
@@ -530,7 +536,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL
     WHERE :chosen;
@@ -543,7 +549,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -556,7 +562,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -568,7 +574,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 SELECT `visit`.`host`, `visit`.`number` FROM `visit`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -581,7 +587,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -595,7 +601,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -608,7 +614,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 SELECT `visit`.`host`, `visit`.`number` FROM `visit`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -623,14 +629,15 @@ SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visi
     ORDER BY `deadline` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `host`, `number` LIMIT :many;
 
 -- T lifetime R: n that are due by deadline
 SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_deadline`)
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `deadline` <= TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00')
     ORDER BY `deadline` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -643,7 +650,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_runa
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00')
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -656,7 +663,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
@@ -670,7 +677,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
@@ -684,7 +691,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -698,7 +705,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -711,7 +718,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 SELECT `visit`.`host`, `visit`.`number` FROM `visit`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
@@ -724,7 +731,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 SELECT `visit`.`host`, `visit`.`number` FROM `visit`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -737,7 +744,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 SELECT `visit`.`host`, `visit`.`number` FROM `visit`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
@@ -750,7 +757,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 SELECT `visit`.`host`, `visit`.`number` FROM `visit`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -764,7 +771,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
@@ -778,7 +785,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
@@ -791,7 +798,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 SELECT `visit`.`host`, `visit`.`number` FROM `visit`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
@@ -805,7 +812,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -819,7 +826,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -832,7 +839,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 SELECT `visit`.`host`, `visit`.`number` FROM `visit`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')

@@ -46,13 +46,13 @@ CREATE OR REPLACE TRIGGER `mail_xq_insert` AFTER INSERT
     DECLARE told VARCHAR(255) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
     DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
-    IF (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+    IF ((NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z'))) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
         VALUES ('', 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
     END IF;
-    IF (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+    IF ((NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s'))) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
         VALUES (NEW.`tube`, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
     END IF;
-    IF (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    IF (COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE)) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
         VALUES (CAST(NEW.`id` AS CHAR), NEW.`tube`, NEW.`attempts`, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN NEW.`owner` END);
     END IF;
 END;
@@ -63,28 +63,29 @@ CREATE OR REPLACE TRIGGER `mail_xq_update` AFTER UPDATE
     DECLARE told VARCHAR(255) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
     DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
-    IF CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+    IF (CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
         VALUES ('', CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
     END IF;
-    IF NOT NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+    IF (NOT NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
         VALUES (NEW.`tube`, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
     END IF;
-    IF NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (OLD.`tube` IN ('news', 'it''s') AND CONVERT(OLD.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND (OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
-        VALUES (OLD.`tube`, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE WHEN (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN 'S' ELSE 'X' END, 1);
+    IF (NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (OLD.`tube` IN ('news', 'it''s') AND CONVERT(OLD.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE)) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+        VALUES (OLD.`tube`, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE WHEN COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE) THEN 'S' ELSE 'X' END, 1);
     END IF;
-    IF NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
-        VALUES (NEW.`tube`, CASE WHEN (OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN 'S' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
+    IF (NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE)) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+        VALUES (NEW.`tube`, CASE WHEN COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE) THEN 'S' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
     END IF;
-    IF NOT (NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND ((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) OR (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z'))) AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR told <> 'write') THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (CAST(NEW.`id` AS CHAR), NEW.`tube`, NEW.`attempts`, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN OLD.`owner` WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN NEW.`owner` END);
-    END IF;
-    IF (NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND (OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    IF (NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) THEN IF (COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE)) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
         VALUES (CAST(OLD.`id` AS CHAR), OLD.`tube`, OLD.`attempts`, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN OLD.`owner` END);
     END IF;
-    IF (NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    IF (COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE)) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
         VALUES (CAST(NEW.`id` AS CHAR), NEW.`tube`, NEW.`attempts`, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN NEW.`owner` END);
     END IF;
-    IF COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND (NOT COALESCE((NEW.`status` IN ('R', 'T', 'W') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `mail_xq_wait`) THEN UPDATE `mail_xq_wait`
+    ELSE IF ((COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE) OR COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE)) AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR told <> 'write')) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+        VALUES (CAST(NEW.`id` AS CHAR), NEW.`tube`, NEW.`attempts`, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN OLD.`owner` WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN NEW.`owner` END);
+    END IF;
+    END IF;
+    IF (COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND (NOT COALESCE((NEW.`status` IN ('R', 'T', 'W') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `mail_xq_wait`)) THEN UPDATE `mail_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = CASE WHEN NOT (BINARY OLD.`id` <=> BINARY NEW.`id`) THEN 'X' ELSE CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END END
         WHERE k0 = OLD.`id` AND event IS NULL;
@@ -97,16 +98,16 @@ CREATE OR REPLACE TRIGGER `mail_xq_delete` AFTER DELETE
     DECLARE told VARCHAR(255) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
     DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
-    IF (OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+    IF ((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z'))) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
         VALUES ('', CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', 1);
     END IF;
-    IF (OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (OLD.`tube` IN ('news', 'it''s') AND CONVERT(OLD.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+    IF ((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (OLD.`tube` IN ('news', 'it''s') AND CONVERT(OLD.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s'))) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
         VALUES (OLD.`tube`, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', 1);
     END IF;
-    IF (OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    IF (COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE)) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
         VALUES (CAST(OLD.`id` AS CHAR), OLD.`tube`, OLD.`attempts`, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN OLD.`owner` END);
     END IF;
-    IF COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `mail_xq_wait`) THEN UPDATE `mail_xq_wait`
+    IF (COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `mail_xq_wait`)) THEN UPDATE `mail_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = 'X'
         WHERE k0 = OLD.`id` AND event IS NULL;
@@ -171,7 +172,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0),
         `owner` = :owner,
@@ -186,7 +187,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0),
         `owner` = :owner,
@@ -201,7 +202,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0),
         `owner` = :owner,
@@ -216,7 +217,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0),
         `owner` = :owner,
@@ -231,7 +232,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr,
         `owner` = :owner,
@@ -246,7 +247,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr,
         `owner` = :owner,
@@ -261,7 +262,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr,
         `owner` = :owner,
@@ -276,7 +277,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr,
         `owner` = :owner,
@@ -290,7 +291,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
         `owner` = NULL
@@ -300,10 +301,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T ack Z: many, of this session
-SELECT `mail`.`id` FROM `mail`
-    WHERE `mail`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+SELECT `mail`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `mail`
+    WHERE `mail`.`id` = listed.k AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
         `owner` = NULL
@@ -316,7 +317,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
         `owner` = NULL
@@ -326,10 +327,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T ack Z: many, of this very take
-SELECT `mail`.`id` FROM `mail`
-    WHERE `mail`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+SELECT `mail`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `mail`
+    WHERE `mail`.`id` = listed.k AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
         `owner` = NULL
@@ -342,7 +343,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
@@ -355,7 +356,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
@@ -368,7 +369,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `address` = :f1,
         `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
@@ -382,7 +383,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -392,10 +393,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T release R: many, of this session
-SELECT `mail`.`id` FROM `mail`
-    WHERE `mail`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+SELECT `mail`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `mail`
+    WHERE `mail`.`id` = listed.k AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -408,7 +409,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -418,10 +419,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T release R: many, of this very take
-SELECT `mail`.`id` FROM `mail`
-    WHERE `mail`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+SELECT `mail`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `mail`
+    WHERE `mail`.`id` = listed.k AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -434,7 +435,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` >= :session AND `owner` < :session_end LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -454,7 +455,7 @@ UPDATE `mail`
 SELECT `mail`.`id` FROM `mail`
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -467,7 +468,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -482,7 +483,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -497,7 +498,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -510,7 +511,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -525,7 +526,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE :chosen;
 -- and returned are
@@ -536,7 +537,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE :chosen;
 -- and returned are
@@ -547,7 +548,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -560,7 +561,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -575,7 +576,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -588,7 +589,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -603,7 +604,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
@@ -616,7 +617,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -631,7 +632,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL,
         `owner` = NULL
@@ -644,7 +645,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
         `owner` = NULL
@@ -657,7 +658,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
@@ -671,14 +672,16 @@ SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`p
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- R T W B Z kill X: many
-SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail`
-    WHERE `mail`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `mail`
+    WHERE `mail`.`id` = listed.k AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- R T W B Z kill X: n, whosesoever
 DELETE FROM `mail`
@@ -689,14 +692,15 @@ SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`p
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- W delay R: n that are due by runat
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
     WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -709,7 +713,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL,
         `owner` = NULL
@@ -719,10 +723,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T bury B: many, of this session
-SELECT `mail`.`id` FROM `mail`
-    WHERE `mail`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+SELECT `mail`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `mail`
+    WHERE `mail`.`id` = listed.k AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL,
         `owner` = NULL
@@ -735,7 +739,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL,
         `owner` = NULL
@@ -745,10 +749,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T bury B: many, of this very take
-SELECT `mail`.`id` FROM `mail`
-    WHERE `mail`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+SELECT `mail`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `mail`
+    WHERE `mail`.`id` = listed.k AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL,
         `owner` = NULL
@@ -762,7 +766,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -776,7 +780,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -789,7 +793,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -803,7 +807,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -819,7 +823,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -834,7 +838,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -851,13 +855,14 @@ SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`p
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- R touch R with increment: one
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE :chosen;
 -- and returned are
@@ -870,14 +875,15 @@ SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`p
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- T ttr R: n that are due by runat
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -890,7 +896,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
@@ -903,7 +909,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
@@ -916,7 +922,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -931,7 +937,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -946,7 +952,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
@@ -959,7 +965,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -974,7 +980,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
@@ -987,7 +993,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -1003,7 +1009,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
@@ -1017,7 +1023,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
@@ -1030,7 +1036,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
@@ -1044,7 +1050,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -1060,7 +1066,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -1075,7 +1081,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
