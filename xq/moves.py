@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -31,7 +31,6 @@ from xq.store import Row
 from xq.tasks import Parts, Seconds, Tasks, chunks, named
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 BATCH = 1_000  # rows that one statement moves or looks up
 DOUBT = 10.0  # seconds within which a server has done, or forgotten, what a lost connection told it to do
@@ -73,10 +72,6 @@ class Moves(Generic[T]):
         self._doubt_at = 0.0  # the monotonic time at which to look for them
         self._stuck: set[Any] = set()  # keys of tasks that could not be moved, and were told of
 
-    def _readably(self, work: Callable[[], R]) -> R:
-        """What is moved must also be read: where that may fail, both are one transaction."""
-        return self.database.whole(work) if self.store.may_fail_to_read else work()
-
     # one task
 
     def one(
@@ -100,7 +95,7 @@ class Moves(Generic[T]):
             opened = self.database.open(to_write=True)
             session = opened.sessions.current() if row.target == TAKEN and row.enters else None
             held = self.database.mark(opened, session) if session else mark
-            moved = self._readably(partial(self._move_one, opened, call, row, parts, mark, held))
+            moved = self.database.readably(partial(self._move_one, opened, call, row, parts, mark, held))
             if moved:
                 (task,) = moved
                 break
@@ -278,7 +273,7 @@ class Moves(Generic[T]):
 
         self.settle_doubts()
         try:
-            tasks = self._readably(move)
+            tasks = self.database.readably(move)
         except Exception as error:
             if mark and self.store.is_loss(error):
                 self._doubtful[mark] = time.monotonic() + DOUBT

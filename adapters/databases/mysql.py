@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from xq.adapters.databases.links import Words
 from xq.adapters.databases.servers import ALIVE, BYTES, PART, ROLL_UP, Server
-from xq.adapters.databases.sql import QUEUES, SESSIONS, Object
+from xq.adapters.databases.sql import SESSIONS, Object
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import ABSENT, TAKEN, Guard
@@ -130,7 +130,9 @@ class Mysql(Server):
     @property
     def keys_at_once(self) -> str:
         kind = self.list_kinds[self.source.key[0].kind]
-        return f"SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k {kind} PATH '$')) AS listed"
+        # Said of what is compared as well: two columns of collations that are each as exact may not be compared.
+        k = f"k {EXACTLY}" if kind != "BIGINT" else "k"
+        return f"SELECT {k} FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k {kind} PATH '$')) AS listed"
 
     def told_key(self, parts: Sequence[str]) -> str:
         told = [_told(field, part) for field, part in zip(self.source.key, parts, strict=True)]
@@ -285,14 +287,17 @@ class Mysql(Server):
         ((locked,),) = store.execute("SELECT GET_LOCK(CONCAT('xq.', DATABASE()), 60)")
         if not locked:
             raise ConfigurationError("another process has been installing for a minute: try again")
-        was_installed = QUEUES in self.existing(store) and bool(store.execute(self.installed()))
+        there, triggers = self.existing(store), self._triggers(store)
         try:
             yield
         except Exception as error:
-            if was_installed:  # no rollback brings back what was taken down
-                for item in self.objects():
-                    for sql in item.create:
-                        store.execute(sql)
+            # No rollback brings back what was taken down. Its triggers may be those of another definition.
+            lost = there.keys() - self.existing(store).keys()
+            indexes = [
+                sql for item in self.objects() if item.kind == "index" and item.name in lost for sql in item.create
+            ]
+            for sql in [*indexes, *sorted(triggers - self._triggers(store))]:
+                store.execute(sql)
             if store.is_failure(error) and f"({NO_TRIGGERS}," in str(error):
                 raise ConfigurationError(
                     f"this user may not create triggers while the server keeps a binary log ({error}): have the "
@@ -301,6 +306,18 @@ class Mysql(Server):
             raise
         finally:
             store.execute("SELECT RELEASE_LOCK(CONCAT('xq.', DATABASE()))")
+
+    def _triggers(self, store: Store[Any]) -> set[str]:
+        """The SQL that makes the triggers of the table as they are."""
+        found = store.execute(
+            "SELECT trigger_name, action_timing, event_manipulation, action_statement FROM information_schema.triggers "
+            f"WHERE event_object_schema = {self._schema} AND event_object_table = {self.literal(self.source.name)}"
+        )
+        return {
+            f"CREATE OR REPLACE TRIGGER {self.object(name)} {timing} {event} ON {self.table_in_schema} "
+            f"FOR EACH ROW {action}"
+            for name, timing, event, action in found
+        }
 
     def unless_held(self, guard: Guard) -> str:
         return ""  # an error here undoes the statement and not the transaction

@@ -247,7 +247,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
 
 -- T ack D: many
 SELECT `order`.`id` FROM `order`
-    WHERE `order`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS listed) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+    WHERE `order`.`id` IN (SELECT k COLLATE utf8mb4_nopad_bin FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS listed) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
@@ -284,7 +284,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
 
 -- T release R: many
 SELECT `order`.`id` FROM `order`
-    WHERE `order`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS listed) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+    WHERE `order`.`id` IN (SELECT k COLLATE utf8mb4_nopad_bin FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS listed) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'new',
@@ -418,7 +418,7 @@ DELETE FROM `order`
 
 -- R T W B D kill X: many
 SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order`
-    WHERE `order`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS listed) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+    WHERE `order`.`id` IN (SELECT k COLLATE utf8mb4_nopad_bin FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS listed) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `order`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -450,7 +450,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
 
 -- R T W B D bury B: many
 SELECT `order`.`id` FROM `order`
-    WHERE `order`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS listed) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+    WHERE `order`.`id` IN (SELECT k COLLATE utf8mb4_nopad_bin FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS listed) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
