@@ -46,6 +46,7 @@ class Words:
     part: str  # that it holds it no longer
     living: str  # the sessions that processes hold which live
     bury: str  # that no process holds the session `:uuid`
+    forget: str  # of those who waited all that are dead, other than the process `:process`
     renew: str  # have the session `:uuid` go on for `:lease` seconds, where it has not ended
     there: str  # a row, where the session `:uuid` has not ended
 
@@ -119,7 +120,7 @@ class Link:
                         for sql in self._words.connected:
                             self._run(sql)
                         self._run(self._words.lock, lock=self._process)
-                        for sql in self._words.listen:
+                        for sql in (self._words.forget, *self._words.listen) if self._words.listen else ():
                             self._run(sql, process=self._process)
                         self._connector.driver.on_told(connection, lambda: self.on_told())
                     self._expects = self._silenced = False
@@ -129,7 +130,13 @@ class Link:
                         connection.close()
                     raise
             held, self._held = list(self._held), Counter()
-            self._lost.extend(uuid for uuid in held if not self._regained(uuid))
+            try:
+                while held:
+                    if not self._regained(held[-1]):
+                        self._lost.append(held[-1])
+                    held.pop()
+            finally:
+                self._lost.extend(held)  # of which it could not be found out
 
     @property
     def is_open(self) -> bool:
@@ -273,6 +280,8 @@ class Link:
                     alone = open_ and uuid in self.gone([uuid])
                     if alone:
                         self._run(self._words.bury, uuid=uuid)
+                        if self._words.forget:
+                            self._run(self._words.forget, process=self._process)
                     if alone or not open_:
                         yield alone
                         return

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from xq.adapters.databases.links import Words
 from xq.adapters.databases.servers import ALIVE, BYTES, INTEGERS, PART, ROLL_UP, Server
-from xq.adapters.databases.sql import SESSIONS, Object
+from xq.adapters.databases.sql import SESSIONS, Object, filled
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import ABSENT, TAKEN, Guard
@@ -65,6 +65,7 @@ class Mysql(Server):
         part=f"DELETE FROM {ALIVE} WHERE uuid = :uuid AND process = :process",
         living=f"SELECT DISTINCT uuid FROM {ALIVE} WHERE IS_USED_LOCK(CONCAT('xq.', process)) IS NOT NULL",
         bury=f"DELETE FROM {ALIVE} WHERE uuid = :uuid",
+        forget="",
         renew=f"UPDATE {SESSIONS} SET ends = {SERVER_TIME} + :lease WHERE uuid = :uuid AND ends > {SERVER_TIME}",
         there=f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > {SERVER_TIME})",
     )
@@ -221,7 +222,7 @@ class Mysql(Server):
         with store.atomic():
             lock, parts = statement.lock, json.loads(values.get("keys") or "[]")
             if parts:
-                lock = lock.replace(self.keys_at_once, ", ".join(f":l{i}" for i in range(len(parts))))
+                lock = filled(lock, listed=", ".join(f":l{i}" for i in range(len(parts))))
                 values = {**values, **{f"l{i}": part for i, part in enumerate(parts)}}
             found = self.execute(store, lock, values)
             if not found:
@@ -234,11 +235,11 @@ class Mysql(Server):
             whole = {**values, **named, "many": len(keys)}
             if statement.then:  # before: triggers look there
                 rows = ", ".join(f"{row[:-1]}, :owner)" for row in each)
-                self.execute(store, statement.then.replace(":rows", rows), whole)
-            self.execute(store, statement.sql.replace(":chosen", chosen), whole)
+                self.execute(store, filled(statement.then, rows=rows), whole)
+            self.execute(store, filled(statement.sql, chosen=chosen), whole)
             if not statement.back:
                 return [row[: len(row) - wide] for row in found]
-            return self.execute(store, statement.back.replace(":chosen", chosen), whole)
+            return self.execute(store, filled(statement.back, chosen=chosen), whole)
 
     def remember_owner(self) -> str:
         return "by the plan itself"

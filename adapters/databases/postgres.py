@@ -7,36 +7,23 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from xq.adapters.databases.links import Words
-from xq.adapters.databases.servers import ALIVE, BYTES, INTEGERS, PART, ROLL_UP, Server
+from xq.adapters.databases.postgres_triggers import (
+    CHANNEL,
+    NOTIFY,
+    SERVER_TIME,
+    TEXT_OF_TIME,
+    Triggers,
+    part,
+)
+from xq.adapters.databases.servers import ALIVE, BYTES, INTEGERS, ROLL_UP, Server
 from xq.adapters.databases.sql import SESSIONS, SETTINGS, Object
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError
-from xq.machine import ABSENT, TAKEN, Guard
+from xq.machine import TAKEN, Guard
 from xq.store import HISTORY, Field, Kind, Store
 
-SERVER_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS float8)"  # moves within a transaction, and is stable
-CHANNEL = "xq"
-HERE = "@here@"  # for the schema in which it is installed, in the text of a function
-
-
-def _part(n: int) -> str:
-    """A part of what the statement told, as SQL."""
-    return f"split_part(current_setting('xq.told', true), '{PART}', {n})"
-
-
-TEXT_OF_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS text)"  # of this statement and no other
-OURS = f"{_part(2)} = {{queue}} AND {_part(4)} = {TEXT_OF_TIME}"  # what is told is of this statement, and of this queue
-
-
-# A commit that notifies waits for all others that do, so it happens only when somebody listens, and has reason to.
-WAITED_FOR = f"EXISTS (SELECT 1 FROM {ALIVE} WHERE uuid = '' AND waits)"
-LISTENED_TO = f"EXISTS (SELECT 1 FROM {ALIVE} WHERE uuid = '')"
-TIMES = ("datetime", "timestamptz")
 LONG = 60  # seconds after which an open transaction is told of: takes beside it are slower already
-SOON = 1.0  # seconds: what falls due later is found without being told of, by a look once a second
-NOTIFY = f"PERFORM pg_notify('{CHANNEL}', '');"
 BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
-CHANGED = "SELECT 1 FROM changed"  # the rows of the statement that fired a trigger, be they new or gone
 
 
 class Postgres(Server):
@@ -75,7 +62,6 @@ class Postgres(Server):
         ),
         number="SELECT pg_backend_pid()",
         listen=(
-            f"DELETE FROM {ALIVE} WHERE uuid = '' AND pg_try_advisory_xact_lock_shared(process)",  # of the dead
             f"INSERT INTO {ALIVE} (uuid, process) VALUES ('', :process)",
             f"LISTEN {CHANNEL}",
         ),
@@ -89,6 +75,8 @@ class Postgres(Server):
         part=f"DELETE FROM {ALIVE} WHERE uuid = :uuid AND process = :process",
         living=f"SELECT DISTINCT uuid FROM {ALIVE} WHERE NOT pg_try_advisory_xact_lock_shared(process)",
         bury=f"DELETE FROM {ALIVE} WHERE uuid = :uuid",
+        forget=f"DELETE FROM {ALIVE} WHERE uuid = '' AND process <> :process "
+        "AND pg_try_advisory_xact_lock_shared(process)",
         renew=f"UPDATE {SESSIONS} SET ends = {SERVER_TIME} + :lease WHERE uuid = :uuid AND ends > {SERVER_TIME}",
         there=f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > {SERVER_TIME})",
     )
@@ -180,8 +168,6 @@ class Postgres(Server):
     def move(self, rows: Rows, change: Change) -> Statement:
         found = super().move(rows, change)
         sql = found.sql
-        if change.target == ABSENT:
-            sql = sql.replace(" WHERE ", f" WHERE {self.telling} AND ", 1)
         if not found.then:
             return Statement(sql, names=found.names)
         keys = ", ".join(self.keys)
@@ -253,7 +239,7 @@ class Postgres(Server):
                 yield
         except Exception as error:
             unique = self.machine.guard("unique") and store.is_failure(error) and not store.is_refusal(error)
-            if not unique or not store.execute(self._partitioned):
+            if not unique or not store.execute(self.is_partitioned):
                 raise
             raise ConfigurationError(
                 f"{self.source.name} is partitioned, where PostgreSQL keeps unique only what the partitions are chosen "
@@ -261,7 +247,8 @@ class Postgres(Server):
             ) from error
 
     @property
-    def _partitioned(self) -> str:
+    def is_partitioned(self) -> str:
+        """A query that finds a row where the table is partitioned."""
         return f"SELECT 1 FROM pg_partitioned_table WHERE partrelid = to_regclass({self.literal(self.table_in_schema)})"
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
@@ -342,151 +329,17 @@ class Postgres(Server):
         )
         return Object("index", name, (create,), self.drop("index", name))
 
-    # triggers. A change of many rows is counted at once where the rows are new or gone; a change of a row on its own,
-    # since what was and what is can be told from one another only then, be its key another.
-
     def triggers(self) -> list[Object]:
-        status = self.roles["status"]
-        watched = " OR ".join(self.differ(f"OLD.{column}", f"NEW.{column}") for column in self.watched())
-        if self.has_history:  # a statement of xq that writes a status enters it, be it the one that is there
-            watched += " OR COALESCE(current_setting('xq.told', true), '') <> ''"
-        ready = self.is_state("R", f"changed.{status}")
-        # One look at the rows, in which who listens is looked for once, if at all.
-        called = [f"({ready} AND {WAITED_FOR})", *(f"({due} AND {LISTENED_TO})" for due in self._soon("changed"))]
-        inserted = [
-            *self._count_and_note(came=True),
-            self.if_(f"EXISTS ({CHANGED} WHERE {' OR '.join(called)})", NOTIFY),
-        ]
-        deleted = [*self._count_and_note(came=False), *self._all_went()]
-        rows = f"FROM {self.table_in_schema} AS changed"
-        truncated = [text.replace("FROM changed", rows) for text in deleted]
-        return [
-            self._trigger("insert", "AFTER INSERT", "REFERENCING NEW TABLE AS changed FOR EACH STATEMENT", inserted),
-            self._trigger("delete", "AFTER DELETE", "REFERENCING OLD TABLE AS changed FOR EACH STATEMENT", deleted),
-            self._trigger("truncate", "BEFORE TRUNCATE", "FOR EACH STATEMENT", truncated),
-            self._update_trigger(watched, [*self.row_changed(), self.if_(self._calls(), NOTIFY)]),
-        ]
+        return Triggers(self).all()
 
     @property
-    def _crowd(self) -> list[str]:
-        """The states of the feature limit."""
-        limit = self.machine.guard("limit")
-        return self.holding(limit) if limit else []
-
-    def _count_and_note(self, came: bool) -> list[str]:
-        """What is counted, and told by the history, of all rows of a statement that have come, or gone."""
-        counts = self.object(self.name("count"))
-        body = [
-            f"INSERT INTO {counts} (tube, source, target, n) SELECT {n.tube}, {n.source}, {n.target}, COUNT(*) "
-            f"FROM changed WHERE {n.when} GROUP BY 1, 2, 3;"
-            for n in self.numbers_of("changed", came)
-        ]
-        if self.has_history:
-            _, source, target, when = self.numbers_of("changed", came)[0]
-            body.append(self.note("changed", source, target, f"FROM changed WHERE {when}"))
-        return body
-
-    def _all_went(self) -> list[str]:
-        """What follows when all rows of a statement are gone."""
-        status = f"changed.{self.roles['status']}"
-        pending = self.in_states(self.machine.pending, status)
-        word = f"UPDATE {self.waits} AS w SET event = {self.event}, target = '{ABSENT}' FROM changed"
-        mine = f"{self.same_wait('w', 'changed')} AND w.event IS NULL AND {pending}"
-        body = [self.if_(f"EXISTS (SELECT 1 FROM {self.waits})", f"{word} WHERE {mine};", self.heard)]
-        if "owner" not in self.roles:
-            theirs = f"{self._same('o', 'changed')} AND {self.is_state(TAKEN, status)}"
-            body.insert(0, f"DELETE FROM {self.owners} AS o USING (SELECT * FROM changed) AS changed WHERE {theirs};")
-        if self._crowd:
-            left = f"{WAITED_FOR} AND EXISTS ({CHANGED} WHERE {self.in_states(self._crowd, status)})"
-            body.append(self.if_(left, NOTIFY))
-        return body
-
-    def _update_trigger(self, watched: str, body: Sequence[str]) -> Object:
-        """Row by row; where the table is partitioned, all rows of a statement, each beside what it was.
-
-        A row that moves to another partition is deleted here and inserted there, of which a trigger of the update of
-        rows hears nothing, and no more do those of statements that delete and insert.
-        """
-        of_row = self._made("update", "AFTER UPDATE", f"FOR EACH ROW WHEN ({watched})", body)
-        kind = self.table_in_schema if self.source.schema else f"{HERE}.{self.table}"
-        same = " AND ".join(f"was.{key} = became.{key}" for key in self.keys)
-        both = ", ".join(f"CAST({rows}.* AS {kind}) AS {rows}" for rows in ("was", "became"))
-        each = [
-            f"FOR pair IN SELECT {both} FROM was FULL JOIN became ON {same} LOOP old := pair.was; new := pair.became;",
-            f"CONTINUE WHEN ({watched}) IS NOT TRUE;",
-            *body,
-            "END LOOP;",
-        ]
-        how = "REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT"
-        of_all = self._made("update", "AFTER UPDATE", how, each, f"pair record; old {kind}; new {kind}; ")
-        chosen = f"IF EXISTS ({self._partitioned}) THEN {' '.join(of_all)} ELSE {' '.join(of_row)} END IF;"
-        return self._as_trigger("update", [chosen])
-
-    def _soon(self, version: str) -> list[str]:
-        """That a task has a timer which the next look, of whatever process, would find too late."""
-        found, status = [], self.roles["status"]
-        for state, timers in self.machine.timers.items():
-            for timer in timers:
-                column, kind = f"{version}.{self.roles[timer.column]}", self.kind(timer.column)
-                bound = self.moment(kind, f"({SERVER_TIME} + {SOON})") if kind in TIMES else f"{SERVER_TIME} + {SOON}"
-                found.append(f"{self.is_state(state, f'{version}.{status}')} AND {column} < {bound}")
-        return found
-
-    def _calls(self) -> str:
-        """When a change of a row is of interest to others: it can be taken, or will be, or there is room."""
-        status = self.roles["status"]
-        called = [self.is_state("R", f"NEW.{status}")]
-        if self._crowd:
-            left = self.in_states(self._crowd, f"OLD.{status}"), self.in_states(self._crowd, f"NEW.{status}")
-            called.append(f"({left[0]} AND NOT {left[1]})")
-        soon = self._soon("NEW")
-        known = f"(({' OR '.join(called)}) AND {WAITED_FOR})"
-        return " OR ".join([known, *(f"({due} AND {LISTENED_TO})" for due in soon)])
-
-    def _in_full(self, text: str) -> str:
-        """The text of a function, with the schema in front of each table."""
-        beside = [] if self.source.schema else [self.table, *(self.quote(table.name) for table in self.side_tables())]
-        for name in [*beside, ALIVE]:
-            for verb in ("FROM", "INTO", "UPDATE"):
-                text = text.replace(f"{verb} {name}", f"{verb} {HERE}.{name}")
-        return text
-
-    @property
-    def _queue(self) -> str:
-        return self.literal(self.source_name)
+    def ours(self) -> str:
+        """That what is told is of this statement, and of this queue."""
+        return f"{part(2)} = {self.literal(self.source_name)} AND {part(4)} = {TEXT_OF_TIME}"
 
     @property
     def event(self) -> str:
-        return f"CASE WHEN {OURS.format(queue=self._queue)} THEN {_part(1)} ELSE 'write' END"
-
-    def _trigger(self, suffix: str, event: str, how: str, body: Sequence[str]) -> Object:
-        return self._as_trigger(suffix, self._made(suffix, event, how, body))
-
-    def _as_trigger(self, suffix: str, made: Sequence[str]) -> Object:
-        name = self.name(suffix)
-        create = (
-            f"DROP TRIGGER IF EXISTS {self.quote(name)} ON {self.table_in_schema}",
-            f"DO $do$ BEGIN {' '.join(made)} END $do$",
-        )
-        return Object("trigger", name, create, self.drop("trigger", name))
-
-    def _made(self, suffix: str, event: str, how: str, body: Sequence[str], variables: str = "") -> tuple[str, str]:
-        """What makes the function of a trigger, and the trigger; in PL/pgSQL."""
-        name = self.name(suffix)
-        function = f"{self.object(name)}()"
-        if self.has_history:
-            given = f"{OURS.format(queue=self._queue)} AND {_part(3)} <> ''"
-            at = f"CASE WHEN {given} THEN CAST({_part(3)} AS float8) ELSE {SERVER_TIME} END * 1000000"
-            variables += f"told text := {self.event}; at_us bigint := {at}; "
-        declared = f"DECLARE {variables}" if variables else ""
-        text = f"#variable_conflict use_variable\n{declared}BEGIN {' '.join(body)} RETURN NULL; END"
-        return (
-            # In full, whatever the search_path of who writes; to have it set for each call costs a tenth of a put.
-            f"EXECUTE replace($text$CREATE OR REPLACE FUNCTION {function} RETURNS trigger "
-            f"LANGUAGE plpgsql AS $xq$ {self._in_full(text)} $xq$ $text$, '{HERE}', "
-            "quote_ident(current_schema()));",
-            f"CREATE TRIGGER {self.quote(name)} {event} ON {self.table_in_schema} {how} EXECUTE FUNCTION {function};",
-        )
+        return f"CASE WHEN {self.ours} THEN {part(1)} ELSE 'write' END"
 
 
 def _told(field: Field, part: str, alone: bool = True) -> str:

@@ -42,6 +42,10 @@ class Server(Dialect):
     def telling(self) -> str:
         """What has the triggers of this statement know of `:told`; as SQL, true."""
 
+    @property
+    def told_first(self) -> str:
+        return f"{self.telling} AND "
+
     def entered(self, state: str) -> str:
         word = super().entered(state)
         # Of interest to the history, and to who waits for the end of a task.
@@ -209,14 +213,14 @@ class Server(Dialect):
         """Who holds this version of a row."""
         if "owner" in self.roles:
             return f"{version}.{self.roles['owner']}"
-        return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self._same('o', version)})"
+        return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self.same_key('o', version)})"
 
     @property
     def owners(self) -> str:
         """The table of owners beside that of the application."""
         return self.object(self.name("owner"))
 
-    def _same(self, alias: str, version: str) -> str:
+    def same_key(self, alias: str, version: str) -> str:
         return " AND ".join(f"{alias}.{key} = {version}.{key}" for key in self.keys)
 
     def same_wait(self, alias: str, version: str) -> str:
@@ -227,7 +231,7 @@ class Server(Dialect):
         )
 
     def _forget_owner(self) -> str:
-        return f"DELETE FROM {self.owners} WHERE {self._same(self.quote(self.name('owner')), 'OLD')};"
+        return f"DELETE FROM {self.owners} WHERE {self.same_key(self.quote(self.name('owner')), 'OLD')};"
 
     def _leave_word(self, when: str, target: str) -> str:
         somebody = f"EXISTS (SELECT 1 FROM {self.waits})"

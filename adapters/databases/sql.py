@@ -49,6 +49,11 @@ def by_position(sql: str, mark: str) -> tuple[str, tuple[str, ...]]:
     return (text, tuple(names)) if names else (sql, ())  # without values, a driver leaves its marks alone
 
 
+def filled(sql: str, **texts: str) -> str:
+    """SQL with a text in place of some of the names that stand where values do."""
+    return NAMED.sub(lambda found: texts.get(found["name"] or "", found[0]), sql)
+
+
 @dataclass(frozen=True, slots=True)
 class Object:
     """Something that installing creates. `create` may be run twice."""
@@ -204,6 +209,11 @@ class Dialect(ABC):
     def on_conflict(self, key: str, update: str = "") -> str:
         """What follows an INSERT whose row may be there already: it is updated, or stays as it is."""
         return f" ON CONFLICT ({key}) DO {f'UPDATE SET {update}' if update else 'NOTHING'}"
+
+    @property
+    def told_first(self) -> str:
+        """What begins the condition of a DELETE that must tell the triggers its event."""
+        return ""
 
     def entered(self, state: str) -> str:
         """What is written into the status field, by a statement that may have to tell the triggers its event."""
@@ -400,7 +410,8 @@ class Dialect(ABC):
                 returning = " RETURNING " + ", ".join(
                     sets.get(field.name, self.quote(field.column)) for field in self.source.fields
                 )
-            return Statement(f"DELETE FROM {self.object(self.source.name)} WHERE {where}{returning}", names=names)
+            chosen = f"{self.told_first}{where}{returning}"
+            return Statement(f"DELETE FROM {self.object(self.source.name)} WHERE {chosen}", names=names)
         own = {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
         sets = own | self._of_roles(change)
         assignments = ", ".join(f"{column} = {value}" for column, value in sets.items())

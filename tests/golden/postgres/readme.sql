@@ -57,119 +57,53 @@ DROP TRIGGER IF EXISTS "page_xq_insert"
     ON "page";
 
 -- install: the trigger page_xq_insert
-DO $do$ BEGIN
-    EXECUTE replace($text$CREATE OR REPLACE FUNCTION "page_xq_insert"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN INSERT INTO @here@."page_xq_count" (tube, source, target, n) SELECT '', 'X', CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, COUNT(*) FROM changed WHERE changed."status" IN ('R', 'T', 'W', 'B', 'D') GROUP BY 1, 2, 3;
-    IF (EXISTS (SELECT 1 FROM changed WHERE (changed."status" = 'R' AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (changed."status" = 'T' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (changed."status" = 'W' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')))) THEN PERFORM pg_notify('xq', '');
-    END IF;
-    RETURN NULL;
-    END $xq$ $text$, '@here@', quote_ident(current_schema()));
+DO $xqx$ BEGIN
+    EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_insert"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
+    BEGIN INSERT INTO "@here@"."page_xq_count" (tube, source, target, n) SELECT '''', ''X'', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, COUNT(*) FROM changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''D'') GROUP BY 1, 2, 3; IF (EXISTS (SELECT 1 FROM changed WHERE (changed."status" = ''R'' AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''' AND waits)) OR (changed."status" = ''T'' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (changed."status" = ''W'' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')))) THEN PERFORM pg_notify(''xq'', ''''); END IF; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
     CREATE TRIGGER "page_xq_insert" AFTER INSERT
         ON "page" REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_insert"();
-END $do$;
+END $xqx$;
 
 -- install: the trigger page_xq_delete
 DROP TRIGGER IF EXISTS "page_xq_delete"
     ON "page";
 
 -- install: the trigger page_xq_delete
-DO $do$ BEGIN
-    EXECUTE replace($text$CREATE OR REPLACE FUNCTION "page_xq_delete"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN INSERT INTO @here@."page_xq_count" (tube, source, target, n) SELECT '', CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 'X', COUNT(*) FROM changed WHERE changed."status" IN ('R', 'T', 'W', 'B', 'D') GROUP BY 1, 2, 3;
-    DELETE FROM @here@."page_xq_owner" AS o USING (SELECT * FROM changed) AS changed
-        WHERE o."id" = changed."id" AND changed."status" = 'T';
-    IF (EXISTS (SELECT 1 FROM @here@."page_xq_wait")) THEN UPDATE @here@."page_xq_wait" AS w
-        SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'page' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
-            target = 'X' FROM changed
-        WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN ('R', 'T', 'W');
-    IF FOUND THEN PERFORM pg_notify('xq', '');
-    END IF;
-    END IF;
-    RETURN NULL;
-    END $xq$ $text$, '@here@', quote_ident(current_schema()));
+DO $xqx$ BEGIN
+    EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_delete"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
+    BEGIN INSERT INTO "@here@"."page_xq_count" (tube, source, target, n) SELECT '''', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, ''X'', COUNT(*) FROM changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''D'') GROUP BY 1, 2, 3; DELETE FROM "@here@"."page_xq_owner" AS o USING (SELECT * FROM changed) AS changed WHERE o."id" = changed."id" AND changed."status" = ''T''; IF (EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait" AS w SET event = CASE WHEN split_part(current_setting(''xq.told'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.told'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.told'', true), '''', 1) ELSE ''write'' END, target = ''X'' FROM changed WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W''); IF FOUND THEN PERFORM pg_notify(''xq'', ''''); END IF; END IF; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
     CREATE TRIGGER "page_xq_delete" AFTER DELETE
         ON "page" REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_delete"();
-END $do$;
+END $xqx$;
 
 -- install: the trigger page_xq_truncate
 DROP TRIGGER IF EXISTS "page_xq_truncate"
     ON "page";
 
 -- install: the trigger page_xq_truncate
-DO $do$ BEGIN
-    EXECUTE replace($text$CREATE OR REPLACE FUNCTION "page_xq_truncate"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN INSERT INTO @here@."page_xq_count" (tube, source, target, n) SELECT '', CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 'X', COUNT(*) FROM @here@."page" AS changed WHERE changed."status" IN ('R', 'T', 'W', 'B', 'D') GROUP BY 1, 2, 3;
-    DELETE FROM @here@."page_xq_owner" AS o USING (SELECT * FROM @here@."page" AS changed) AS changed
-        WHERE o."id" = changed."id" AND changed."status" = 'T';
-    IF (EXISTS (SELECT 1 FROM @here@."page_xq_wait")) THEN UPDATE @here@."page_xq_wait" AS w
-        SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'page' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
-            target = 'X' FROM @here@."page" AS changed
-        WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN ('R', 'T', 'W');
-    IF FOUND THEN PERFORM pg_notify('xq', '');
-    END IF;
-    END IF;
-    RETURN NULL;
-    END $xq$ $text$, '@here@', quote_ident(current_schema()));
+DO $xqx$ BEGIN
+    EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_truncate"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
+    BEGIN INSERT INTO "@here@"."page_xq_count" (tube, source, target, n) SELECT '''', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, ''X'', COUNT(*) FROM "@here@"."page" AS changed WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''D'') GROUP BY 1, 2, 3; DELETE FROM "@here@"."page_xq_owner" AS o USING (SELECT * FROM "@here@"."page" AS changed) AS changed WHERE o."id" = changed."id" AND changed."status" = ''T''; IF (EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait" AS w SET event = CASE WHEN split_part(current_setting(''xq.told'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.told'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.told'', true), '''', 1) ELSE ''write'' END, target = ''X'' FROM "@here@"."page" AS changed WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W''); IF FOUND THEN PERFORM pg_notify(''xq'', ''''); END IF; END IF; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
     CREATE TRIGGER "page_xq_truncate" BEFORE TRUNCATE
         ON "page" FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_truncate"();
-END $do$;
+END $xqx$;
 
 -- install: the trigger page_xq_update
 DROP TRIGGER IF EXISTS "page_xq_update"
     ON "page";
 
 -- install: the trigger page_xq_update
-DO $do$ BEGIN
-    IF EXISTS (SELECT 1 FROM pg_partitioned_table WHERE partrelid = to_regclass('"page"')) THEN EXECUTE replace($text$CREATE OR REPLACE FUNCTION "page_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    DECLARE pair record;
-    old @here@."page";
-    new @here@."page";
-    BEGIN FOR pair IN
-        SELECT CAST(was.* AS @here@."page") AS was, CAST(became.* AS @here@."page") AS became FROM was FULL JOIN became
-        ON was."id" = became."id" LOOP old := pair.was;
-    new := pair.became;
-    CONTINUE WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id") IS NOT TRUE;
-    IF (CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END) THEN INSERT INTO @here@."page_xq_count" (tube, source, target, n)
-        VALUES ('', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1);
-    END IF;
-    IF (OLD."status" = 'T' AND (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id")) THEN DELETE FROM @here@."page_xq_owner"
-        WHERE "page_xq_owner"."id" = OLD."id";
-    END IF;
-    IF (COALESCE(OLD."status" IN ('R', 'T', 'W'), FALSE) AND (NOT COALESCE(NEW."status" IN ('R', 'T', 'W'), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM @here@."page_xq_wait")) THEN UPDATE @here@."page_xq_wait"
-        SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'page' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
-            target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END END
-        WHERE k0 = OLD."id" AND event IS NULL;
-    IF FOUND THEN PERFORM pg_notify('xq', '');
-    END IF;
-    END IF;
-    IF (((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'T' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = ''))) THEN PERFORM pg_notify('xq', '');
-    END IF;
-    END LOOP;
-    RETURN NULL;
-    END $xq$ $text$, '@here@', quote_ident(current_schema()));
+DO $xqx$ BEGIN
+    IF EXISTS (SELECT 1 FROM pg_partitioned_table WHERE partrelid = to_regclass('"page"')) THEN EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
+    DECLARE pair record; old "@here@"."page"; new "@here@"."page"; BEGIN FOR pair IN SELECT CAST(was.* AS "@here@"."page") AS was, CAST(became.* AS "@here@"."page") AS became FROM was FULL JOIN became ON was."id" = became."id" LOOP old := pair.was; new := pair.became; CONTINUE WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id") IS NOT TRUE; IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END) THEN INSERT INTO "@here@"."page_xq_count" (tube, source, target, n) VALUES ('''', CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, 1); END IF; IF (OLD."status" = ''T'' AND (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id")) THEN DELETE FROM "@here@"."page_xq_owner" WHERE "page_xq_owner"."id" = OLD."id"; END IF; IF (COALESCE(OLD."status" IN (''R'', ''T'', ''W''), FALSE) AND (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W''), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait" SET event = CASE WHEN split_part(current_setting(''xq.told'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.told'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.told'', true), '''', 1) ELSE ''write'' END, target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN ''X'' ELSE CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END END WHERE k0 = OLD."id" AND event IS NULL; IF FOUND THEN PERFORM pg_notify(''xq'', ''''); END IF; END IF; IF (((NEW."status" = ''R'') AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''' AND waits)) OR (NEW."status" = ''T'' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (NEW."status" = ''W'' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = ''''))) THEN PERFORM pg_notify(''xq'', ''''); END IF; END LOOP; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
     CREATE TRIGGER "page_xq_update" AFTER UPDATE
         ON "page" REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_update"();
-    ELSE EXECUTE replace($text$CREATE OR REPLACE FUNCTION "page_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN IF (CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END) THEN INSERT INTO @here@."page_xq_count" (tube, source, target, n) VALUES ('', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1);
-    END IF;
-    IF (OLD."status" = 'T' AND (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id")) THEN DELETE FROM @here@."page_xq_owner"
-        WHERE "page_xq_owner"."id" = OLD."id";
-    END IF;
-    IF (COALESCE(OLD."status" IN ('R', 'T', 'W'), FALSE) AND (NOT COALESCE(NEW."status" IN ('R', 'T', 'W'), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM @here@."page_xq_wait")) THEN UPDATE @here@."page_xq_wait"
-        SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'page' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
-            target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END END
-        WHERE k0 = OLD."id" AND event IS NULL;
-    IF FOUND THEN PERFORM pg_notify('xq', '');
-    END IF;
-    END IF;
-    IF (((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'T' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = ''))) THEN PERFORM pg_notify('xq', '');
-    END IF;
-    RETURN NULL;
-    END $xq$ $text$, '@here@', quote_ident(current_schema()));
+    ELSE EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
+    BEGIN IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END) THEN INSERT INTO "@here@"."page_xq_count" (tube, source, target, n) VALUES ('''', CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, 1); END IF; IF (OLD."status" = ''T'' AND (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id")) THEN DELETE FROM "@here@"."page_xq_owner" WHERE "page_xq_owner"."id" = OLD."id"; END IF; IF (COALESCE(OLD."status" IN (''R'', ''T'', ''W''), FALSE) AND (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W''), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait" SET event = CASE WHEN split_part(current_setting(''xq.told'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.told'', true), '''', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.told'', true), '''', 1) ELSE ''write'' END, target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN ''X'' ELSE CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END END WHERE k0 = OLD."id" AND event IS NULL; IF FOUND THEN PERFORM pg_notify(''xq'', ''''); END IF; END IF; IF (((NEW."status" = ''R'') AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''' AND waits)) OR (NEW."status" = ''T'' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = '''')) OR (NEW."status" = ''W'' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM "@here@".xq_alive WHERE uuid = ''''))) THEN PERFORM pg_notify(''xq'', ''''); END IF; RETURN NULL; END $xq$', '"@here@"', quote_ident(current_schema()));
     CREATE TRIGGER "page_xq_update" AFTER UPDATE
         ON "page" FOR EACH ROW WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id") EXECUTE FUNCTION "page_xq_update"();
     END IF;
-END $do$;
+END $xqx$;
 
 -- install: count what is there
 INSERT INTO "page_xq_count" (tube, source, target, n)

@@ -1,0 +1,187 @@
+"""The triggers of one queue on PostgreSQL, in PL/pgSQL.
+
+A change of many rows is counted at once where the rows are new or gone; a change of a row on its own, since what was
+and what is can be told from one another only then, be its key another.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from xq.adapters.databases.servers import ALIVE, PART
+from xq.adapters.databases.sql import Object
+from xq.machine import ABSENT, TAKEN
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.postgres import Postgres
+
+CHANNEL = "xq"
+SERVER_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS float8)"  # moves within a transaction, and is stable
+TEXT_OF_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS text)"  # of this statement and no other
+TIMES = ("datetime", "timestamptz")
+SOON = 1.0  # seconds: what falls due later is found without being told of, by a look once a second
+NOTIFY = f"PERFORM pg_notify('{CHANNEL}', '');"
+
+
+def part(n: int) -> str:
+    """A part of what the statement told, as SQL."""
+    return f"split_part(current_setting('xq.told', true), '{PART}', {n})"
+
+
+def dollars(text: str) -> str:
+    """Text between dollar quotes that do not stand in it."""
+    tag = "$xq$"
+    while tag in text:
+        tag = f"{tag[:-1]}x$"
+    return f"{tag} {text} {tag}"
+
+
+class Triggers:
+    """Renders them. Each is made by a block that puts the schema in which it runs in the place of `here`.
+
+    So a trigger names its tables in full, whatever the search_path of who writes: to have that set for each call
+    costs a tenth of a put.
+    """
+
+    def __init__(self, of: Postgres) -> None:
+        known = [of.source.name, *of.words.values(), *of.tube_stats, *(field.column for field in of.source.fields)]
+        here = "@here@"
+        while any(here in str(word) for word in known):
+            here += "@"
+        self.here = of.quote(here)
+        self.made_for = of
+        self.of = of
+        if not of.source.schema:
+            self.of = copy.copy(of)
+            self.of.source = replace(of.source, schema=here)
+        self.status = of.roles["status"]
+        # A commit that notifies waits for all others that do, so it happens only when somebody listens, and has reason.
+        self.waited_for = f"EXISTS (SELECT 1 FROM {self.here}.{ALIVE} WHERE uuid = '' AND waits)"
+        self.listened_to = f"EXISTS (SELECT 1 FROM {self.here}.{ALIVE} WHERE uuid = '')"
+        limit = of.machine.guard("limit")
+        self.crowd = of.holding(limit) if limit else []  # the states of the feature limit
+
+    def all(self) -> list[Object]:
+        each, table = "FOR EACH STATEMENT", f"{self.of.table_in_schema} AS changed"
+        return [
+            self._trigger("insert", "AFTER INSERT", f"REFERENCING NEW TABLE AS changed {each}", self._came()),
+            self._trigger("delete", "AFTER DELETE", f"REFERENCING OLD TABLE AS changed {each}", self._went()),
+            self._trigger("truncate", "BEFORE TRUNCATE", each, self._went(table)),
+            self._update_trigger(),
+        ]
+
+    # many rows at once, of `rows`
+
+    def _came(self) -> list[str]:
+        ready = self.of.is_state("R", f"changed.{self.status}")
+        # One look at the rows, in which who listens is looked for once, if at all.
+        called = [f"({ready} AND {self.waited_for})", *self._soon("changed")]
+        notify = self.of.if_(f"EXISTS (SELECT 1 FROM changed WHERE {' OR '.join(called)})", NOTIFY)
+        return [*self._count_and_note("changed", came=True), notify]
+
+    def _went(self, rows: str = "changed") -> list[str]:
+        of, status = self.of, f"changed.{self.status}"
+        pending = of.in_states(of.machine.pending, status)
+        body = self._count_and_note(rows, came=False)
+        if "owner" not in of.roles:
+            theirs = f"{of.same_key('o', 'changed')} AND {of.is_state(TAKEN, status)}"
+            body.append(f"DELETE FROM {of.owners} AS o USING (SELECT * FROM {rows}) AS changed WHERE {theirs};")
+        word = f"UPDATE {of.waits} AS w SET event = {of.event}, target = '{ABSENT}' FROM {rows}"
+        mine = f"{of.same_wait('w', 'changed')} AND w.event IS NULL AND {pending}"
+        body.append(of.if_(f"EXISTS (SELECT 1 FROM {of.waits})", f"{word} WHERE {mine};", of.heard))
+        if self.crowd:
+            left = f"{self.waited_for} AND EXISTS (SELECT 1 FROM {rows} WHERE {of.in_states(self.crowd, status)})"
+            body.append(of.if_(left, NOTIFY))
+        return body
+
+    def _count_and_note(self, rows: str, came: bool) -> list[str]:
+        of = self.of
+        numbers = of.numbers_of("changed", came)
+        body = [
+            f"INSERT INTO {of.object(of.name('count'))} (tube, source, target, n) "
+            f"SELECT {n.tube}, {n.source}, {n.target}, COUNT(*) FROM {rows} WHERE {n.when} GROUP BY 1, 2, 3;"
+            for n in numbers
+        ]
+        if of.has_history:
+            _, source, target, when = numbers[0]
+            body.append(of.note("changed", source, target, f"FROM {rows} WHERE {when}"))
+        return body
+
+    # one row
+
+    def _update_trigger(self) -> Object:
+        """Row by row; where the table is partitioned, all rows of a statement, each beside what it was.
+
+        A row that moves to another partition is deleted here and inserted there, of which a trigger of the update of
+        rows hears nothing, and no more do those of statements that delete and insert.
+        """
+        of = self.of
+        watched = " OR ".join(of.differ(f"OLD.{column}", f"NEW.{column}") for column in of.watched())
+        if of.has_history:  # a statement of xq that writes a status enters it, be it the one that is there
+            watched += " OR COALESCE(current_setting('xq.told', true), '') <> ''"
+        body = [*of.row_changed(), of.if_(self._calls(), NOTIFY)]
+        of_row = self._made("update", "AFTER UPDATE", f"FOR EACH ROW WHEN ({watched})", body)
+        kind = of.table_in_schema
+        same = " AND ".join(f"was.{key} = became.{key}" for key in of.keys)
+        both = ", ".join(f"CAST({rows}.* AS {kind}) AS {rows}" for rows in ("was", "became"))
+        each = [
+            f"FOR pair IN SELECT {both} FROM was FULL JOIN became ON {same} LOOP old := pair.was; new := pair.became;",
+            f"CONTINUE WHEN ({watched}) IS NOT TRUE;",
+            *body,
+            "END LOOP;",
+        ]
+        how = "REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT"
+        of_all = self._made("update", "AFTER UPDATE", how, each, f"pair record; old {kind}; new {kind}; ")
+        partitioned = self.made_for.is_partitioned
+        return self._object("update", f"IF EXISTS ({partitioned}) THEN {of_all} ELSE {of_row} END IF;")
+
+    def _soon(self, version: str) -> list[str]:
+        """That a task has a timer which the next look, of whatever process, would find too late."""
+        of, found = self.of, []
+        for state, timers in of.machine.timers.items():
+            for timer in timers:
+                column, kind = f"{version}.{of.roles[timer.column]}", of.kind(timer.column)
+                bound = of.moment(kind, f"({SERVER_TIME} + {SOON})") if kind in TIMES else f"{SERVER_TIME} + {SOON}"
+                due = f"{of.is_state(state, f'{version}.{self.status}')} AND {column} < {bound}"
+                found.append(f"({due} AND {self.listened_to})")
+        return found
+
+    def _calls(self) -> str:
+        """When a change of a row is of interest to others: it can be taken, or will be, or there is room."""
+        called = [self.of.is_state("R", f"NEW.{self.status}")]
+        if self.crowd:
+            left = [self.of.in_states(self.crowd, f"{version}.{self.status}") for version in ("OLD", "NEW")]
+            called.append(f"({left[0]} AND NOT {left[1]})")
+        return " OR ".join([f"(({' OR '.join(called)}) AND {self.waited_for})", *self._soon("NEW")])
+
+    # making
+
+    def _trigger(self, suffix: str, event: str, how: str, body: Sequence[str]) -> Object:
+        return self._object(suffix, self._made(suffix, event, how, body))
+
+    def _object(self, suffix: str, made: str) -> Object:
+        of, name = self.made_for, self.made_for.name(suffix)
+        create = (
+            f"DROP TRIGGER IF EXISTS {of.quote(name)} ON {of.table_in_schema}",
+            f"DO {dollars(f'BEGIN {made} END')}",
+        )
+        return Object("trigger", name, create, of.drop("trigger", name))
+
+    def _made(self, suffix: str, event: str, how: str, body: Sequence[str], variables: str = "") -> str:
+        """What makes the function of a trigger, and the trigger."""
+        of, name = self.made_for, self.made_for.name(suffix)
+        function = f"{of.object(name)}()"
+        if of.has_history:
+            given = f"{of.ours} AND {part(3)} <> ''"
+            at = f"CASE WHEN {given} THEN CAST({part(3)} AS float8) ELSE {SERVER_TIME} END * 1000000"
+            variables += f"told text := {of.event}; at_us bigint := {at}; "
+        declared = f"DECLARE {variables}" if variables else ""
+        text = dollars(f"#variable_conflict use_variable\n{declared}BEGIN {' '.join(body)} RETURN NULL; END")
+        made = of.literal(f"CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql AS {text}")
+        return (
+            f"EXECUTE replace({made}, {of.literal(self.here)}, quote_ident(current_schema())); "
+            f"CREATE TRIGGER {of.quote(name)} {event} ON {of.table_in_schema} {how} EXECUTE FUNCTION {function};"
+        )
