@@ -50,6 +50,9 @@ class ProofOfLife(Protocol):
     def gone(self, uuids: Sequence[str]) -> list[str]:
         """Those of these sessions that no process seems to hold."""
 
+    def holds(self, uuid: str) -> bool:
+        """Whether this process still proves that a session lives."""
+
     def lost(self) -> list[str]:
         """The sessions of this process whose proof the system has taken away since this was last asked."""
 
@@ -205,7 +208,7 @@ class Sessions:
         self._own: Session | None = None
         self._lock = threading.Lock()
         self._own_lost = False  # whether the session of the process was lost before
-        self._lost: set[str] = set()  # those that were ended while this process held them
+        self._lost: set[str] = set()  # those that were ended since what proved that they live was lost
 
     @property
     def lease(self) -> float | None:
@@ -213,7 +216,7 @@ class Sessions:
         return None if self._proof is None or self._proof[0] is None else self._proof[0].lease
 
     def is_lost(self, name: str) -> bool:
-        """Whether a session of this process was ended by the database, or by others."""
+        """Whether a session of this process was ended since what proved that it lives was lost."""
         session = self._open.get(name)
         if session is not None and session.held and session.listed:
             some = next(iter(self.keepers), None)
@@ -227,12 +230,15 @@ class Sessions:
 
     def _lose(self, session: Session) -> None:
         """A session was ended, and not by this process: it takes nothing any more, and is no more this process's."""
-        self._lost.add(session.uuid)
-        self._own_lost |= session is self._own
+        lost = self.proof is not None and not self.proof.holds(session.uuid)  # else another process closed it
+        own = session is self._own
+        if lost:
+            self._lost.add(session.uuid)
+            self._own_lost |= own
         session.closed = True
         session.let_go()
         self._open.pop(session.uuid, None)
-        for keeper in self.keepers if session is self._own else ():
+        for keeper in self.keepers if lost and own else ():
             keeper.lost()
 
     @property

@@ -86,8 +86,18 @@ class Link:
     @classmethod
     def forked(cls) -> None:
         cls._finding = threading.Lock()
-        cls._inherited.extend(cls._of_database.values())
+        for link in cls._of_database.values():
+            cls._inherited.append(link)
+            link._disown()
         cls._of_database = WeakKeyDictionary()
+
+    def _disown(self) -> None:
+        """In a child: leave the connection to the parent, which seems to live as long as anybody has an end of it."""
+        with suppress(Exception):  # it was closed already
+            descriptor = self._connector.driver.fileno(self._connection)
+            nothing = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nothing, descriptor, inheritable=False)  # so that the driver, which closes it, closes no other's
+            os.close(nothing)
 
     # the connection
 
@@ -236,8 +246,15 @@ class Link:
         if not uuids:
             return []
         self.open()
-        living = {uuid for (uuid,) in self._run(self._words.living)}
+        living = {uuid for (uuid,) in self._run(self._words.living)} | {*self._held}  # no lock keeps its owner out
         return [uuid for uuid in uuids if uuid not in living]
+
+    def holds(self, uuid: str) -> bool:
+        if not self._stays:
+            return time.monotonic() - self._renewed < LEASE
+        with suppress(Exception):  # what proved it is gone, if nobody can be asked
+            return not self.gone([uuid])
+        return False
 
     @contextmanager
     def alone(self, uuid: str) -> Iterator[bool]:
@@ -251,11 +268,17 @@ class Link:
             yield False
             return
         try:
-            with self._gate(uuid) as open_:
-                alone = open_ and uuid in self.gone([uuid])
-                if alone:
-                    self._run(self._words.bury, uuid=uuid)
-                yield alone
+            while True:
+                with self._gate(uuid) as open_:
+                    alone = open_ and uuid in self.gone([uuid])
+                    if alone:
+                        self._run(self._words.bury, uuid=uuid)
+                    if alone or not open_:
+                        yield alone
+                        return
+                if uuid not in self.gone([uuid]):  # else its last process let go meanwhile, and found the gate shut
+                    yield False
+                    return
         finally:
             with self._lock:
                 self._ending.discard(uuid)

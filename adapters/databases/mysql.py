@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from xq.adapters.databases.links import Words
-from xq.adapters.databases.servers import ALIVE, BYTES, PART, ROLL_UP, Server
+from xq.adapters.databases.servers import ALIVE, BYTES, INTEGERS, PART, ROLL_UP, Server
 from xq.adapters.databases.sql import SESSIONS, Object
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError
@@ -47,11 +48,8 @@ class Mysql(Server):
     long_text = "LONGTEXT"
     absent_rows = " FROM DUAL"
     telling = f"(@xq_told := CONCAT(:told, {SERVER_TIME})) IS NOT NULL"
-    list_kinds: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("auto", "bigauto", "integer", "bigint"), "BIGINT"),
-        "text": f"VARCHAR(255) {EXACT}",
-        "uuid": f"VARCHAR(255) {EXACT}",
-    }
+    list_kinds: ClassVar[Mapping[str, str]] = dict.fromkeys((*INTEGERS, "text", "uuid"), "")
+    keys_at_once = ":listed"  # for as many marks as there are keys
 
     link = Words(
         connected=(
@@ -128,13 +126,6 @@ class Mysql(Server):
     def by_index(self, name: str) -> str:
         return f" FORCE INDEX ({self.quote(name)})"
 
-    @property
-    def keys_at_once(self) -> str:
-        kind = self.list_kinds[self.source.key[0].kind]
-        # Said of what is compared as well: two columns of collations that are each as exact may not be compared.
-        k = f"k {EXACTLY}" if kind != "BIGINT" else "k"
-        return f"SELECT {k} FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k {kind} PATH '$')) AS listed"
-
     def told_key(self, parts: Sequence[str]) -> str:
         told = [_told(field, part) for field, part in zip(self.source.key, parts, strict=True)]
         if len(told) == 1:
@@ -169,19 +160,16 @@ class Mysql(Server):
             )
         if rows.way in ("all", "each"):
             return f"SELECT {columns} FROM {table} WHERE {state}{self.lock}"
-        listed = ""
-        if rows.way == "key":
-            chosen = self.by_key(f"{self.table}.")
-        elif self.list_kinds[self.source.key[0].kind] == "BIGINT":
-            # From the list to the table: by the index of states all that others have taken would be locked as well.
-            listed = f"({self.keys_at_once}) AS listed STRAIGHT_JOIN "
-            chosen = f"{self.table}.{self.key} = listed.k"
-        else:  # texts are compared more strictly in the list than in the index, which so cannot be used
-            chosen = f"{self.table}.{self.key} IN ({self.keys_at_once})"
+        # By the key: by the index of states all that others have taken would be locked as well.
+        table = f"{table} FORCE INDEX (PRIMARY)"
+        key, kind = f"{self.table}.{self.keys[0]}", self.source.key[0].kind
+        listed = self.holds(key, f"IN ({self.keys_at_once})", kind)
+        chosen = self.by_key(f"{self.table}.") if rows.way == "key" else listed
         if not rows.fence:
-            return f"SELECT {columns} FROM {listed}{table} WHERE {chosen} AND {state}{self.lock}"
-        owner, of = (self.roles["owner"], table) if "owner" in self.roles else ("o.owner", joined)
-        of = listed + (of.replace(" JOIN ", " STRAIGHT_JOIN ", 1) if listed else of)
+            return f"SELECT {columns} FROM {table} WHERE {chosen} AND {state}{self.lock}"
+        mine = "owner" in self.roles
+        owner = self.roles["owner"] if mine else "o.owner"
+        of = table if mine else f"{table} STRAIGHT_JOIN {self.owners} AS o ON {same}"
         fence = {"session": f"LEFT({owner}, 37) = :session", "take": f"{owner} = :mark"}[rows.fence]
         return f"SELECT {columns} FROM {of} WHERE {chosen} AND {state} AND {fence}{self.lock}"
 
@@ -232,7 +220,11 @@ class Mysql(Server):
         if not statement.lock:
             return self.execute(store, statement.sql, values)
         with store.atomic():
-            found = self.execute(store, statement.lock, values)
+            lock, parts = statement.lock, json.loads(values.get("keys") or "[]")
+            if parts:
+                lock = lock.replace(self.keys_at_once, ", ".join(f":l{i}" for i in range(len(parts))))
+                values = {**values, **{f"l{i}": part for i, part in enumerate(parts)}}
+            found = self.execute(store, lock, values)
             if not found:
                 return []
             wide = len(self.keys)

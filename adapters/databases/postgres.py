@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from xq.adapters.databases.links import Words
-from xq.adapters.databases.servers import ALIVE, BYTES, PART, ROLL_UP, Server
+from xq.adapters.databases.servers import ALIVE, BYTES, INTEGERS, PART, ROLL_UP, Server
 from xq.adapters.databases.sql import SESSIONS, SETTINGS, Object
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError
@@ -53,7 +53,7 @@ class Postgres(Server):
     longest_name = 63
     telling = f"set_config('xq.told', :told || {TEXT_OF_TIME}, true) <> ''"
     list_kinds: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("auto", "bigauto", "integer", "bigint"), "bigint"),
+        **dict.fromkeys(INTEGERS, "bigint"),
         "text": "text",
         "uuid": "uuid",
     }

@@ -15,6 +15,7 @@ from xq.store import Row, Store, Values, Writes
 
 ALIVE = "xq_alive"  # the sessions that each process holds; it proves by a lock of its own that it lives
 ROLL_UP = 10_000  # rows of counters that are added up at once
+INTEGERS = ("auto", "bigauto", "integer", "bigint")
 PART = "\x1f"  # between the parts of what triggers are told
 BYTES = ("BLOB", "BYTEA", "BINARY", "VARBINARY", "UUIDB")  # types of a key that is told in hexadecimal digits
 

@@ -151,6 +151,9 @@ class Locks:
     def gone(self, uuids: Sequence[str]) -> list[str]:
         return list(uuids)  # to lock one is to know
 
+    def holds(self, uuid: str) -> bool:
+        return uuid in self._held and _same_file(self._descriptor, self.path)
+
     def lost(self) -> list[str]:
         return []
 

@@ -47,6 +47,17 @@ def writing(db: pw.Database) -> Any:
     return db.atomic("IMMEDIATE") if isinstance(db, pw.SqliteDatabase) else db.atomic()
 
 
+def make_impatient(db: pw.Database) -> None:
+    """Have statements fail that wait for another transaction: at once, on MariaDB after a second, its least."""
+    impatience: dict[str, str | float] = {"timeout": 0.05}
+    if isinstance(db, pw.PostgresqlDatabase):
+        impatience = {"options": "-c lock_timeout=50ms"}
+    elif isinstance(db, pw.MySQLDatabase):
+        impatience = {"init_command": "SET SESSION innodb_lock_wait_timeout = 1"}
+    db.close()
+    db.init(db.database, **{**db.connect_params, **impatience})
+
+
 def keep_references(db: pw.Database) -> None:
     """Have the database refuse to delete what others refer to: SQLite does so where it is told to."""
     if isinstance(db, pw.SqliteDatabase):

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import logging
 import os
 import signal
-import sqlite3
 import threading
 from typing import Any
 
 import pytest
 
 import xq
-from tests.conformance.steps import PATIENCE, Work, another_process, eventually, in_threads, look, state
+from tests.conformance.steps import (
+    PATIENCE,
+    Work,
+    another_process,
+    another_program,
+    eventually,
+    in_threads,
+    look,
+    make_impatient,
+    state,
+    writing,
+)
 from tests.factories import task
 from xq import sessions
-from xq.adapters.databases import sqlite
-from xq.adapters.databases.sqlite_files import FileWrites, Inotify
+from xq.adapters.databases.links import Listener
+from xq.adapters.databases.sqlite_files import FileWrites
 
 
-def test_a_task_taken_by_a_session_that_ends_meanwhile_is_given_back(make, monkeypatch):
-    Task = make(roles=("owner",))
-    put = Task.put(task())
+@pytest.fixture
+def session_ends_within_a_take(monkeypatch):
+    """Has the session of the next take be closed while it takes."""
     mark = sessions.Session.mark
 
     def marks_and_ends(self: sessions.Session, now: float) -> str:
@@ -33,10 +42,22 @@ def test_a_task_taken_by_a_session_that_ends_meanwhile_is_given_back(make, monke
         return made
 
     monkeypatch.setattr(sessions.Session, "mark", marks_and_ends)
-    with pytest.raises(xq.UnknownSession):
+
+
+def test_a_task_taken_by_a_session_that_ends_meanwhile_is_given_back(make, session_ends_within_a_take):
+    Task = make(roles=("owner",))
+    put = Task.put(task())
+    with Task.xq.session(), pytest.raises(xq.UnknownSession):
         Task.take()
     assert state(Task, put) == "R"
     assert Task.take().ack()
+
+
+def test_where_the_session_of_the_process_ends_within_a_take_the_next_one_takes(make, session_ends_within_a_take):
+    Task = make(roles=("owner",))
+    put = Task.put(task())
+    assert Task.take().ack().id == put.id
+    assert Task.stats().transition == {"X-R": 1, "R-T": 2, "T-R": 1, "T-X": 1}
 
 
 def test_a_session_that_another_thread_enters_while_it_is_left_goes_on(make_shared, monkeypatch):
@@ -111,22 +132,27 @@ def test_the_first_take_of_a_process_finds_what_a_dead_one_held(make_shared):
 
 def test_a_worker_asks_again_when_the_database_is_locked(make_shared):
     db = make_shared.db
-    db.timeout = 0.05
-    db.close()
+    make_impatient(db)
     Task = make_shared({"buried": True, "keep": True}, roles=("runat", "attempts"))
     put = Task.put(task())
-    writer = sqlite3.connect(db.database, isolation_level=None, check_same_thread=False)
+    locked, refused = threading.Event(), threading.Event()
     done = []
 
     class Unlock(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if "asked again" in record.getMessage() and writer.in_transaction:
-                writer.execute("ROLLBACK")
+            if "asked again" in record.getMessage():
+                refused.set()
+
+    def locks() -> bool:
+        with writing(db):
+            Task.update(size=1).execute()
+            locked.set()
+            return refused.wait(PATIENCE)
 
     @Task.xq.worker(max_attempts=1)
     def work(found: Any) -> None:
-        done.append(found.id)
-        writer.execute("BEGIN IMMEDIATE")
+        done.append((found.id, Work(db, locks)))
+        locked.wait(PATIENCE)
 
     handler = Unlock()
     logging.getLogger("xq.Task").addHandler(handler)
@@ -134,8 +160,9 @@ def test_a_worker_asks_again_when_the_database_is_locked(make_shared):
         Task.xq.run(until_empty=True)
     finally:
         logging.getLogger("xq.Task").removeHandler(handler)
-        writer.close()
-    assert (done, state(Task, put)) == ([put.id], "D")
+    ((key, other),) = done
+    assert (key, state(Task, put)) == (put.id, "D")
+    assert other.result()
 
 
 def test_what_ends_a_worker_is_raised_by_run(make_shared):
@@ -155,31 +182,12 @@ def test_a_callback_that_waited_for_a_plain_commit_takes_no_event_away(make):
     Task.xq.on_change(lambda found, event, source, target: event == "take" and Task.put(task()))
     Task.put(task())
     taken = None
-    make.db.connection().execute("BEGIN")
+    plain = make.db.connection().cursor()
+    plain.execute("BEGIN")
     taken = Task.take()
-    make.db.connection().execute("COMMIT")
+    plain.execute("COMMIT")
     taken.ack()
     assert [row.event for row in Task.xq.history(taken)] == ["put", "take", "ack"]
-
-
-def test_where_no_more_files_may_be_watched_the_thread_looks_by_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr(Inotify, "add", lambda self, path: False)
-    writes = FileWrites([str(tmp_path / "app.db")], [])
-    assert writes.wait(PATIENCE, eagerly=True), "it would have slept so long"
-    writes.close()
-
-
-def test_an_interrupt_while_a_trigger_asks_for_the_event_is_an_interrupt(make, monkeypatch):
-    Task = make({"history": True})
-
-    def interrupted(told: object) -> int:
-        monkeypatch.undo()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(sqlite, "_now_us", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        Task.put(task())
-    assert [row.event for row in Task.xq.history()] == ["put"], "it was over when the statement was"
 
 
 def test_history_is_pruned_by_itself_where_nothing_else_is_due(make_shared):
@@ -191,13 +199,12 @@ def test_history_is_pruned_by_itself_where_nothing_else_is_due(make_shared):
 
 
 def test_a_signal_that_is_lost_is_made_up_for(make_shared, monkeypatch):
-    monkeypatch.setattr(FileWrites, "wait", lambda self, seconds: bool(threading.Event().wait(min(seconds, 1.0))))
+    for listening in (FileWrites, Listener):
+        monkeypatch.setattr(listening, "wait", lambda self, seconds, eagerly: threading.Event().wait(seconds))
     Task = make_shared()
     work = Work(make_shared.db, lambda: Task.take(timeout=PATIENCE))
     eventually(Task.xq.waiting)
-    with sqlite3.connect(make_shared.db.database) as plain:
-        plain.execute("INSERT INTO task (size, status, attempts) VALUES (0, 'R', 0)")
-    plain.close()
+    another_program(make_shared.db, "INSERT INTO task (size, status, attempts) VALUES (0, 'R', 0)")
     assert work.result().id == 1
 
 
@@ -220,24 +227,6 @@ def test_a_child_has_no_part_in_the_connection_of_its_parent(make_shared):
     assert Task.select().count() == Task.xq.count() == 2
 
 
-def test_whoever_copies_the_lock_file_drops_no_lock(make_shared):
-    Task = make_shared(roles=("owner",))
-    put = Task.put(task())
-    assert Task.take().id == put.id
-    if not hasattr(fcntl, "F_OFD_SETLK"):
-        return  # there are only locks of a whole process
-    with open(f"{make_shared.db.database}-xq", "rb") as copied:
-        copied.read()
-
-    def child() -> Any:
-        look(make_shared.db)
-        yield Task.xq.count("T")
-
-    with another_process(make_shared.db, child) as other:
-        assert next(other) == 1
-    assert Task.ack(put.id)
-
-
 def test_a_task_whose_session_nobody_lists_comes_back(make_shared):
     Task = make_shared(roles=("owner",))
     put = Task.put(task())
@@ -249,7 +238,7 @@ def test_a_task_whose_session_nobody_lists_comes_back(make_shared):
 
     with another_process(make_shared.db, child) as other:
         name = next(other)
-        make_shared.db.execute_sql("DELETE FROM xq_session WHERE uuid = ?", (name,))
+        make_shared.db.execute_sql(f"DELETE FROM xq_session WHERE uuid = '{name}'")
         with pytest.raises((AssertionError, EOFError)):
             next(other)
     assert eventually(Task.take).id == put.id

@@ -24,9 +24,11 @@ from tests.conformance.steps import (
     in_threads,
     is_exact,
     look,
+    make_impatient,
     processes,
     state,
     transitions,
+    writing,
 )
 from tests.conftest import Maker
 from xq import sessions
@@ -172,20 +174,20 @@ def test_a_queue_that_no_living_process_knows_is_given_back_by_the_first_one_tha
         other.kill()
         eventually(lambda: One.xq.count("T") == 0, within=20)
         look(make_shared.db)
-        assert make_shared.db.execute_sql("SELECT status FROM two").fetchall() == [("T",)]
+        assert list(make_shared.db.execute_sql("SELECT status FROM two")) == [("T",)]
     with another_process(make_shared.db, comes) as other:
         assert next(other) == 1
 
 
 def test_a_look_at_who_lives_that_fails_is_made_again(make_shared, caplog):
     Task = make_shared(FEATURES)
-    make_shared.db.close()
-    make_shared.db.init(make_shared.db.database, timeout=0.05)
+    make_impatient(make_shared.db)
     watch(Task)
     Task.put({})
     with another_process(make_shared.db, takes(Task)) as other, make_shared.db.connection_context():
         next(other)
-        with suppress(KeyError), make_shared.db.atomic("IMMEDIATE"):
+        with suppress(KeyError), writing(make_shared.db):
+            make_shared.db.execute_sql("UPDATE xq_session SET ends = ends")
             other.kill()
             eventually(lambda: "looking after" in caplog.text, within=20)
             raise KeyError  # nothing is written that would be a reason to look
@@ -625,7 +627,7 @@ def test_a_session_that_is_joined_again_in_its_last_moment_keeps_its_tasks(make_
         lost = next(other)
         other.kill()
     eventually(lambda: db.execute_sql("SELECT 1 FROM xq_session WHERE ends IS NOT NULL").fetchone(), within=20)
-    with db.atomic("IMMEDIATE"):
+    with writing(db):
         session = Task.xq.session(lost)
         over = time.time() + 1
         looks = threading.Thread(target=in_threads, args=(db, lambda: look(db)))
@@ -669,7 +671,7 @@ def test_a_session_ttr_is_a_finite_number_of_seconds(queue, value, error):
     queue.xq.configure(session_ttr=7)
     with pytest.raises(error, match="session_ttr"):
         queue.xq.configure(session_ttr=value)
-    assert queue._meta.database.execute_sql("SELECT value FROM xq_setting").fetchall() == [(7.0,)]
+    assert list(queue._meta.database.execute_sql("SELECT value FROM xq_setting")) == [(7.0,)]
 
 
 def test_a_session_that_is_made_while_who_lives_is_looked_at_is_not_taken_for_an_ended_one(make_shared):

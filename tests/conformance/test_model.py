@@ -66,7 +66,7 @@ WORDS: list[Mapping[str, Any]] = [
     {"R": "new", "T": "processing", "B": "it's failed", "D": "done", "Z": "W", "W": "later"},
     {"R": 0, "T": 1, "W": -2, "B": 3, "Z": 4, "D": 2**40, "P": 6},
 ]
-ODD = ('"order', "b;--", "c 'd", "ü😀")  # names of columns and of the table
+ODD = ('"order', "b;--", "c 'd", "ü")  # names of columns and of the table
 OPTIONAL = ("priority", "tube", "owner", "attempts", "ttl", "ttr")
 NEEDED = dict.fromkeys(("delayed", "zombie", "ttl", "ttr", "nap"), "runat") | {
     "lifetime": "deadline",

@@ -18,7 +18,7 @@ import xq
 from tests.conformance.steps import PATIENCE, bring, in_threads, is_exact, processes, transitions, waiter
 from tests.conftest import Maker
 from tests.factories import task, tasks
-from xq.adapters.databases.sqlite_files import FileWrites, Locks
+from xq.adapters.databases.sqlite_files import FileWrites, Inotify, Locks
 from xq.testing import Clock
 
 FEATURES = {"buried": True, "delayed": True, "keep": True, "ttl": 10, "unique": True}
@@ -395,6 +395,13 @@ def test_a_write_is_told_of_beyond_the_thousandth_file(make_file):
         writes.wait(0, False)
         Task.put(task())
         assert writes.wait(PATIENCE, False)
+
+
+def test_where_no_more_files_may_be_watched_the_thread_looks_by_itself(path, monkeypatch):
+    monkeypatch.setattr(Inotify, "add", lambda self, path: False)
+    writes = FileWrites([str(path)], [])
+    assert writes.wait(PATIENCE, eagerly=True), "it would have slept so long"
+    writes.close()
 
 
 def test_threads_that_begin_at_once_share_the_locks_of_a_file(path, make_file):

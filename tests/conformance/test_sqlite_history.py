@@ -11,6 +11,7 @@ from tests.conformance.steps import bring
 from tests.conformance.test_history import ALL, last, told
 from tests.conftest import DATABASES
 from tests.factories import task
+from xq.adapters.databases import sqlite
 
 
 @pytest.fixture(params=["sqlite", "memory"])
@@ -46,6 +47,19 @@ def test_char_is_what_it_was_on_connections_of_xq(make):
         assert database.execute_sql("SELECT char(?, ?, ?, ?, ?)", codes).fetchone() == plain
     database.execute_sql("CREATE INDEX odd ON task (char(65, 66, 67, 68, size))")
     assert database.execute_sql("SELECT char(119, 114, 105, 116, 101)").fetchone() == ("write",)
+
+
+def test_an_interrupt_while_a_trigger_asks_for_the_event_is_an_interrupt(make, monkeypatch):
+    Task = make({"history": True})
+
+    def interrupted(told: object) -> int:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sqlite, "_now_us", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Task.put(task())
+    assert told(Task) == ["X-R put"], "it was over when the statement was"
 
 
 def test_a_connection_that_trusts_no_schema_writes_all_the_same(make_shared):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import resource
@@ -91,6 +92,23 @@ def test_a_copy_of_a_database_knows_that_nobody_of_the_original_lives_in_it(path
     assert Copy.take().id == 2
     eventually(lambda: state(Copy, 1) == "R")
     assert state(Task, 1) == "T"
+    assert task.ack()
+
+
+def test_whoever_copies_the_lock_file_drops_no_lock(path):
+    Task = queue_on(path)
+    Task.put({})
+    task = Task.take()
+    if not hasattr(fcntl, "F_OFD_SETLK"):
+        return  # there are only locks of a whole process
+    shutil.copy(locks(path), path.with_name("copied"))
+
+    def child() -> Any:
+        look(Task._meta.database)
+        yield Task.xq.count("T")
+
+    with another_process(Task._meta.database, child) as other:
+        assert next(other) == 1
     assert task.ack()
 
 

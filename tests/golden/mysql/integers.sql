@@ -127,7 +127,7 @@ SELECT `id`, `name`, `status` FROM `job`
     WHERE :chosen;
 
 -- T ack X: one, of this session
-SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
     WHERE `job`.`id` = :k0 AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
@@ -136,16 +136,16 @@ DELETE FROM `job`
     ORDER BY `id` LIMIT :many;
 
 -- T ack X: many, of this session
-SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `job` STRAIGHT_JOIN `job_xq_owner` AS o
+SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` = listed.k AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `job`.`id` IN (:listed) AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- T ack X: one, of this very take
-SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
     WHERE `job`.`id` = :k0 AND `status` = 1 AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
@@ -154,16 +154,16 @@ DELETE FROM `job`
     ORDER BY `id` LIMIT :many;
 
 -- T ack X: many, of this very take
-SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `job` STRAIGHT_JOIN `job_xq_owner` AS o
+SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` = listed.k AND `status` = 1 AND o.owner = :mark FOR UPDATE;
+    WHERE `job`.`id` IN (:listed) AND `status` = 1 AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
 -- T ack X with update={'name': ...}: one
-SELECT `job`.`id`, :f1, `job`.`status`, `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+SELECT `job`.`id`, :f1, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
     WHERE `job`.`id` = :k0 AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
@@ -172,7 +172,7 @@ DELETE FROM `job`
     ORDER BY `id` LIMIT :many;
 
 -- T release R: one, of this session
-SELECT `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+SELECT `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
     WHERE `job`.`id` = :k0 AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
@@ -184,9 +184,9 @@ SELECT `id`, `name`, `status` FROM `job`
     WHERE :chosen;
 
 -- T release R: many, of this session
-SELECT `job`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `job` STRAIGHT_JOIN `job_xq_owner` AS o
+SELECT `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` = listed.k AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `job`.`id` IN (:listed) AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `job` FORCE INDEX (PRIMARY)
     SET `status` = 0
@@ -196,7 +196,7 @@ SELECT `id`, `name`, `status` FROM `job`
     WHERE :chosen;
 
 -- T release R: one, of this very take
-SELECT `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+SELECT `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
     WHERE `job`.`id` = :k0 AND `status` = 1 AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
@@ -208,9 +208,9 @@ SELECT `id`, `name`, `status` FROM `job`
     WHERE :chosen;
 
 -- T release R: many, of this very take
-SELECT `job`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `job` STRAIGHT_JOIN `job_xq_owner` AS o
+SELECT `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` = listed.k AND `status` = 1 AND o.owner = :mark FOR UPDATE;
+    WHERE `job`.`id` IN (:listed) AND `status` = 1 AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `job` FORCE INDEX (PRIMARY)
     SET `status` = 0
@@ -248,7 +248,7 @@ SELECT `id`, `name`, `status` FROM `job`
     WHERE :chosen;
 
 -- T snatch R: one
-SELECT `job`.`id` FROM `job`
+SELECT `job`.`id` FROM `job` FORCE INDEX (PRIMARY)
     WHERE `job`.`id` = :k0 AND `status` = 1 FOR UPDATE;
 -- and where that returns rows
 UPDATE `job` FORCE INDEX (PRIMARY)
@@ -259,7 +259,7 @@ SELECT `id`, `name`, `status` FROM `job`
     WHERE :chosen;
 
 -- R switch R: one
-SELECT `job`.`id` FROM `job`
+SELECT `job`.`id` FROM `job` FORCE INDEX (PRIMARY)
     WHERE `job`.`id` = :k0 AND `status` = 0 FOR UPDATE;
 -- and where that returns rows
 UPDATE `job` FORCE INDEX (PRIMARY)
@@ -270,7 +270,7 @@ SELECT `id`, `name`, `status` FROM `job`
     WHERE :chosen;
 
 -- R T kill X: one
-SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job`
+SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY)
     WHERE `job`.`id` = :k0 AND `status` = 0 FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
@@ -278,8 +278,8 @@ DELETE FROM `job`
     ORDER BY `id` LIMIT :many;
 
 -- R T kill X: many
-SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `job`
-    WHERE `job`.`id` = listed.k AND `status` = 0 FOR UPDATE;
+SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY)
+    WHERE `job`.`id` IN (:listed) AND `status` = 0 FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL

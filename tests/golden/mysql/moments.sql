@@ -235,7 +235,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T ack X: one, of this session
-SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
@@ -244,7 +244,7 @@ DELETE FROM `visit`
     ORDER BY `host`, `number` LIMIT :many;
 
 -- T ack X: one, of this very take
-SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
@@ -253,7 +253,7 @@ DELETE FROM `visit`
     ORDER BY `host`, `number` LIMIT :many;
 
 -- T ack X with update={'note': ...}: one
-SELECT `visit`.`host`, `visit`.`number`, :f2, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number`, :f2, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
@@ -262,7 +262,7 @@ DELETE FROM `visit`
     ORDER BY `host`, `number` LIMIT :many;
 
 -- T release R: one, of this session
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
@@ -275,7 +275,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T release R: one, of this very take
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
@@ -319,7 +319,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T release R with ttl: one, of this session
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
@@ -333,7 +333,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T release R with ttl: one, of this very take
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
@@ -347,7 +347,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T snatch R: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
@@ -359,7 +359,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T snatch R with ttl: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
@@ -372,7 +372,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T touch T with increment: one, of this session
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
@@ -385,7 +385,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T touch T with increment: one, of this very take
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
@@ -398,7 +398,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- W restart R: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
@@ -410,7 +410,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- W restart R with ttl: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
@@ -423,7 +423,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- R W B switch R: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
@@ -435,7 +435,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- R W B switch R with ttl: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
@@ -448,7 +448,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- R W B switch W with delay: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
@@ -461,7 +461,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- R W B switch W with delay, ttl: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
@@ -474,7 +474,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- R W B switch B: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
@@ -486,7 +486,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- R T W B kill X: one
-SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
@@ -519,7 +519,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T bury B: one, of this session
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
@@ -532,7 +532,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T bury B: one, of this very take
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
@@ -571,7 +571,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- B dig R: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
@@ -611,7 +611,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- B dig R with ttl: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
@@ -659,7 +659,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T release W with delay: one, of this session
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
@@ -673,7 +673,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T release W with delay: one, of this very take
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
@@ -687,7 +687,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T release W with delay, ttl: one, of this session
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
@@ -701,7 +701,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T release W with delay, ttl: one, of this very take
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
@@ -715,7 +715,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T snatch W with delay: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
@@ -728,7 +728,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T snatch W with delay, ttl: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
@@ -741,7 +741,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- W restart W with delay: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
@@ -754,7 +754,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- W restart W with delay, ttl: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
@@ -795,7 +795,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- B dig W with delay: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
@@ -836,7 +836,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- B dig W with delay, ttl: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)

@@ -183,7 +183,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T ack D: one, of this session
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
@@ -196,9 +196,9 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T ack D: many, of this session
-SELECT `page`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `page` STRAIGHT_JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = listed.k AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
@@ -209,7 +209,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T ack D: one, of this very take
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
@@ -222,9 +222,9 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T ack D: many, of this very take
-SELECT `page`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `page` STRAIGHT_JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = listed.k AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
@@ -235,7 +235,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T ack D with update={'url': ...}: one
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
@@ -249,7 +249,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T release R: one, of this session
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
@@ -262,9 +262,9 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T release R: many, of this session
-SELECT `page`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `page` STRAIGHT_JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = listed.k AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -275,7 +275,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T release R: one, of this very take
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
@@ -288,9 +288,9 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T release R: many, of this very take
-SELECT `page`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `page` STRAIGHT_JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = listed.k AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -332,7 +332,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T snatch R: one
-SELECT `page`.`id` FROM `page`
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
@@ -344,7 +344,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T touch T with increment: one, of this session
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
@@ -356,7 +356,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T touch T with increment: one, of this very take
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
@@ -368,7 +368,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- W D restart R: one
-SELECT `page`.`id` FROM `page`
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `page`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
@@ -380,7 +380,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- R W B D switch R: one
-SELECT `page`.`id` FROM `page`
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
@@ -392,7 +392,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- R W B D switch W with delay: one
-SELECT `page`.`id` FROM `page`
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
@@ -404,7 +404,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- R W B D switch B: one
-SELECT `page`.`id` FROM `page`
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
@@ -416,7 +416,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- R W B D switch D: one
-SELECT `page`.`id` FROM `page`
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
@@ -428,7 +428,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- R T W B D kill X: one
-SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page`
+SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `page`
@@ -436,8 +436,8 @@ DELETE FROM `page`
     ORDER BY `id` LIMIT :many;
 
 -- R T W B D kill X: many
-SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `page`
-    WHERE `page`.`id` = listed.k AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `page`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -469,7 +469,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T bury B: one, of this session
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
@@ -482,9 +482,9 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T bury B: many, of this session
-SELECT `page`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `page` STRAIGHT_JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = listed.k AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -495,7 +495,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T bury B: one, of this very take
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
@@ -508,9 +508,9 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T bury B: many, of this very take
-SELECT `page`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `page` STRAIGHT_JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = listed.k AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -547,7 +547,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- B dig R: one
-SELECT `page`.`id` FROM `page`
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `page`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
@@ -572,7 +572,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T release W with delay: one, of this session
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
@@ -585,7 +585,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T release W with delay: one, of this very take
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
@@ -598,7 +598,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T snatch W with delay: one
-SELECT `page`.`id` FROM `page`
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
@@ -610,7 +610,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- W D restart W with delay: one
-SELECT `page`.`id` FROM `page`
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `page`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
@@ -648,7 +648,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- B dig W with delay: one
-SELECT `page`.`id` FROM `page`
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `page`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)

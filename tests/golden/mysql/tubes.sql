@@ -288,7 +288,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T ack Z: one, of this session
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -301,8 +301,8 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T ack Z: many, of this session
-SELECT `mail`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `mail`
-    WHERE `mail`.`id` = listed.k AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
@@ -314,7 +314,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T ack Z: one, of this very take
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -327,8 +327,8 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T ack Z: many, of this very take
-SELECT `mail`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `mail`
-    WHERE `mail`.`id` = listed.k AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
@@ -340,7 +340,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T ack Z with delay: one, of this session
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -353,7 +353,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T ack Z with delay: one, of this very take
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -366,7 +366,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T ack Z with update={'address': ...}: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -380,7 +380,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T release R: one, of this session
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -393,8 +393,8 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T release R: many, of this session
-SELECT `mail`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `mail`
-    WHERE `mail`.`id` = listed.k AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -406,7 +406,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T release R: one, of this very take
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -419,8 +419,8 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T release R: many, of this very take
-SELECT `mail`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `mail`
-    WHERE `mail`.`id` = listed.k AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -465,7 +465,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T release R with ttl, ttr: one, of this session
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -480,7 +480,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T release R with ttl, ttr: one, of this very take
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -495,7 +495,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T snatch R: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -508,7 +508,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T snatch R with ttl, ttr: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -523,7 +523,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T touch T with increment: one, of this session
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -534,7 +534,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T touch T with increment: one, of this very take
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -545,7 +545,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- W Z restart R: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -558,7 +558,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- W Z restart R with ttl, ttr: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -573,7 +573,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- R W B Z switch R: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -586,7 +586,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- R W B Z switch R with ttl, ttr: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -601,7 +601,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- R W B Z switch W with delay: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -614,7 +614,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- R W B Z switch W with delay, ttl, ttr: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -629,7 +629,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- R W B Z switch B: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -642,7 +642,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- R W B Z switch Z: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -655,7 +655,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- R W B Z switch Z with delay: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -668,7 +668,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- R T W B Z kill X: one
-SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail`
+SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `mail`
@@ -676,8 +676,8 @@ DELETE FROM `mail`
     ORDER BY `id` LIMIT :many;
 
 -- R T W B Z kill X: many
-SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `mail`
-    WHERE `mail`.`id` = listed.k AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `mail`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -710,7 +710,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T bury B: one, of this session
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -723,8 +723,8 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T bury B: many, of this session
-SELECT `mail`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `mail`
-    WHERE `mail`.`id` = listed.k AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -736,7 +736,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T bury B: one, of this very take
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -749,8 +749,8 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T bury B: many, of this very take
-SELECT `mail`.`id` FROM (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AS listed STRAIGHT_JOIN `mail`
-    WHERE `mail`.`id` = listed.k AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -790,7 +790,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- B dig R: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -835,7 +835,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- B dig R with ttl, ttr: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -859,7 +859,7 @@ DELETE FROM `mail`
     ORDER BY `id` LIMIT :many;
 
 -- R touch R with increment: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -893,7 +893,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T release W with delay: one, of this session
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -906,7 +906,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T release W with delay: one, of this very take
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -919,7 +919,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T release W with delay, ttl, ttr: one, of this session
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -934,7 +934,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T release W with delay, ttl, ttr: one, of this very take
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -949,7 +949,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T snatch W with delay: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -962,7 +962,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T snatch W with delay, ttl, ttr: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -977,7 +977,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- W Z restart W with delay: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -990,7 +990,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- W Z restart W with delay, ttl, ttr: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -1033,7 +1033,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- B dig W with delay: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
@@ -1078,7 +1078,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- B dig W with delay, ttl, ttr: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)

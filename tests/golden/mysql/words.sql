@@ -132,7 +132,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE `order_xq_held` = SHA2(CONVERT(:unique USING utf8mb4), 256) FOR UPDATE;
 
 -- R W put R, on_conflict='replace'
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
@@ -147,7 +147,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- R W put W with delay, on_conflict='replace'
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
@@ -234,7 +234,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- T ack D: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
@@ -246,8 +246,8 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- T ack D: many
-SELECT `order`.`id` FROM `order`
-    WHERE `order`.`id` IN (SELECT k COLLATE utf8mb4_nopad_bin FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS listed) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
+    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
@@ -258,7 +258,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- T ack D with update={'note': ...}: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
@@ -271,7 +271,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- T release R: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
@@ -283,8 +283,8 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- T release R: many
-SELECT `order`.`id` FROM `order`
-    WHERE `order`.`id` IN (SELECT k COLLATE utf8mb4_nopad_bin FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS listed) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
+    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'new',
@@ -326,7 +326,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- T snatch R: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
@@ -338,7 +338,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- T touch T with increment: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
@@ -349,7 +349,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- W D restart R: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'W' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
@@ -361,7 +361,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- R W B D switch R: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
@@ -373,7 +373,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- R W B D switch W with delay: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
@@ -385,7 +385,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- R W B D switch B: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
@@ -397,7 +397,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- R W B D switch D: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
@@ -409,7 +409,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- R T W B D kill X: one
-SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order`
+SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `order`
@@ -417,8 +417,8 @@ DELETE FROM `order`
     ORDER BY `id` LIMIT :many;
 
 -- R T W B D kill X: many
-SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order`
-    WHERE `order`.`id` IN (SELECT k COLLATE utf8mb4_nopad_bin FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS listed) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
+    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `order`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -437,7 +437,7 @@ DELETE FROM `order`
     ORDER BY `id` LIMIT :many;
 
 -- R T W B D bury B: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
@@ -449,8 +449,8 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- R T W B D bury B: many
-SELECT `order`.`id` FROM `order`
-    WHERE `order`.`id` IN (SELECT k COLLATE utf8mb4_nopad_bin FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS listed) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
+    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
@@ -487,7 +487,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- B dig R: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'won''t do' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
@@ -525,7 +525,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- T release W with delay: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
@@ -537,7 +537,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- T snatch W with delay: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
@@ -549,7 +549,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- W D restart W with delay: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'W' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
@@ -587,7 +587,7 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- B dig W with delay: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'won''t do' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do') FOR UPDATE;
 -- and where that returns rows
 UPDATE `order` FORCE INDEX (PRIMARY)
