@@ -462,4 +462,4 @@ def _count(n: object) -> int:
         raise BadType(f"a number of tasks is an integer, not {shown(n)}")
     if n < 0:
         raise BadValue(f"a number of tasks is not negative: {shown(n)}")
-    return min(n, 2**62)
+    return min(int(n), 2**62)  # a plain one: some drivers know no other

@@ -45,6 +45,7 @@ class Mysql(Server):
     no_limit = 2**64 - 1
     most_values = 10_000
     longest_name = 64
+    long_text = "LONGTEXT"
     absent_rows = " FROM DUAL"
     telling = f"(@xq_told := CONCAT(:told, {SERVER_TIME})) IS NOT NULL"
     list_kinds: ClassVar[Mapping[str, str]] = dict.fromkeys((*INTEGERS, "text", "uuid"), "")

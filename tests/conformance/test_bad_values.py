@@ -363,9 +363,17 @@ class Trial:
             worked, what = self.told(call, make())
         if what:
             self.wrong[name] = what
-        if everything(self.db) != self.before:
+        if self.changed:
             self.Task.drop_table()
             self.Task = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether something is not as it was."""
+        # Who lives is written beside the transaction, which may go on seeing what is over.
+        beside = {"xq_alive"} if self.db.in_transaction() else set()
+        now = everything(self.db)
+        return any(now.get(table) != self.before.get(table) for table in {*now, *self.before} - beside)
 
     def told(self, call: Call, value: Any) -> tuple[bool, str]:
         """Whether a call worked, and what is wrong with how it ended."""
@@ -373,7 +381,7 @@ class Trial:
             with refused(self.db) if self.db.in_transaction() else nullcontext():
                 call(self.Task, value)
         except Exception as error:
-            changed = " and something changed" * (everything(self.db) != self.before)
+            changed = " and something changed" * self.changed
             if isinstance(error, (xq.Error, pw.IntegrityError, pw.DataError)):  # what the database refuses is Peewee's
                 return False, self.untold(error) or (repr(error)[:150] + changed if changed else "")
             return False, "" if isinstance(error, HostileError) and not changed else repr(error)[:150] + changed
