@@ -68,11 +68,13 @@ profile: $(TEST) ## where the microseconds of a cycle go
 storm: $(TEST) ## processes and servers that are killed at any moment; ARGS='--rounds 1000 --resume': more of it
 	@$(BIN)/python -m benchmarks.storm $(ARGS)
 
-wheel-test: $(WHEEL)/.installed ## the conformance tests on the built wheel, away from the checkout
+wheel-test: $(WHEEL)/.installed ## the conformance tests on the built wheel, away from the checkout (on SQLite; takes on all)
 	@rm -rf $(WHEEL)/run && mkdir $(WHEEL)/run && cp -R tests pyproject.toml $(WHEEL)/run
 	@cd $(WHEEL)/run && PYTHONPATH= ../bin/python -c 'import xq; print("testing", xq.__file__)' | tee ../tested
 	@grep -q site-packages $(WHEEL)/tested || { echo 'this is not the wheel'; exit 1; }
-	cd $(WHEEL)/run && PYTHONPATH= ../bin/python -m pytest tests/conformance tests/test_machine.py tests/test_compile.py $(ARGS)
+	cd $(WHEEL)/run && PYTHONPATH= XQ_TEST_DB=$${XQ_TEST_DB:-sqlite} ../bin/python -m pytest \
+		tests/conformance tests/test_machine.py tests/test_compile.py $(ARGS)
+	cd $(WHEEL)/run && PYTHONPATH= ../bin/python -m pytest tests/conformance/test_take.py $(ARGS)
 
 lock: $(BIN)/python ## constraints.txt anew, with the newest versions
 	$(BIN)/python -m venv $(VENV)-lock

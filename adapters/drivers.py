@@ -91,7 +91,7 @@ class Psycopg:
             )
         if other := info.parameter_status("crdb_version"):
             raise ConfigurationError(f"xq speaks PostgreSQL, this is {other}")
-        if info.server_version < POSTGRES:
+        if 0 < info.server_version < POSTGRES:  # 0 is that of a connection which is gone already
             raise ConfigurationError(
                 f"xq needs PostgreSQL {POSTGRES // 10_000} or later, this is {info.server_version}"
             )
@@ -132,8 +132,12 @@ class Psycopg:
         return unlike or "cannot adapt type" in str(error) or "cannot dump" in str(error)
 
     def is_beyond(self, error: BaseException) -> bool:
-        # It cannot be read as the type, or is out of its range or encoding. A text that is too long is another's error.
-        unfit = getattr(error, "sqlstate", None) in ("22P02", "22P03", "22P05", "22003", "22007", "22008", "22021")
+        # It cannot be read as the type, is out of its range or encoding, or too long for an index. A text that is too
+        # long for its column is another's error.
+        state: Any = getattr(error, "sqlstate", None)
+        unfit = state in ("22P02", "22P03", "22P05", "22003", "22007", "22008", "22021", "54000")
+        # A decimal that is not a number, as an integer: "not supported", as other things are.
+        unfit = unfit or (state == "0A000" and str(error.diag.source_function).startswith("numeric_"))  # type: ignore[attr-defined]
         return unfit or "cannot contain NUL" in str(error) or isinstance(error, (OverflowError, ValueError))
 
     def is_conflict(self, error: BaseException) -> bool:

@@ -355,13 +355,13 @@ class PeeweeStore(Generic[M]):
         create_table = model.create_table.__func__
 
         def create_or_install(cls: Any, /, safe: bool = True, **options: Any) -> None:
-            # Where an index cannot be created "if not exists", Peewee passes by a table that is there.
-            passed_by = cls is model and safe and not schema.database.safe_create_index and cls.table_exists()
             create_table(cls, safe, **options)
-            if passed_by:
+            # Where an index cannot be created "if not exists", Peewee passes by a table that is there, also by one that
+            # another process has just made. Installing twice does nothing.
+            if cls is model and safe and not schema.database.safe_create_index:
                 created()
 
-        model.create_table = classmethod(create_or_install)  # type: ignore[arg-type]
+        model.create_table = classmethod(create_or_install)
 
 
 def _of_the_driver(error: BaseException) -> BaseException:

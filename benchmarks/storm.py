@@ -44,7 +44,7 @@ tube, also in the middle of it; every put and every ack that returned is in the 
 nobody called; no task is in two hands, by what each process wrote down outside of the database, unless its ttr had
 passed, it was taken away, or the server that kept its session was; what the dead held comes back, nothing hangs, and
 nothing is left; nothing is raised but what tells of a server that is away, and of a transaction of the application
-that gave way to another; `check()` and the database's own check find nothing.
+that gave way to another; `check()`, and the database's own check of its files where it has one, find nothing.
 """
 HEAD = (
     "isolation",

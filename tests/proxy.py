@@ -7,6 +7,7 @@ it does at once, and only then returns.
 from __future__ import annotations
 
 import os
+import select
 import selectors
 import socket
 import struct
@@ -92,6 +93,10 @@ class Proxy:
     def stall(self, *which: Any) -> None:
         """Forward nothing more on these connections, or on all; they stay as they are."""
         self._do(self._stall, which)
+
+    def holds_back(self, port: int) -> bool:
+        """Whether a client has sent something on a connection that stands still, by the client's port."""
+        return bool(select.select([self._connections[port].client], [], [], 0)[0])
 
     def cut_when_asked(self, which: Any, after: int = 0) -> None:
         """Cut a connection with a question, after so many others, which the server never sees."""

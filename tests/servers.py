@@ -428,6 +428,15 @@ def shared(kind: type[Server]) -> Server:
     return server
 
 
+@contextmanager
+def folder() -> Iterator[Path]:
+    """A temporary folder that belongs to whoever runs the servers."""
+    with tempfile.TemporaryDirectory(prefix="xq-") as made:
+        if nobody := _as_nobody():
+            os.chown(made, nobody["user"], nobody["group"])
+        yield Path(made)
+
+
 def _as_nobody() -> dict[str, Any]:
     """What makes a program run as nobody when this one runs as root."""
     if os.geteuid() != 0:

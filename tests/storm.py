@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import logging
 import multiprocessing
 import os
 import random
@@ -540,6 +541,7 @@ class Worker:
 
 def work(pipe: Connection, opened: tuple[Any, ...], plan: Plan, seed: str, path: Path) -> None:
     """One process: storms, then drains, then ends, as it is told."""
+    logging.getLogger("xq").setLevel(logging.ERROR)  # that a server is away the storm knows
     kind, name, params = opened
     db = kind(name, **params)
     worker = _born(db, plan, seed, path)
@@ -1013,7 +1015,15 @@ def judge(Task: Any, plan: Plan, logs: Mapping[Path, float | None], away: Sequen
     wrong += [f"{n} tasks were left in {state}" for state, n in counts.items() if n and state != "D"]
     wrong += [f"session {session} was left" for session, _ in Task.xq.sessions()]
     wrong += [f"{session} was left waiting for {key}" for key, session, _ in Task.xq.waiting()]
-    if isinstance(Task._meta.database, pw.SqliteDatabase):
-        found = [line for (line,) in Task._meta.database.execute_sql("PRAGMA integrity_check").fetchall()]
-        wrong += [] if found == ["ok"] else found
-    return wrong
+    return wrong + damages(Task._meta.database)
+
+
+def damages(db: pw.Database) -> list[str]:
+    """What the database says of its files, where it can be asked."""
+    if isinstance(db, pw.SqliteDatabase):
+        asked = "PRAGMA integrity_check"
+    elif isinstance(db, pw.MySQLDatabase):
+        asked = f"CHECK TABLE {', '.join(f'`{table}`' for table in db.get_tables())}"
+    else:
+        return []
+    return [str(row) for row in db.execute_sql(asked).fetchall() if row[-1].lower() != "ok"]

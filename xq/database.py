@@ -217,6 +217,10 @@ class Database:
 
         return self.again(transaction)
 
+    def readably(self, work: Callable[[], R]) -> R:
+        """What `work` returns: rows that it writes must also be read, and where that may fail, both are undone."""
+        return self.whole(work) if self.store.may_fail_to_read else work()
+
     def guarded(self, work: Callable[[], R]) -> R:
         """What `work` returns, which may be refused: within a transaction only this is undone then."""
         if self.store.driver.errors_end_transactions and self.store.in_transaction():
@@ -225,7 +229,7 @@ class Database:
 
     def _explain(self, opened: Opened, error: Exception) -> None:
         """Raise NotInstalled when that is what is behind an error of the database."""
-        if self.store.is_failure(error) and not self.store.is_refusal(error):
+        if self.store.is_failure(error) and not self.store.is_refusal(error) and not self.store.is_loss(error):
             missing = self._missing(opened)
             if missing:
                 self.close()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from functools import cached_property
 from typing import Any
 
 from xq.database import Database
 from xq.errors import FeatureOff
 from xq.machine import Machine
-from xq.store import Reader
+from xq.store import HISTORY, Reader, beside
 from xq.tasks import Tasks, named
 
 
@@ -20,17 +19,27 @@ class History:
         self.database = database
         self.tasks = tasks
         self.machine = machine
+        self._readers: dict[tuple[str, ...], Reader] = {}  # by the names of the table and its columns
 
-    @cached_property
+    @property
     def reader(self) -> Reader:
-        """What reads the table. Raises FeatureOff."""
+        """What reads the table on the database that the model has now, or on any while it has none.
+
+        Raises FeatureOff.
+        """
         store = self.database.store
         if "history" not in self.machine.settings:
             raise FeatureOff(
                 f"the history needs the feature 'history', which {store.name} does not have", feature="history"
             )
-        dialect = self.database.connect().dialect
-        return store.reader(f"{store.name}History", dialect.name("history"), dialect.told)
+        table, columns = beside(store.table, "history"), HISTORY
+        if store.database is not None:
+            dialect = self.database.connect().dialect
+            table, columns = dialect.name("history"), dialect.told
+        name = (table, *columns)
+        if name not in self._readers:
+            self._readers[name] = store.reader(f"{store.name}History", table, columns)
+        return self._readers[name]
 
     def read(self, key: object, since: float | datetime | None, until: float | datetime | None) -> list[Any]:
         """The transitions of a task, or of all, in order. Raises FeatureOff, BadType and BadValue."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -31,9 +31,9 @@ from xq.store import Row
 from xq.tasks import Parts, Seconds, Tasks, chunks, named
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 BATCH = 1_000  # rows that one statement moves or looks up
+DOUBT = 10.0  # seconds within which a server has done, or forgotten, what a lost connection told it to do
 TRIES = 20  # how often a task that others keep moving is tried again
 SWEEP_AFTER = 0.05  # seconds: a process that takes without end looks this often for what fell due
 
@@ -68,12 +68,9 @@ class Moves(Generic[T]):
         self._unique = machine.guard("unique")
         self._forgets = machine.settings.get("history", math.inf) < math.inf
         self._swept = 0.0
-        self._doubtful: list[str] = []  # the marks of takes of which it is not known whether they took something
+        self._doubtful: dict[str, float] = {}  # marks of takes -> the monotonic time by which they were done, or never
+        self._doubt_at = 0.0  # the monotonic time at which to look for them
         self._stuck: set[Any] = set()  # keys of tasks that could not be moved, and were told of
-
-    def _readably(self, work: Callable[[], R]) -> R:
-        """What is moved must also be read: where that may fail, both are one transaction."""
-        return self.database.whole(work) if self.store.may_fail_to_read else work()
 
     # one task
 
@@ -98,7 +95,7 @@ class Moves(Generic[T]):
             opened = self.database.open(to_write=True)
             session = opened.sessions.current() if row.target == TAKEN and row.enters else None
             held = self.database.mark(opened, session) if session else mark
-            moved = self._readably(partial(self._move_one, opened, call, row, parts, mark, held))
+            moved = self.database.readably(partial(self._move_one, opened, call, row, parts, mark, held))
             if moved:
                 (task,) = moved
                 break
@@ -276,10 +273,10 @@ class Moves(Generic[T]):
 
         self.settle_doubts()
         try:
-            tasks = self._readably(move)
+            tasks = self.database.readably(move)
         except Exception as error:
             if mark and self.store.is_loss(error):
-                self._doubtful.append(mark)
+                self._doubtful[mark] = time.monotonic() + DOUBT
             raise
         if session:
             self._check_open(session)
@@ -338,16 +335,27 @@ class Moves(Generic[T]):
         statement = opened.statements.move(Rows("all", state), row)
         return self.database.change(opened, statement, self.database.values(), event)
 
-    def settle_doubts(self) -> None:
-        """Give back what was taken by calls whose connection was lost: whether they took it nobody has been told."""
-        while self._doubtful:
-            self.give_back(self._doubtful[-1], "release", mark=True)
-            self._doubtful.pop()
+    def give_back(self, session: str, event: str) -> None:
+        """Release what a session that has ended still holds, as the event `event`."""
+        self._give_back(f"{session}/", f"{session}0", event)
 
-    def give_back(self, session: str, event: str, mark: bool = False) -> None:
-        """Release what a session that has ended still holds, or what one take of it does, as the event `event`."""
+    def settle_doubts(self) -> None:
+        """Give back what was taken by calls whose connection was lost: whether they took it nobody has been told.
+
+        Again and again for a while, since the server may be at it still.
+        """
+        now = time.monotonic()
+        if self._doubtful and now >= self._doubt_at:
+            self._doubt_at = now + DOUBT / 20
+            for mark, until in list(self._doubtful.items()):
+                self._give_back(mark, f"{mark}!", "release")
+                if now > until:
+                    del self._doubtful[mark]
+
+    def _give_back(self, first: str, end: str, event: str) -> None:
+        """Release what is held by marks from one on, and before another."""
         call = Call(event, {}, {})
-        held = {"session": session if mark else f"{session}/", "session_end": f"{session}0"}
+        held = {"session": first, "session_end": end}
         row = self._row(TAKEN, Call("release", {}, {}))
         while self._run(self.database.open(), call, Rows("held", TAKEN), row, {"n": BATCH, **held}):
             pass

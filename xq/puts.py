@@ -60,7 +60,7 @@ class Puts(Generic[T]):
         unique = self._unique
         value = new.values.get(self.tasks.table.roles[unique.role].name) if unique else None
         if unique is None or value is None:
-            return self._insert(row, [new], seconds)[0]
+            return self.database.readably(partial(self._insert, row, [new], seconds))[0]
 
         def put() -> T:
             found = self.database.execute(self.database.dialect.holder(unique), {"unique": value})

@@ -338,7 +338,8 @@ class Sweeper:
         """End the sessions of which no process is left, when it is time to look for them."""
         if time.monotonic() >= self._look_at:
             others = self._sessions.end_the_dead()
-            self._look_at = time.monotonic() + LOOK if others else float("inf")  # until somebody writes
+            # Until somebody writes; where nobody tells of that, a session may be new at any time.
+            self._look_at = time.monotonic() + LOOK if others or not self._writes.tells else float("inf")
 
     def _keep_time(self, keepers: list[QueueKeeper]) -> None:
         """Move what is due, and set the timer for what is next."""

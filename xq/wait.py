@@ -396,6 +396,13 @@ class Waiting(Generic[T]):
         for ending, event, target in mine:
             ending.tell(event, target)
         while self._left:
-            self.database.execute(self.database.dialect.end_wait(), self._left[-1])
-            self._left.pop()
+            try:
+                values = self._left.pop()
+            except IndexError:  # several threads collect
+                break
+            try:
+                self.database.execute(self.database.dialect.end_wait(), values)
+            except BaseException:
+                self._left.append(values)
+                raise
         return len(mine)

@@ -111,13 +111,13 @@ class Link:
                 connection = self._connection = self._connector.open()
                 try:
                     self._connector.driver.check(connection)
-                    for sql in self._words.connected:
-                        self._run(sql)
                     ((number,),) = self._run(self._words.number)
                     # A pooler between us and the server greets with a number of its own.
                     self._stays = number == self._connector.driver.number(connection)
                     self._process = secrets.randbits(62)
                     if self._stays:
+                        for sql in self._words.connected:
+                            self._run(sql)
                         self._run(self._words.lock, lock=self._process)
                         for sql in self._words.listen:
                             self._run(sql, process=self._process)

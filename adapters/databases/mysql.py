@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from xq.adapters.databases.links import Words
-from xq.adapters.databases.servers import ALIVE, BYTES, PART, ROLL_UP, Server
-from xq.adapters.databases.sql import QUEUES, SESSIONS, Object
+from xq.adapters.databases.servers import ALIVE, BYTES, INTEGERS, PART, ROLL_UP, Server
+from xq.adapters.databases.sql import SESSIONS, Object
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import ABSENT, FOREVER, TAKEN, Guard
@@ -45,11 +46,8 @@ class Mysql(Server):
     longest_name = 64
     absent_rows = " FROM DUAL"
     telling = f"(@xq_told := CONCAT(:told, {SERVER_TIME})) IS NOT NULL"
-    list_kinds: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("auto", "bigauto", "integer", "bigint"), "BIGINT"),
-        "text": f"VARCHAR(255) {EXACT}",
-        "uuid": f"VARCHAR(255) {EXACT}",
-    }
+    list_kinds: ClassVar[Mapping[str, str]] = dict.fromkeys((*INTEGERS, "text", "uuid"), "")
+    keys_at_once = ":listed"  # for as many marks as there are keys
 
     link = Words(
         connected=(
@@ -126,11 +124,6 @@ class Mysql(Server):
     def by_index(self, name: str) -> str:
         return f" FORCE INDEX ({self.quote(name)})"
 
-    @property
-    def keys_at_once(self) -> str:
-        kind = self.list_kinds[self.source.key[0].kind]
-        return f"SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k {kind} PATH '$')) AS listed"
-
     def told_key(self, parts: Sequence[str]) -> str:
         told = [_told(field, part) for field, part in zip(self.source.key, parts, strict=True)]
         if len(told) == 1:
@@ -138,10 +131,6 @@ class Mysql(Server):
         return f"JSON_ARRAY({', '.join(told)})"
 
     # which rows
-
-    @property
-    def _owners(self) -> str:
-        return self.object(self.name("owner"))
 
     def pick(self, columns: str, chosen: str, index: str = "", one: bool = False) -> str:
         return f"{super().pick(columns, chosen, index, one)}{self.lock} SKIP LOCKED"
@@ -159,7 +148,7 @@ class Mysql(Server):
             due = f"{state} AND {column} <= {self.bound(self.kind(rows.column))} ORDER BY {column}"
             return self.pick(columns, due, rows.column)
         same = " AND ".join(f"{self.table}.{key} = o.{key}" for key in self.keys)
-        joined = f"{table} JOIN {self._owners} AS o ON {same}"
+        joined = f"{table} JOIN {self.owners} AS o ON {same}"
         if rows.way == "held":
             if "owner" in self.roles:
                 return self.pick(columns, f"{state} AND {self.held}")
@@ -169,19 +158,16 @@ class Mysql(Server):
             )
         if rows.way in ("all", "each"):
             return f"SELECT {columns} FROM {table} WHERE {state}{self.lock}"
-        listed = ""
-        if rows.way == "key":
-            chosen = self.by_key(f"{self.table}.")
-        elif self.list_kinds[self.source.key[0].kind] == "BIGINT":
-            # From the list to the table: by the index of states all that others have taken would be locked as well.
-            listed = f"({self.keys_at_once}) AS listed STRAIGHT_JOIN "
-            chosen = f"{self.table}.{self.key} = listed.k"
-        else:  # texts are compared more strictly in the list than in the index, which so cannot be used
-            chosen = f"{self.table}.{self.key} IN ({self.keys_at_once})"
+        # By the key: by the index of states all that others have taken would be locked as well.
+        table = f"{table} FORCE INDEX (PRIMARY)"
+        key, kind = f"{self.table}.{self.keys[0]}", self.source.key[0].kind
+        listed = self.holds(key, f"IN ({self.keys_at_once})", kind)
+        chosen = self.by_key(f"{self.table}.") if rows.way == "key" else listed
         if not rows.fence:
-            return f"SELECT {columns} FROM {listed}{table} WHERE {chosen} AND {state}{self.lock}"
-        owner, of = (self.roles["owner"], table) if "owner" in self.roles else ("o.owner", joined)
-        of = listed + (of.replace(" JOIN ", " STRAIGHT_JOIN ", 1) if listed else of)
+            return f"SELECT {columns} FROM {table} WHERE {chosen} AND {state}{self.lock}"
+        mine = "owner" in self.roles
+        owner = self.roles["owner"] if mine else "o.owner"
+        of = table if mine else f"{table} STRAIGHT_JOIN {self.owners} AS o ON {same}"
         fence = {"session": f"LEFT({owner}, 37) = :session", "take": f"{owner} = :mark"}[rows.fence]
         return f"SELECT {columns} FROM {of} WHERE {chosen} AND {state} AND {fence}{self.lock}"
 
@@ -215,7 +201,7 @@ class Mysql(Server):
         remembers = change.roles.get("status") == TAKEN and "owner" not in self.roles
         return Statement(
             f"UPDATE {table} FORCE INDEX (PRIMARY) SET {self._set(own | self._of_roles(change))} {chosen}",
-            then=f"INSERT INTO {self._owners} ({', '.join(self.keys)}, owner) VALUES :rows "
+            then=f"INSERT INTO {self.owners} ({', '.join(self.keys)}, owner) VALUES :rows "
             "ON DUPLICATE KEY UPDATE owner = VALUES(owner)"
             if remembers
             else "",
@@ -232,7 +218,11 @@ class Mysql(Server):
         if not statement.lock:
             return self.execute(store, statement.sql, values)
         with store.atomic():
-            found = self.execute(store, statement.lock, values)
+            lock, parts = statement.lock, json.loads(values.get("keys") or "[]")
+            if parts:
+                lock = lock.replace(self.keys_at_once, ", ".join(f":l{i}" for i in range(len(parts))))
+                values = {**values, **{f"l{i}": part for i, part in enumerate(parts)}}
+            found = self.execute(store, lock, values)
             if not found:
                 return []
             wide = len(self.keys)
@@ -288,14 +278,17 @@ class Mysql(Server):
         ((locked,),) = store.execute("SELECT GET_LOCK(CONCAT('xq.', DATABASE()), 60)")
         if not locked:
             raise ConfigurationError("another process has been installing for a minute: try again")
-        was_installed = QUEUES in self.existing(store) and bool(store.execute(self.installed()))
+        there, triggers = self.existing(store), self._triggers(store)
         try:
             yield
         except Exception as error:
-            if was_installed:  # no rollback brings back what was taken down
-                for item in self.objects():
-                    for sql in item.create:
-                        store.execute(sql)
+            # No rollback brings back what was taken down. Its triggers may be those of another definition.
+            lost = there.keys() - self.existing(store).keys()
+            indexes = [
+                sql for item in self.objects() if item.kind == "index" and item.name in lost for sql in item.create
+            ]
+            for sql in [*indexes, *sorted(triggers - self._triggers(store))]:
+                store.execute(sql)
             if store.is_failure(error) and f"({NO_TRIGGERS}," in str(error):
                 raise ConfigurationError(
                     f"this user may not create triggers while the server keeps a binary log ({error}): have the "
@@ -304,6 +297,18 @@ class Mysql(Server):
             raise
         finally:
             store.execute("SELECT RELEASE_LOCK(CONCAT('xq.', DATABASE()))")
+
+    def _triggers(self, store: Store[Any]) -> set[str]:
+        """The SQL that makes the triggers of the table as they are."""
+        found = store.execute(
+            "SELECT trigger_name, action_timing, event_manipulation, action_statement FROM information_schema.triggers "
+            f"WHERE event_object_schema = {self._schema} AND event_object_table = {self.literal(self.source.name)}"
+        )
+        return {
+            f"CREATE OR REPLACE TRIGGER {self.object(name)} {timing} {event} ON {self.table_in_schema} "
+            f"FOR EACH ROW {action}"
+            for name, timing, event, action in found
+        }
 
     def unless_held(self, guard: Guard) -> str:
         return ""  # an error here undoes the statement and not the transaction
@@ -415,55 +420,7 @@ class Mysql(Server):
         return f"{column}({PREFIX})" if field is not None and field.type.upper() == "TEXT" else column
 
     def triggers(self) -> list[Object]:
-        status, counts = self.roles["status"], self.object(self.name("count"))
-        old, new = self.letter(f"OLD.{status}"), self.letter(f"NEW.{status}")
-        was, is_ = (self.in_states(self.machine.states, f"{version}.{status}") for version in ("OLD", "NEW"))
-        was_pending, is_pending = (
-            f"COALESCE({self.in_states(self.machine.pending, f'{v}.{status}')}, FALSE)" for v in ("OLD", "NEW")
-        )
-        moved_key, absent = self.moved_key(), f"'{ABSENT}'"
-        columns = "(tube, source, target, n)"
-
-        def count(tube: str, source: str, target: str, when: str) -> str:
-            return f"IF {when} THEN INSERT INTO {counts} {columns} VALUES ({tube}, {source}, {target}, 1); END IF;"
-
-        def forget_owner(when: str) -> str:
-            same = " AND ".join(f"{key} = OLD.{key}" for key in self.keys)
-            return f"IF {when} THEN DELETE FROM {self._owners} WHERE {same}; END IF;"
-
-        def leave_word(when: str, target: str) -> str:
-            same = " AND ".join(f"{part} = OLD.{key}" for part, key in zip(self._parts(), self.keys, strict=True))
-            return (
-                f"IF {when} AND EXISTS (SELECT 1 FROM {self.waits}) THEN "
-                f"UPDATE {self.waits} SET event = {self._event}, target = {target} "
-                f"WHERE {same} AND event IS NULL; END IF;"
-            )
-
-        inserted = [count("''", absent, new, is_)]
-        deleted = [count("''", old, absent, was)]
-        if self.tube_stats:
-            tube = self.roles["tube"]
-            inserted.append(count(f"NEW.{tube}", absent, new, f"{is_} AND {self.counted(f'NEW.{tube}')}"))
-            deleted.append(count(f"OLD.{tube}", old, absent, f"{was} AND {self.counted(f'OLD.{tube}')}"))
-        updated = [count(*what) for what in self.updates()]
-        if self.has_history:
-            entered = f"({self.differ(f'OLD.{status}', f'NEW.{status}')} OR told <> 'write')"
-            inserted.append(self._note("NEW", absent, new, is_))
-            deleted.append(self._note("OLD", old, absent, was))
-            updated += [
-                self._note("NEW", old, new, f"NOT ({moved_key}) AND ({was} OR {is_}) AND {entered}"),
-                self._note("OLD", old, absent, f"({moved_key}) AND {was}"),
-                self._note("NEW", absent, new, f"({moved_key}) AND {is_}"),
-            ]
-        if "owner" not in self.roles:
-            taken = self.is_state(TAKEN, f"OLD.{status}")
-            left = f"({self.differ(f'NEW.{status}', f'OLD.{status}')} OR {moved_key})"
-            updated.append(forget_owner(f"{taken} AND {left}"))
-            deleted.append(forget_owner(taken))
-        ended = f"{was_pending} AND (NOT {is_pending} OR {moved_key})"
-        updated.append(leave_word(ended, f"CASE WHEN {moved_key} THEN {absent} ELSE {new} END"))
-        deleted.append(leave_word(was_pending, absent))
-        bodies = {"insert": inserted, "update": updated, "delete": deleted}
+        bodies = {"insert": self.row_came(), "update": self.row_changed(), "delete": self.row_went()}
         return [self._trigger(suffix, body) for suffix, body in bodies.items()]
 
     @property
@@ -472,8 +429,7 @@ class Mysql(Server):
         return f"{_part(2)} = {self.literal(self.source_name)} AND {_part(4)} = CAST({SERVER_TIME} AS CHAR)"
 
     @property
-    def _event(self) -> str:
-        """What this statement told the triggers of this queue; another program's tell nothing, and are writes."""
+    def event(self) -> str:
         return f"IF({self._ours}, {_part(1)}, 'write')"
 
     def _trigger(self, suffix: str, body: Sequence[str]) -> Object:
@@ -482,7 +438,7 @@ class Mysql(Server):
         if self.has_history:
             at = f"IF({self._ours} AND {_part(3)} <> '', {_part(3)} * 1e0, {SERVER_TIME})"
             declared = (
-                f"DECLARE told {self.varying(255)} DEFAULT {self._event}; "
+                f"DECLARE told {self.varying(255)} DEFAULT {self.event}; "
                 f"DECLARE at_us BIGINT DEFAULT ROUND({at} * 1000000); "
             )
         return Object(
@@ -494,25 +450,6 @@ class Mysql(Server):
             ),
             self.drop("trigger", name),
         )
-
-    def _note(self, version: str, source: str, target: str, when: str) -> str:
-        status = self.roles["status"]
-        holders = {"OLD": source, "NEW": target}
-        held = " ".join(
-            f"WHEN {self.is_state(TAKEN, f'{at}.{status}')} THEN {self._holder(at)}"
-            for at, letter in holders.items()
-            if letter != f"'{ABSENT}'"
-        )
-        what = {"at_us": "at_us", "source": source, "target": target, "event": "told", "owner": f"CASE {held} END"}
-        # No SELECT: who inserts an unknown number of rows keeps all others from numbering theirs, until they deadlock.
-        written = self.noted(self.object(self.name("history")), version, what, "")
-        return f"IF {when} THEN {written}; END IF;"
-
-    def _holder(self, version: str) -> str:
-        if "owner" in self.roles:
-            return f"{version}.{self.roles['owner']}"
-        same = " AND ".join(f"o.{key} = {version}.{key}" for key in self.keys)
-        return f"(SELECT o.owner FROM {self._owners} AS o WHERE {same})"
 
 
 def _digest(value: str) -> str:

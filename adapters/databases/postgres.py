@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from xq.adapters.databases.links import Words
-from xq.adapters.databases.servers import ALIVE, BYTES, PART, ROLL_UP, Server
+from xq.adapters.databases.servers import ALIVE, BYTES, INTEGERS, PART, ROLL_UP, Server
 from xq.adapters.databases.sql import SESSIONS, SETTINGS, Object
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError
@@ -28,6 +28,17 @@ TEXT_OF_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS text)"  # of t
 OURS = f"{_part(2)} = {{queue}} AND {_part(4)} = {TEXT_OF_TIME}"  # what is told is of this statement, and of this queue
 
 
+# A commit that notifies waits for all others that do, so it happens only when somebody listens, and has reason to.
+WAITED_FOR = f"EXISTS (SELECT 1 FROM {ALIVE} WHERE uuid = '' AND waits)"
+LISTENED_TO = f"EXISTS (SELECT 1 FROM {ALIVE} WHERE uuid = '')"
+TIMES = ("datetime", "timestamptz")
+LONG = 60  # seconds after which an open transaction is told of: takes beside it are slower already
+SOON = 1.0  # seconds: what falls due later is found without being told of, by a look once a second
+NOTIFY = f"PERFORM pg_notify('{CHANNEL}', '');"
+BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
+CHANGED = "SELECT 1 FROM changed"  # the rows of the statement that fired a trigger, be they new or gone
+
+
 class Postgres(Server):
     """Rows are chosen and locked by one statement, which skips what others have locked."""
 
@@ -42,10 +53,11 @@ class Postgres(Server):
     longest_name = 63
     telling = f"set_config('xq.told', :told || {TEXT_OF_TIME}, true) <> ''"
     list_kinds: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("auto", "bigauto", "integer", "bigint"), "bigint"),
+        **dict.fromkeys(INTEGERS, "bigint"),
         "text": "text",
         "uuid": "uuid",
     }
+    heard = f"IF FOUND THEN {NOTIFY} END IF;"
     # A number to tell by what is settled: all rows whose xid is less than pg_snapshot_xmin(pg_current_snapshot()).
     told: ClassVar[Mapping[str, Kind]] = {**HISTORY, "xid": "bigint"}
 
@@ -142,14 +154,10 @@ class Postgres(Server):
         locked = f"SELECT {keys} FROM {self.table_in_schema} WHERE {chosen} AND {state}{self.lock}"
         theirs = ", ".join(f"o.{key}" for key in self.keys)
         same = " AND ".join(f"o.{key} = locked.{key}" for key in self.keys)
-        held = f"SELECT {theirs} FROM {self._owners} AS o, locked WHERE {same} AND {fence}{self.lock} OF o"
+        held = f"SELECT {theirs} FROM {self.owners} AS o, locked WHERE {same} AND {fence}{self.lock} OF o"
         return (
             f"{self.key} IN (WITH locked AS MATERIALIZED ({locked}), held AS MATERIALIZED ({held}) SELECT * FROM held)"
         )
-
-    @property
-    def _owners(self) -> str:
-        return self.object(self.name("owner"))
 
     def picked(self, chosen: str, index: str = "", one: bool = False) -> str:
         if chosen.endswith(self.held) and "owner" not in self.roles:
@@ -163,7 +171,7 @@ class Postgres(Server):
         theirs = 'o.owner COLLATE "C" >= :session AND o.owner COLLATE "C" < :session_end'
         return (
             f"{self.key} IN (WITH picked AS MATERIALIZED (SELECT {keys} FROM {self.table_in_schema} AS t, "
-            f"{self._owners} AS o WHERE {same} AND {taken} AND {theirs} LIMIT :n{self.lock} SKIP LOCKED) "
+            f"{self.owners} AS o WHERE {same} AND {taken} AND {theirs} LIMIT :n{self.lock} SKIP LOCKED) "
             "SELECT * FROM picked)"
         )
 
@@ -178,7 +186,7 @@ class Postgres(Server):
             return Statement(sql, names=found.names)
         keys = ", ".join(self.keys)
         remembered = (
-            f"INSERT INTO {self._owners} ({keys}, owner) SELECT {keys}, :owner FROM moved "
+            f"INSERT INTO {self.owners} ({keys}, owner) SELECT {keys}, :owner FROM moved "
             f"ON CONFLICT ({keys}) DO UPDATE SET owner = excluded.owner"
         )
         return Statement(f"WITH moved AS ({sql}), remembered AS ({remembered}) SELECT * FROM moved", names=found.names)
@@ -227,6 +235,17 @@ class Postgres(Server):
 
     @contextmanager
     def installing(self, store: Store[Any]) -> Iterator[None]:
+        elsewhere = store.execute(
+            "SELECT CAST(relnamespace::regnamespace AS text), current_schema() FROM pg_class WHERE oid = "
+            f"to_regclass({self.literal(self.table_in_schema)}) AND relnamespace::regnamespace <> "
+            "to_regnamespace(quote_ident(current_schema()))"
+        )
+        if elsewhere and not self.source.schema:
+            ((there, here),) = elsewhere
+            raise ConfigurationError(
+                f"{self.source.name} is in the schema {there}, and what belongs to it would come into {here}, "
+                f"the first of search_path: say in the model where it is (class Meta: schema = {there!r})"
+            )
         try:
             with store.atomic():
                 # CREATE .. IF NOT EXISTS fails where another transaction creates the same.
@@ -331,43 +350,56 @@ class Postgres(Server):
         watched = " OR ".join(self.differ(f"OLD.{column}", f"NEW.{column}") for column in self.watched())
         if self.has_history:  # a statement of xq that writes a status enters it, be it the one that is there
             watched += " OR COALESCE(current_setting('xq.told', true), '') <> ''"
-        states = self.in_states(self.machine.states, f"changed.{status}")
-        letter = self.letter(f"changed.{status}")
-        pending = self.in_states(self.machine.pending, f"changed.{status}")
         ready = self.is_state("R", f"changed.{status}")
         # One look at the rows, in which who listens is looked for once, if at all.
         called = [f"({ready} AND {WAITED_FOR})", *(f"({due} AND {LISTENED_TO})" for due in self._soon("changed"))]
-        limit = self.machine.guard("limit")
-        crowd = self.holding(limit) if limit else []
-
         inserted = [
-            *self._count_all("X", letter, states, tubes=True, gone=False),
-            *self._note_all(f"'{ABSENT}'", letter, states, "NULL"),
-            f"IF EXISTS (SELECT 1 FROM changed WHERE {' OR '.join(called)}) THEN {NOTIFY} END IF;",
+            *self._count_and_note(came=True),
+            self.if_(f"EXISTS ({CHANGED} WHERE {' OR '.join(called)})", NOTIFY),
         ]
-        same = " AND ".join(f"w.{part} = changed.{key}" for part, key in zip(self._parts(), self.keys, strict=True))
-        word = (
-            f"IF EXISTS (SELECT 1 FROM {self.waits}) THEN "
-            f"UPDATE {self.waits} AS w SET event = {self._event}, target = '{ABSENT}' "
-            f"FROM changed WHERE {same} AND w.event IS NULL AND {pending}; "
-            f"IF FOUND THEN {NOTIFY} END IF; END IF;"
-        )
-        taken = self.is_state(TAKEN, f"changed.{status}")
-        deleted = [
-            *self._count_all("X", letter, states, tubes=True, gone=True),
-            *self._note_all(letter, f"'{ABSENT}'", states, f"CASE WHEN {taken} THEN {self._holder('changed')} END"),
-            *self._forget_owners(taken),
-            word,
-            *self._notify_of_room(crowd),
-        ]
+        deleted = [*self._count_and_note(came=False), *self._all_went()]
         rows = f"FROM {self.table_in_schema} AS changed"
         truncated = [text.replace("FROM changed", rows) for text in deleted]
         return [
             self._trigger("insert", "AFTER INSERT", "REFERENCING NEW TABLE AS changed FOR EACH STATEMENT", inserted),
             self._trigger("delete", "AFTER DELETE", "REFERENCING OLD TABLE AS changed FOR EACH STATEMENT", deleted),
             self._trigger("truncate", "BEFORE TRUNCATE", "FOR EACH STATEMENT", truncated),
-            self._update_trigger(watched, self._updated(crowd)),
+            self._update_trigger(watched, [*self.row_changed(), self.if_(self._calls(), NOTIFY)]),
         ]
+
+    @property
+    def _crowd(self) -> list[str]:
+        """The states of the feature limit."""
+        limit = self.machine.guard("limit")
+        return self.holding(limit) if limit else []
+
+    def _count_and_note(self, came: bool) -> list[str]:
+        """What is counted, and told by the history, of all rows of a statement that have come, or gone."""
+        counts = self.object(self.name("count"))
+        body = [
+            f"INSERT INTO {counts} (tube, source, target, n) SELECT {n.tube}, {n.source}, {n.target}, COUNT(*) "
+            f"FROM changed WHERE {n.when} GROUP BY 1, 2, 3;"
+            for n in self.numbers_of("changed", came)
+        ]
+        if self.has_history:
+            _, source, target, when = self.numbers_of("changed", came)[0]
+            body.append(self.note("changed", source, target, f"FROM changed WHERE {when}"))
+        return body
+
+    def _all_went(self) -> list[str]:
+        """What follows when all rows of a statement are gone."""
+        status = f"changed.{self.roles['status']}"
+        pending = self.in_states(self.machine.pending, status)
+        word = f"UPDATE {self.waits} AS w SET event = {self.event}, target = '{ABSENT}' FROM changed"
+        mine = f"{self.same_wait('w', 'changed')} AND w.event IS NULL AND {pending}"
+        body = [self.if_(f"EXISTS (SELECT 1 FROM {self.waits})", f"{word} WHERE {mine};", self.heard)]
+        if "owner" not in self.roles:
+            theirs = f"{self._same('o', 'changed')} AND {self.is_state(TAKEN, status)}"
+            body.insert(0, f"DELETE FROM {self.owners} AS o USING (SELECT * FROM changed) AS changed WHERE {theirs};")
+        if self._crowd:
+            left = f"{WAITED_FOR} AND EXISTS ({CHANGED} WHERE {self.in_states(self._crowd, status)})"
+            body.append(self.if_(left, NOTIFY))
+        return body
 
     def _update_trigger(self, watched: str, body: Sequence[str]) -> Object:
         """Row by row; where the table is partitioned, all rows of a statement, each beside what it was.
@@ -391,108 +423,21 @@ class Postgres(Server):
         return self._as_trigger("update", [chosen])
 
     def _soon(self, version: str) -> list[str]:
-        """That a task which waits, or is ready, has a timer which the next look of others would find too late."""
+        """That a task has a timer which the next look, of whatever process, would find too late."""
         found, status = [], self.roles["status"]
-        for state in ("R", "W"):
-            for timer in self.machine.timers.get(state, ()):
+        for state, timers in self.machine.timers.items():
+            for timer in timers:
                 column, kind = f"{version}.{self.roles[timer.column]}", self.kind(timer.column)
                 bound = self.moment(kind, f"({SERVER_TIME} + {SOON})") if kind in TIMES else f"{SERVER_TIME} + {SOON}"
                 found.append(f"{self.is_state(state, f'{version}.{status}')} AND {column} < {bound}")
         return found
 
-    def _notify_of_room(self, crowd: list[str]) -> list[str]:
-        left = self.in_states(crowd, f"changed.{self.roles['status']}")
-        called = f"{WAITED_FOR} AND EXISTS (SELECT 1 FROM changed WHERE {left})"
-        return [f"IF {called} THEN {NOTIFY} END IF;"] if crowd else []
-
-    def _count_all(self, absent: str, letter: str, states: str, tubes: bool, gone: bool) -> list[str]:
-        counts = self.object(self.name("count"))
-        ends = f"{letter}, '{absent}'" if gone else f"'{absent}', {letter}"
-        everything = f"INSERT INTO {counts} SELECT '', {ends}, COUNT(*) FROM changed WHERE {states} GROUP BY 2, 3;"
-        if not self.tube_stats:
-            return [everything]
-        tube = f"changed.{self.roles['tube']}"
-        listed = ", ".join(map(self.literal, self.tube_stats))
-        return [
-            everything,
-            f"INSERT INTO {counts} SELECT {tube}, {ends}, COUNT(*) FROM changed WHERE {states} "
-            f"AND {tube} IN ({listed}) GROUP BY 1, 2, 3;",
-        ]
-
-    def _note_all(self, source: str, target: str, when: str, owner: str) -> list[str]:
-        if not self.has_history:
-            return []
-        if source == f"'{ABSENT}'":  # a row may be inserted as taken
-            taken = self.is_state(TAKEN, f"changed.{self.roles['status']}")
-            owner = f"CASE WHEN {taken} THEN {self._holder('changed')} END"
-        what = {"at_us": "at_us", "source": source, "target": target, "event": "told", "owner": owner}
-        return [self.noted(self.object(self.name("history")), "changed", what, f"FROM changed WHERE {when}") + ";"]
-
-    def _holder(self, version: str) -> str:
-        if "owner" in self.roles:
-            return f"{version}.{self.roles['owner']}"
-        same = " AND ".join(f"o.{key} = {version}.{key}" for key in self.keys)
-        return f"(SELECT o.owner FROM {self._owners} AS o WHERE {same})"
-
-    def _forget_owners(self, taken: str) -> list[str]:
-        if "owner" in self.roles:
-            return []
-        same = " AND ".join(f"o.{key} = changed.{key}" for key in self.keys)
-        return [f"DELETE FROM {self._owners} AS o USING (SELECT * FROM changed) AS changed WHERE {same} AND {taken};"]
-
-    def _updated(self, crowd: list[str]) -> list[str]:
-        status, counts = self.roles["status"], self.object(self.name("count"))
-        old, new = self.letter(f"OLD.{status}"), self.letter(f"NEW.{status}")
-        was, is_ = (self.in_states(self.machine.states, f"{version}.{status}") for version in ("OLD", "NEW"))
-        was_pending, is_pending = (
-            f"COALESCE({self.in_states(self.machine.pending, f'{v}.{status}')}, false)" for v in ("OLD", "NEW")
-        )
-        moved_key, absent = self.moved_key(), f"'{ABSENT}'"
-        body = [
-            f"INSERT INTO {counts} SELECT {tube}, {source}, {target}, 1 WHERE {when};"
-            for tube, source, target, when in self.updates()
-        ]
-        if self.has_history:
-            history = self.object(self.name("history"))
-
-            def note(version: str, source: str, target: str, when: str) -> str:
-                holders = {"OLD": source, "NEW": target}
-                held = " ".join(
-                    f"WHEN {self.is_state(TAKEN, f'{at}.{status}')} THEN {self._holder(at)}"
-                    for at, letter in holders.items()
-                    if letter != absent
-                )
-                owner = f"CASE {held} END"
-                what = {"at_us": "at_us", "source": source, "target": target, "event": "told", "owner": owner}
-                return f"{self.noted(history, version, what, f'WHERE {when}')};"
-
-            entered = f"({self.differ(f'OLD.{status}', f'NEW.{status}')} OR told <> 'write')"
-            # Not three statements of which two find nothing: that is an eighth of what the trigger takes.
-            gone, come = note("OLD", old, absent, was), note("NEW", absent, new, is_)
-            stayed = note("NEW", old, new, f"({was} OR {is_}) AND {entered}")
-            body.append(f"IF {moved_key} THEN {gone} {come} ELSE {stayed} END IF;")
-        if "owner" not in self.roles:
-            same = " AND ".join(f"o.{key} = OLD.{key}" for key in self.keys)
-            changed = f"{self.differ(f'NEW.{status}', f'OLD.{status}')} OR {moved_key}"
-            left = f"{self.is_state(TAKEN, f'OLD.{status}')} AND ({changed})"
-            body.append(f"IF {left} THEN DELETE FROM {self._owners} AS o WHERE {same}; END IF;")
-        same = " AND ".join(f"{part} = OLD.{key}" for part, key in zip(self._parts(), self.keys, strict=True))
-        target = f"CASE WHEN {moved_key} THEN {absent} ELSE {new} END"
-        ended = f"{was_pending} AND (NOT {is_pending} OR {moved_key})"
-        body += [
-            f"IF {ended} AND EXISTS (SELECT 1 FROM {self.waits}) THEN "
-            f"UPDATE {self.waits} SET event = {self._event}, target = {target} "
-            f"WHERE {same} AND event IS NULL; IF FOUND THEN {NOTIFY} END IF; END IF;",
-            f"IF {self._calls(crowd)} THEN {NOTIFY} END IF;",
-        ]
-        return body
-
-    def _calls(self, crowd: list[str]) -> str:
+    def _calls(self) -> str:
         """When a change of a row is of interest to others: it can be taken, or will be, or there is room."""
         status = self.roles["status"]
         called = [self.is_state("R", f"NEW.{status}")]
-        if crowd:
-            left = self.in_states(crowd, f"OLD.{status}"), self.in_states(crowd, f"NEW.{status}")
+        if self._crowd:
+            left = self.in_states(self._crowd, f"OLD.{status}"), self.in_states(self._crowd, f"NEW.{status}")
             called.append(f"({left[0]} AND NOT {left[1]})")
         soon = self._soon("NEW")
         known = f"(({' OR '.join(called)}) AND {WAITED_FOR})"
@@ -511,8 +456,7 @@ class Postgres(Server):
         return self.literal(self.source_name)
 
     @property
-    def _event(self) -> str:
-        """What this statement told the triggers of this queue; another program's tell nothing, and are writes."""
+    def event(self) -> str:
         return f"CASE WHEN {OURS.format(queue=self._queue)} THEN {_part(1)} ELSE 'write' END"
 
     def _trigger(self, suffix: str, event: str, how: str, body: Sequence[str]) -> Object:
@@ -533,7 +477,7 @@ class Postgres(Server):
         if self.has_history:
             given = f"{OURS.format(queue=self._queue)} AND {_part(3)} <> ''"
             at = f"CASE WHEN {given} THEN CAST({_part(3)} AS float8) ELSE {SERVER_TIME} END * 1000000"
-            variables += f"told text := {self._event}; at_us bigint := {at}; "
+            variables += f"told text := {self.event}; at_us bigint := {at}; "
         declared = f"DECLARE {variables}" if variables else ""
         text = f"#variable_conflict use_variable\n{declared}BEGIN {' '.join(body)} RETURN NULL; END"
         return (
@@ -543,16 +487,6 @@ class Postgres(Server):
             "quote_ident(current_schema()));",
             f"CREATE TRIGGER {self.quote(name)} {event} ON {self.table_in_schema} {how} EXECUTE FUNCTION {function};",
         )
-
-
-# A commit that notifies waits for all others that do, so it happens only when somebody listens, and has reason to.
-WAITED_FOR = f"EXISTS (SELECT 1 FROM {ALIVE} WHERE uuid = '' AND waits)"
-LISTENED_TO = f"EXISTS (SELECT 1 FROM {ALIVE} WHERE uuid = '')"
-TIMES = ("datetime", "timestamptz")
-LONG = 60  # seconds after which an open transaction is told of: takes beside it are slower already
-SOON = 1.0  # seconds: what falls due later is found without being told of, by a look once a second
-NOTIFY = f"PERFORM pg_notify('{CHANNEL}', '');"
-BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
 
 
 def _told(field: Field, part: str, alone: bool = True) -> str:

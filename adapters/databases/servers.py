@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 from xq.adapters.databases.links import Link, Listener, Words
 from xq.adapters.databases.sql import QUEUES, Dialect
 from xq.compile import Statement
-from xq.machine import ABSENT, ELSEWHERE, Guard
+from xq.machine import ABSENT, ELSEWHERE, TAKEN, Guard
 from xq.sessions import ProofOfLife
 from xq.store import Row, Store, Values, Writes
 
 ALIVE = "xq_alive"  # the sessions that each process holds; it proves by a lock of its own that it lives
 ROLL_UP = 10_000  # rows of counters that are added up at once
+INTEGERS = ("auto", "bigauto", "integer", "bigint")
 PART = "\x1f"  # between the parts of what triggers are told
 BYTES = ("BLOB", "BYTEA", "BINARY", "VARBINARY", "UUIDB")  # types of a key that is told in hexadecimal digits
+
+
+class Number(NamedTuple):
+    """What a change adds one to, as SQL: `when` says for which rows."""
+
+    tube: str
+    source: str
+    target: str
+    when: str
 
 
 class Server(Dialect):
@@ -124,14 +134,35 @@ class Server(Dialect):
     def connected(self, store: Store[Any]) -> None:
         pass
 
-    # triggers
+    # triggers: what the change of a row brings about, in words that the languages of both servers have in common
 
-    def updates(self) -> list[tuple[str, str, str, str]]:
-        """What a change of a row counts: tube, source, target, and when, as SQL of OLD and NEW."""
-        status = self.roles["status"]
-        old, new = self.letter(f"OLD.{status}"), self.letter(f"NEW.{status}")
-        was, is_ = (self.in_states(self.machine.states, f"{version}.{status}") for version in ("OLD", "NEW"))
-        found = [("''", old, new, f"{old} <> {new}")]
+    heard = ""  # what follows a word that was left: have those hear who wait for it
+
+    @property
+    @abstractmethod
+    def event(self) -> str:
+        """What this statement told the triggers of this queue; another program's tell nothing, and are writes."""
+
+    @abstractmethod
+    def differ(self, one: str, other: str) -> str:
+        """Whether two values differ, be they NULL; as SQL."""
+
+    def numbers_of(self, version: str, came: bool) -> list[Number]:
+        """What a row counts that has come, or gone."""
+        status = f"{version}.{self.roles['status']}"
+        letter, mine = self.letter(status), self.in_states(self.machine.states, status)
+        ends = (f"'{ABSENT}'", letter) if came else (letter, f"'{ABSENT}'")
+        found = [Number("''", *ends, mine)]
+        if self.tube_stats:
+            tube = f"{version}.{self.roles['tube']}"
+            found.append(Number(tube, *ends, f"{mine} AND {self.counted(tube)}"))
+        return found
+
+    def numbers_of_change(self) -> list[Number]:
+        """What a row counts that was OLD and is NEW."""
+        old, new = self._letters
+        was, is_ = self._in("OLD", self.machine.states), self._in("NEW", self.machine.states)
+        found = [Number("''", old, new, f"{old} <> {new}")]
         if self.tube_stats:
             tube = self.roles["tube"]
             before, after = self.counted(f"OLD.{tube}"), self.counted(f"NEW.{tube}")
@@ -139,15 +170,109 @@ class Server(Dialect):
             gone = f"CASE WHEN {is_} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"
             come = f"CASE WHEN {was} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"
             found += [
-                (f"NEW.{tube}", old, new, f"NOT {moved} AND {after} AND {old} <> {new}"),
-                (f"OLD.{tube}", old, gone, f"{moved} AND {before} AND {was}"),
-                (f"NEW.{tube}", come, new, f"{moved} AND {after} AND {is_}"),
+                Number(f"NEW.{tube}", old, new, f"NOT {moved} AND {after} AND {old} <> {new}"),
+                Number(f"OLD.{tube}", old, gone, f"{moved} AND {before} AND {was}"),
+                Number(f"NEW.{tube}", come, new, f"{moved} AND {after} AND {is_}"),
             ]
         return found
 
-    @abstractmethod
-    def differ(self, one: str, other: str) -> str:
-        """Whether two values differ, be they NULL; as SQL."""
+    @property
+    def _letters(self) -> tuple[str, str]:
+        status = self.roles["status"]
+        return self.letter(f"OLD.{status}"), self.letter(f"NEW.{status}")
+
+    def _in(self, version: str, states: Iterable[str]) -> str:
+        status = f"{version}.{self.roles['status']}"
+        return f"COALESCE({self.in_states(states, status)}, FALSE)"
+
+    def if_(self, condition: str, *statements: str) -> str:
+        return f"IF ({condition}) THEN {' '.join(statements)} END IF;"  # else a CASE within would end at its THEN
+
+    def count_row(self, number: Number) -> str:
+        counts = self.object(self.name("count"))
+        values = f"VALUES ({number.tube}, {number.source}, {number.target}, 1)"
+        return self.if_(number.when, f"INSERT INTO {counts} (tube, source, target, n) {values};")
+
+    def note(self, version: str, source: str, target: str, rows: str = "") -> str:
+        """A statement that writes a transition into the history, of a version of a row or of each of `rows`."""
+        status = self.roles["status"]
+        holders = {"OLD": source, "NEW": target} if version in ("OLD", "NEW") else {version: ""}
+        held = " ".join(
+            f"WHEN {self.is_state(TAKEN, f'{at}.{status}')} THEN {self._holder(at)}"
+            for at, letter in holders.items()
+            if letter != f"'{ABSENT}'"
+        )
+        what = {"at_us": "at_us", "source": source, "target": target, "event": "told", "owner": f"CASE {held} END"}
+        return f"{self.noted(self.object(self.name('history')), version, what, rows)};"
+
+    def _holder(self, version: str) -> str:
+        """Who holds this version of a row."""
+        if "owner" in self.roles:
+            return f"{version}.{self.roles['owner']}"
+        return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self._same('o', version)})"
+
+    @property
+    def owners(self) -> str:
+        """The table of owners beside that of the application."""
+        return self.object(self.name("owner"))
+
+    def _same(self, alias: str, version: str) -> str:
+        return " AND ".join(f"{alias}.{key} = {version}.{key}" for key in self.keys)
+
+    def same_wait(self, alias: str, version: str) -> str:
+        """That somebody waits for the end of the task of this row."""
+        dot = f"{alias}." if alias else ""
+        return " AND ".join(
+            f"{dot}{part} = {version}.{key}" for part, key in zip(self._parts(), self.keys, strict=True)
+        )
+
+    def _forget_owner(self) -> str:
+        return f"DELETE FROM {self.owners} WHERE {self._same(self.quote(self.name('owner')), 'OLD')};"
+
+    def _leave_word(self, when: str, target: str) -> str:
+        somebody = f"EXISTS (SELECT 1 FROM {self.waits})"
+        word = f"UPDATE {self.waits} SET event = {self.event}, target = {target}"
+        return self.if_(
+            f"{when} AND {somebody}", f"{word} WHERE {self.same_wait('', 'OLD')} AND event IS NULL;", self.heard
+        )
+
+    def row_came(self) -> list[str]:
+        """What a trigger does for a row that is NEW."""
+        body = list(map(self.count_row, self.numbers_of("NEW", came=True)))
+        if self.has_history:
+            noted = self.note("NEW", f"'{ABSENT}'", self._letters[1])
+            body.append(self.if_(self._in("NEW", self.machine.states), noted))
+        return body
+
+    def row_changed(self) -> list[str]:
+        """What a trigger does for a row that was OLD and is NEW."""
+        absent, (old, new), status = f"'{ABSENT}'", self._letters, self.roles["status"]
+        was, is_ = self._in("OLD", self.machine.states), self._in("NEW", self.machine.states)
+        moved, changed = self.moved_key(), self.differ(f"OLD.{status}", f"NEW.{status}")
+        body = list(map(self.count_row, self.numbers_of_change()))
+        if self.has_history:
+            # A statement of xq that writes a status enters it, be it the one that is there.
+            stayed = self.if_(f"({was} OR {is_}) AND ({changed} OR told <> 'write')", self.note("NEW", old, new))
+            gone = self.if_(was, self.note("OLD", old, absent))
+            come = self.if_(is_, self.note("NEW", absent, new))
+            body.append(f"IF ({moved}) THEN {gone} {come} ELSE {stayed} END IF;")
+        if "owner" not in self.roles:
+            taken = self.is_state(TAKEN, f"OLD.{status}")
+            body.append(self.if_(f"{taken} AND ({changed} OR {moved})", self._forget_owner()))
+        ended = f"{self._in('OLD', self.machine.pending)} AND (NOT {self._in('NEW', self.machine.pending)} OR {moved})"
+        body.append(self._leave_word(ended, f"CASE WHEN {moved} THEN {absent} ELSE {new} END"))
+        return body
+
+    def row_went(self) -> list[str]:
+        """What a trigger does for a row that was OLD."""
+        absent, status = f"'{ABSENT}'", self.roles["status"]
+        body = list(map(self.count_row, self.numbers_of("OLD", came=False)))
+        if self.has_history:
+            body.append(self.if_(self._in("OLD", self.machine.states), self.note("OLD", self._letters[0], absent)))
+        if "owner" not in self.roles:
+            body.append(self.if_(self.is_state(TAKEN, f"OLD.{status}"), self._forget_owner()))
+        body.append(self._leave_word(self._in("OLD", self.machine.pending), absent))
+        return body
 
     def moved_key(self) -> str:
         return " OR ".join(self.differ(f"OLD.{key}", f"NEW.{key}") for key in self.keys)

@@ -74,32 +74,6 @@ def test_a_process_that_puts_has_a_connection_for_each_thread_and_one_that_takes
             eventually(lambda: connections() == 1 + 2)
 
 
-LINKS = {  # the connection that proves that the process lives, and its end
-    "postgres": (
-        "SELECT pid FROM pg_locks JOIN xq_alive ON objid = process & 4294967295 WHERE locktype = 'advisory'",
-        "SELECT pg_terminate_backend({link})",
-    ),
-    "mariadb": ("SELECT IS_USED_LOCK(CONCAT('xq.', process)) FROM xq_alive", "KILL {link}"),
-}
-
-
-@pytest.mark.parametrize("kind", CHOSEN)
-def test_who_loses_the_link_has_lost_what_was_taken_and_is_told_so(kind):
-    with fresh(KINDS[kind]) as (server, name), closing(server.peewee(name)) as database:
-        Task = queue_on(database)
-        Task.put({})
-        taken = Task.take(timeout=5)
-        which, end = LINKS[kind]
-        links = {link for (link,) in server.run(which, name)}
-        assert len(links) == 1
-        server.run(end.format(link=links.pop()), name)
-        eventually(lambda: Task.get().status == "R")
-        with pytest.raises(xq.SessionLost):
-            taken.ack()
-        assert Task.take().ack().status == "D", "the process goes on with another session"
-        assert is_exact(Task)
-
-
 # signals
 
 
@@ -175,6 +149,11 @@ def test_a_user_who_may_not_make_triggers_can_use_a_queue_of_mariadb_and_not_ins
             assert is_exact(Task)
             with pytest.raises(pw.PeeweeException, match="TRIGGER command denied"):
                 queue_on(database, table_name="another")
+        server.run(f"GRANT TRIGGER ON `{name}`.* TO clerk")
+        with closing(server.peewee(name, user="clerk")) as database:
+            another = queue_on(database, table_name="another")
+            another.put({})
+            assert is_exact(another)
 
 
 @contextmanager
@@ -230,6 +209,32 @@ def test_behind_pgbouncer_in_transaction_mode_a_queue_works_and_its_sessions_hav
                 ((lease,),) = [(ends,) for (ends,) in server.run(leases, "q") if ends is not None]
                 assert 0 < lease <= 10
                 assert is_exact(Task)
+
+
+# a copy
+
+
+@ON_MARIADB
+def test_a_replica_of_mariadb_reads_exact_numbers_since_its_triggers_count_nothing_twice():
+    trust = {"log_bin_trust_function_creators": 1}
+    with own(MariaDB, log_bin="binary-log", server_id=1, **trust) as server, own(MariaDB, server_id=2) as replica:
+        ((file, position, *_),) = server.run("SHOW MASTER STATUS")
+        server.run("CREATE USER copier")
+        server.run("GRANT REPLICATION SLAVE ON *.* TO copier")
+        replica.run(
+            f"CHANGE MASTER TO MASTER_HOST = '{server.host}', MASTER_PORT = {server.port}, MASTER_USER = 'copier', "
+            f"MASTER_LOG_FILE = '{file}', MASTER_LOG_POS = {position}"
+        )
+        replica.run("START SLAVE")
+        with closing(server.peewee("app")) as database, closing(replica.peewee("app")) as there:
+            Task = queue_on(database)
+            Task.xq.put_many([{"name": str(number)} for number in range(5)])
+            Task.take().ack()
+            copy = queue_on(there, installed=False)
+            eventually(lambda: copy.table_exists() and copy.xq.check() == [] and copy.stats() == Task.stats())
+            assert [(told.key, told.event) for told in copy.xq.history()] == [
+                (told.key, told.event) for told in Task.xq.history()
+            ]
 
 
 # what a crash undoes

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import datetime
 import itertools
-import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,14 +18,14 @@ from playhouse.cockroachdb import CockroachDatabase
 
 import xq
 from tests.conformance.steps import PATIENCE, eventually, is_exact, transitions
-from tests.conftest import Maker
+from tests.conftest import Maker, chosen
 from tests.servers import MariaDB, Postgres, Server, shared
 from xq.adapters.drivers import DRIVERS
 from xq.errors import ConfigurationError
 from xq.testing import Clock
 
 KINDS: Mapping[str, type[Server]] = {"postgres": Postgres, "mariadb": MariaDB}
-CHOSEN = [name for name in KINDS if name.startswith(os.environ.get("XQ_TEST_DB", ""))]
+CHOSEN = chosen(KINDS)
 FEATURES = {"keep": True, "ttr": 60, "delayed": True, "history": True}
 
 _numbers = itertools.count(1)
@@ -233,6 +232,26 @@ def test_a_program_with_another_search_path_is_counted_as_well(postgres):
     assert is_exact(Task)
 
 
+@pytest.mark.skipif("postgres" not in CHOSEN, reason="of PostgreSQL")
+def test_a_table_behind_the_first_schema_of_the_search_path_must_be_named_with_its_own():
+    with fresh(Postgres) as (server, name):
+        with closing(server.peewee(name)) as database:
+            database.execute_sql('CREATE SCHEMA "first of all"')
+            Maker(database, None).model().create_table()
+        options = '-c search_path="first\\ of\\ all",public'
+        with closing(server.peewee(name, options=options)) as database:
+            maker = Maker(database, None)
+            plain = xq.upgrade(maker.model(), {"status": "status", "runat": "runat"}, FEATURES)
+            with pytest.raises(ConfigurationError, match=r"task is in the schema public.*schema = 'public'"):
+                plain.install()
+            Task = maker(FEATURES, roles=("runat",), model=maker.model(meta={"schema": "public"}))
+            Task.put({})
+            assert Task.take().ack().status == "D"
+            assert is_exact(Task)
+            database.execute_sql("TRUNCATE task")
+            assert is_exact(Task)
+
+
 # columns
 
 KEYS: Mapping[str, tuple[dict[str, Any], Any]] = {
@@ -282,6 +301,26 @@ def test_the_timer_may_be_a_timestamptz_in_any_time_zone(postgres):
     clock.tick(1)
     assert Task.take().get_id() == put.get_id()
     assert is_exact(Task)
+
+
+class Microseconds(pw.DateTimeField):
+    field_type = "DATETIME(6)"
+
+
+@pytest.mark.parametrize(("field", "due"), [(pw.DateTimeField, 11), (Microseconds, 10.75)])
+@pytest.mark.parametrize("kind", [kind for kind in CHOSEN if kind == "mariadb"])
+def test_a_timer_of_mariadb_is_rounded_up_to_what_its_column_holds(kind, field, due):
+    with fresh(KINDS[kind]) as (server, name):
+        clock = Clock(1_700_000_000)
+        maker = Maker(server.peewee(name), clock)
+        Task = maker(FEATURES, model=maker.model(runat=field(null=True)), roles=("runat",))
+        put = Task.put({}, delay=10.75)
+        assert put.runat == datetime.datetime.fromtimestamp(1_700_000_000 + due, datetime.UTC).replace(tzinfo=None)
+        clock.tick(due - 0.25)
+        assert Task.take() is None
+        clock.tick(0.25)
+        assert Task.take().get_id() == put.get_id()
+        maker.db.close()
 
 
 JSONS: Mapping[str, Callable[[], pw.Field]] = {

@@ -117,11 +117,28 @@ def test_a_session_is_known_again_after_uninstall_and_install(make):
 
 # keys
 
+
+class ToTheMicrosecond:
+    """For a field of moments, which on MariaDB has whole seconds unless it is declared so."""
+
+    def ddl_datatype(self, ctx: Any) -> Any:
+        found = super().ddl_datatype(ctx)  # type: ignore[misc]
+        return pw.SQL(f"{found.sql}(6)") if found.sql in ("DATETIME", "TIME") else found
+
+
+class Moment(ToTheMicrosecond, pw.DateTimeField):
+    """A date and a time."""
+
+
+class Hour(ToTheMicrosecond, pw.TimeField):
+    """A time."""
+
+
 KEYS: dict[str, tuple[Any, list[Any]]] = {
     "date": (lambda: pw.DateField(primary_key=True), [date(2024, 2, day) for day in (29, 1, 15)]),
-    "time": (lambda: pw.TimeField(primary_key=True), [time(23, 5), time(1, 0, 0, 5), time(12)]),
+    "time": (lambda: Hour(primary_key=True), [time(23, 5), time(1, 0, 0, 5), time(12)]),
     "date-time": (
-        lambda: pw.DateTimeField(primary_key=True),
+        lambda: Moment(primary_key=True),
         [datetime(2024, 2, 29, 23), datetime(2024, 2, 1, 0, 0, 0, 5), datetime(2024, 2, 15)],
     ),
     "decimal": (
@@ -158,6 +175,19 @@ def test_a_definition_that_lacks_states_with_tasks_in_them_is_not_installed(make
             install()
     assert first.xq.check() == []
     first.put(task())
+    assert first.take().ack().status == "D"
+    assert is_exact(first)
+
+
+def test_a_definition_that_cannot_be_installed_leaves_the_one_that_is(make):
+    first = make({"keep": True}, roles=("runat",))
+    for _ in range(2):
+        bring(first, "D", task(job="a"))
+    first.update(status="R").execute()
+    second = make.model()
+    xq.upgrade(second, {**FIELDS, "unique": "job"}, {"unique": True}, clock=make.clock)
+    with pytest.raises(xq.ConfigurationError, match="twice"):
+        second.xq.install()
     assert first.take().ack().status == "D"
     assert is_exact(first)
 

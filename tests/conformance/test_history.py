@@ -535,10 +535,12 @@ def test_the_model_follows_a_database_that_is_bound_later(make, another_database
     Task._meta.set_database(proxy)
     roles = {"status": "status", "runat": "runat"}
     xq.upgrade(Task, roles, {**ALL}, clock=Clock())
+    History = Task.xq.History  # what all databases tell
     proxy.initialize(make.db)
-    History = Task.xq.History
     make.db.create_tables([Task])
     Task.put(task())
+    assert ("xid" in Task.xq.History._meta.fields) == isinstance(make.db, pw.PostgresqlDatabase)
+    assert [row.event for row in Task.xq.History.select()] == ["put"]
     assert History.select().count() == 1
     with another_database() as other, other.bind_ctx([Task]):
         other.create_tables([Task])

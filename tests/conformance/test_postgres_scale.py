@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import eventually, is_exact, transitions
+from tests.conformance.steps import PATIENCE, eventually, is_exact, transitions
 from tests.conformance.test_databases import CHOSEN, fresh
+from tests.conformance.test_servers_fail import Standby
 from tests.servers import Postgres
 from xq.errors import ConfigurationError
 from xq.testing import Clock
@@ -152,6 +154,29 @@ def test_rows_that_move_to_other_partitions_are_counted_and_told(db):
     assert is_exact(Task)
 
 
+def test_the_status_may_be_what_partitions_are_chosen_by_so_that_each_move_is_one_to_another_partition(db):
+    db.execute_sql(f"CREATE TABLE task ({COLUMNS}) PARTITION BY LIST (status)")  # a key would have to have the status
+    db.execute_sql("CREATE TABLE task_done PARTITION OF task FOR VALUES IN ('D')")
+    db.execute_sql("CREATE TABLE task_not_done PARTITION OF task DEFAULT")
+    Task = queue_on(db)
+    Task.xq.install()
+    Task.xq.put_many([{"id": i} for i in range(100)])
+
+    def consume() -> list[int]:
+        done = []
+        with db.connection_context():
+            while task := Task.take():
+                done.append(task.ack().id)
+        return done
+
+    with ThreadPoolExecutor(4) as threads:
+        done = [key for each in [threads.submit(consume) for _ in range(4)] for key in each.result(PATIENCE)]
+    assert sorted(done) == list(range(100))
+    assert homes(db) == {"task_done": 100}
+    assert transitions(Task) == {"X-R": 100, "R-T": 100, "T-D": 100}
+    assert is_exact(Task)
+
+
 def test_a_task_whose_key_moves_it_to_another_partition_has_ended_and_another_begins(db):
     partitioned(db, "by hash of the key")
     Task = queue_on(db)
@@ -258,22 +283,6 @@ def test_an_application_may_spread_its_tasks_over_several_databases():
 # copies of a database
 
 
-class Standby(Postgres):
-    """A copy that follows a server by its write-ahead log, and can be read."""
-
-    WELCOME: ClassVar[Sequence[str]] = ()  # its users are those of the other
-
-    def __init__(self, of: Postgres) -> None:
-        super().__init__(primary_conninfo=f"host={of.host} port={of.port} user={of.ADMINISTRATOR[0]}")
-        self._of = of
-
-    def _making(self) -> list[str]:
-        user, _ = self._of.ADMINISTRATOR
-        where = [f"--host={self._of.host}", f"--port={self._of.port}", f"--username={user}"]
-        options = ["--checkpoint=fast", "--no-sync", "--write-recovery-conf"]
-        return [self.program("pg_basebackup"), *where, *options, f"--pgdata={self.folder}/data"]
-
-
 @contextmanager
 def replicated(**settings: Any) -> Iterator[tuple[Postgres, pw.Database]]:
     if reason := Postgres.missing():
@@ -285,24 +294,23 @@ def replicated(**settings: Any) -> Iterator[tuple[Postgres, pw.Database]]:
         database.close()
 
 
-def test_a_standby_reads_all_and_takes_nothing():
+def test_what_was_taken_before_a_standby_was_promoted_is_ready_there():
     with replicated() as (server, database), Standby(server) as standby:
         Task = queue_on(database)
         database.create_tables([Task])
-        Task.put({"id": 1, "name": "a"})
-        Task.put({"id": 2})
-        Task.take().ack()
-        copy = queue_on(standby.peewee("app"))
-        eventually(lambda: copy.table_exists() and copy.xq.check() == [] and transitions(copy)["T-D"])
-        assert copy.stats() == Task.stats()
-        assert (copy.xq.peek(1).name, copy.xq.count("R"), copy.xq.by_state("D")[0].id) == ("a", 1, 1)
-        assert [told.event for told in copy.xq.history(1)] == ["put", "take", "ack"]
-        assert copy.select().count() == 2
-        for refused in (lambda: copy.put({"id": 3}), copy.take, lambda: copy.kill(2)):
-            with pytest.raises(pw.PeeweeException, match="read-only|recovery"):
-                refused()
-        assert Task.take().id == 2
-        copy._meta.database.close()
+        Task.xq.put_many([{"id": i} for i in range(3)])
+        held = Task.take(timeout=5)
+        there = standby.peewee("app")
+        copy = queue_on(there)
+        eventually(lambda: copy.table_exists() and copy.stats() == Task.stats())
+        server.stop("immediate")
+        standby.run("SELECT pg_promote()")
+        eventually(lambda: standby.run("SELECT NOT pg_is_in_recovery()") == [(True,)])
+        assert copy.take(timeout=5).ack().id == 1
+        eventually(lambda: copy.xq.peek(held.id).status == "R")  # of a process whose link is of the other server
+        assert [copy.take().ack().id for _ in range(2)] == [held.id, 2]
+        assert is_exact(copy)
+        there.close()
 
 
 def test_a_subscriber_has_the_rows_and_no_numbers_until_it_is_installed_and_recounted():

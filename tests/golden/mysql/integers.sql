@@ -32,7 +32,7 @@ CREATE INDEX IF NOT EXISTS `job_xq_oldest_R`
 -- install: the trigger job_xq_insert
 CREATE OR REPLACE TRIGGER `job_xq_insert` AFTER INSERT
     ON `job` FOR EACH ROW BEGIN
-    IF NEW.`status` IN (0, 1) THEN INSERT INTO `job_xq_count` (tube, source, target, n)
+    IF (NEW.`status` IN (0, 1)) THEN INSERT INTO `job_xq_count` (tube, source, target, n)
         VALUES ('', 'X', CASE NEW.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 1);
     END IF;
 END;
@@ -40,13 +40,13 @@ END;
 -- install: the trigger job_xq_update
 CREATE OR REPLACE TRIGGER `job_xq_update` AFTER UPDATE
     ON `job` FOR EACH ROW BEGIN
-    IF CASE OLD.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END <> CASE NEW.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END THEN INSERT INTO `job_xq_count` (tube, source, target, n)
+    IF (CASE OLD.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END <> CASE NEW.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END) THEN INSERT INTO `job_xq_count` (tube, source, target, n)
         VALUES ('', CASE OLD.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, CASE NEW.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 1);
     END IF;
-    IF OLD.`status` = 1 AND (NOT (BINARY NEW.`status` <=> BINARY OLD.`status`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) THEN DELETE FROM `job_xq_owner`
-        WHERE `id` = OLD.`id`;
+    IF (OLD.`status` = 1 AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`))) THEN DELETE FROM `job_xq_owner`
+        WHERE `job_xq_owner`.`id` = OLD.`id`;
     END IF;
-    IF COALESCE(OLD.`status` IN (0, 1), FALSE) AND (NOT COALESCE(NEW.`status` IN (0, 1), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `job_xq_wait`) THEN UPDATE `job_xq_wait`
+    IF (COALESCE(OLD.`status` IN (0, 1), FALSE) AND (NOT COALESCE(NEW.`status` IN (0, 1), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `job_xq_wait`)) THEN UPDATE `job_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'job' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = CASE WHEN NOT (BINARY OLD.`id` <=> BINARY NEW.`id`) THEN 'X' ELSE CASE NEW.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END END
         WHERE k0 = OLD.`id` AND event IS NULL;
@@ -56,13 +56,13 @@ END;
 -- install: the trigger job_xq_delete
 CREATE OR REPLACE TRIGGER `job_xq_delete` AFTER DELETE
     ON `job` FOR EACH ROW BEGIN
-    IF OLD.`status` IN (0, 1) THEN INSERT INTO `job_xq_count` (tube, source, target, n)
+    IF (OLD.`status` IN (0, 1)) THEN INSERT INTO `job_xq_count` (tube, source, target, n)
         VALUES ('', CASE OLD.`status` WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 'X', 1);
     END IF;
-    IF OLD.`status` = 1 THEN DELETE FROM `job_xq_owner`
-        WHERE `id` = OLD.`id`;
+    IF (OLD.`status` = 1) THEN DELETE FROM `job_xq_owner`
+        WHERE `job_xq_owner`.`id` = OLD.`id`;
     END IF;
-    IF COALESCE(OLD.`status` IN (0, 1), FALSE) AND EXISTS (SELECT 1 FROM `job_xq_wait`) THEN UPDATE `job_xq_wait`
+    IF (COALESCE(OLD.`status` IN (0, 1), FALSE) AND EXISTS (SELECT 1 FROM `job_xq_wait`)) THEN UPDATE `job_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'job' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = 'X'
         WHERE k0 = OLD.`id` AND event IS NULL;
@@ -97,7 +97,7 @@ SELECT `job`.`id` FROM `job` FORCE INDEX (`job_xq_oldest_R`)
     WHERE `status` = 0
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `job`
+UPDATE `job` FORCE INDEX (PRIMARY)
     SET `status` = 1
     WHERE :chosen;
 -- and for each row of these
@@ -114,7 +114,7 @@ SELECT `job`.`id` FROM `job` FORCE INDEX (`job_xq_oldest_R`)
     WHERE `status` = 0
     ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `job`
+UPDATE `job` FORCE INDEX (PRIMARY)
     SET `status` = 1
     WHERE :chosen;
 -- and for each row of these
@@ -127,51 +127,56 @@ SELECT `id`, `name`, `status` FROM `job`
     WHERE :chosen;
 
 -- T ack X: one, of this session
-SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
     WHERE `job`.`id` = :k0 AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- T ack X: many, of this session
-SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `job`.`id` IN (:listed) AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- T ack X: one, of this very take
-SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
     WHERE `job`.`id` = :k0 AND `status` = 1 AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- T ack X: many, of this very take
-SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND `status` = 1 AND o.owner = :mark FOR UPDATE;
+    WHERE `job`.`id` IN (:listed) AND `status` = 1 AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- T ack X with update={'name': ...}: one
-SELECT `job`.`id`, :f1, `job`.`status`, `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+SELECT `job`.`id`, :f1, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
     WHERE `job`.`id` = :k0 AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- T release R: one, of this session
-SELECT `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+SELECT `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
     WHERE `job`.`id` = :k0 AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `job`
+UPDATE `job` FORCE INDEX (PRIMARY)
     SET `status` = 0
     WHERE :chosen;
 -- and returned are
@@ -179,11 +184,11 @@ SELECT `id`, `name`, `status` FROM `job`
     WHERE :chosen;
 
 -- T release R: many, of this session
-SELECT `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+SELECT `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `job`.`id` IN (:listed) AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `job`
+UPDATE `job` FORCE INDEX (PRIMARY)
     SET `status` = 0
     WHERE :chosen;
 -- and returned are
@@ -191,11 +196,11 @@ SELECT `id`, `name`, `status` FROM `job`
     WHERE :chosen;
 
 -- T release R: one, of this very take
-SELECT `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+SELECT `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
     WHERE `job`.`id` = :k0 AND `status` = 1 AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `job`
+UPDATE `job` FORCE INDEX (PRIMARY)
     SET `status` = 0
     WHERE :chosen;
 -- and returned are
@@ -203,11 +208,11 @@ SELECT `id`, `name`, `status` FROM `job`
     WHERE :chosen;
 
 -- T release R: many, of this very take
-SELECT `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
+SELECT `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND `status` = 1 AND o.owner = :mark FOR UPDATE;
+    WHERE `job`.`id` IN (:listed) AND `status` = 1 AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `job`
+UPDATE `job` FORCE INDEX (PRIMARY)
     SET `status` = 0
     WHERE :chosen;
 -- and returned are
@@ -219,7 +224,7 @@ SELECT `job`.`id` FROM `job` JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
     WHERE `status` = 1 AND o.owner >= :session AND o.owner < :session_end LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `job`
+UPDATE `job` FORCE INDEX (PRIMARY)
     SET `status` = 0
     WHERE :chosen;
 -- and returned are
@@ -235,7 +240,7 @@ UPDATE `job`
 SELECT `job`.`id` FROM `job`
     WHERE `status` = 1 FOR UPDATE;
 -- and where that returns rows
-UPDATE `job`
+UPDATE `job` FORCE INDEX (PRIMARY)
     SET `status` = 0
     WHERE :chosen;
 -- and returned are
@@ -243,10 +248,10 @@ SELECT `id`, `name`, `status` FROM `job`
     WHERE :chosen;
 
 -- T snatch R: one
-SELECT `job`.`id` FROM `job`
+SELECT `job`.`id` FROM `job` FORCE INDEX (PRIMARY)
     WHERE `job`.`id` = :k0 AND `status` = 1 FOR UPDATE;
 -- and where that returns rows
-UPDATE `job`
+UPDATE `job` FORCE INDEX (PRIMARY)
     SET `status` = 0
     WHERE :chosen;
 -- and returned are
@@ -254,10 +259,10 @@ SELECT `id`, `name`, `status` FROM `job`
     WHERE :chosen;
 
 -- R switch R: one
-SELECT `job`.`id` FROM `job`
+SELECT `job`.`id` FROM `job` FORCE INDEX (PRIMARY)
     WHERE `job`.`id` = :k0 AND `status` = 0 FOR UPDATE;
 -- and where that returns rows
-UPDATE `job`
+UPDATE `job` FORCE INDEX (PRIMARY)
     SET `status` = 0
     WHERE :chosen;
 -- and returned are
@@ -265,18 +270,20 @@ SELECT `id`, `name`, `status` FROM `job`
     WHERE :chosen;
 
 -- R T kill X: one
-SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job`
+SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY)
     WHERE `job`.`id` = :k0 AND `status` = 0 FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- R T kill X: many
-SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job`
-    WHERE `job`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND `status` = 0 FOR UPDATE;
+SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY)
+    WHERE `job`.`id` IN (:listed) AND `status` = 0 FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- R T kill X: n, whosesoever
 DELETE FROM `job`
@@ -287,7 +294,8 @@ SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job`
     WHERE `status` = 0 FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- look at one task, and at who holds it
 SELECT `id`, `name`, `status`, (SELECT o.owner FROM `job_xq_owner` AS o WHERE o.`id` = `job`.`id`) FROM `job`

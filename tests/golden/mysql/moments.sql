@@ -50,10 +50,10 @@ CREATE OR REPLACE TRIGGER `visit_xq_insert` AFTER INSERT
     DECLARE told VARCHAR(255) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
     DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
-    IF (NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')) THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
+    IF ((NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B'))) THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
         VALUES ('', 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 1);
     END IF;
-    IF (NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    IF (COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
         VALUES (JSON_ARRAY(NEW.`host`, NEW.`number`), NULL, NULL, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = NEW.`host` AND o.`number` = NEW.`number`) END);
     END IF;
 END;
@@ -64,22 +64,23 @@ CREATE OR REPLACE TRIGGER `visit_xq_update` AFTER UPDATE
     DECLARE told VARCHAR(255) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
     DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
-    IF CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
+    IF (CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END) THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
         VALUES ('', CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 1);
     END IF;
-    IF NOT (NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`)) AND ((OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')) OR (NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B'))) AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR told <> 'write') THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (JSON_ARRAY(NEW.`host`, NEW.`number`), NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = OLD.`host` AND o.`number` = OLD.`number`) WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = NEW.`host` AND o.`number` = NEW.`number`) END);
-    END IF;
-    IF (NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`)) AND (OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    IF (NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`)) THEN IF (COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
         VALUES (JSON_ARRAY(OLD.`host`, OLD.`number`), NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = OLD.`host` AND o.`number` = OLD.`number`) END);
     END IF;
-    IF (NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`)) AND (NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    IF (COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
         VALUES (JSON_ARRAY(NEW.`host`, NEW.`number`), NULL, NULL, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = NEW.`host` AND o.`number` = NEW.`number`) END);
     END IF;
-    IF (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (NOT (BINARY NEW.`status` <=> BINARY OLD.`status`) OR NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`)) THEN DELETE FROM `visit_xq_owner`
-        WHERE `host` = OLD.`host` AND `number` = OLD.`number`;
+    ELSE IF ((COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE) OR COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR told <> 'write')) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+        VALUES (JSON_ARRAY(NEW.`host`, NEW.`number`), NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = OLD.`host` AND o.`number` = OLD.`number`) WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = NEW.`host` AND o.`number` = NEW.`number`) END);
     END IF;
-    IF COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND (NOT COALESCE((NEW.`status` IN ('R', 'T', 'W') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) OR NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`)) AND EXISTS (SELECT 1 FROM `visit_xq_wait`) THEN UPDATE `visit_xq_wait`
+    END IF;
+    IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`))) THEN DELETE FROM `visit_xq_owner`
+        WHERE `visit_xq_owner`.`host` = OLD.`host` AND `visit_xq_owner`.`number` = OLD.`number`;
+    END IF;
+    IF (COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND (NOT COALESCE((NEW.`status` IN ('R', 'T', 'W') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) OR NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`)) AND EXISTS (SELECT 1 FROM `visit_xq_wait`)) THEN UPDATE `visit_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = CASE WHEN NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`) THEN 'X' ELSE CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END END
         WHERE k0 = OLD.`host` AND k1 = OLD.`number` AND event IS NULL;
@@ -92,16 +93,16 @@ CREATE OR REPLACE TRIGGER `visit_xq_delete` AFTER DELETE
     DECLARE told VARCHAR(255) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
     DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
-    IF (OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')) THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
+    IF ((OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B'))) THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
         VALUES ('', CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', 1);
     END IF;
-    IF (OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    IF (COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
         VALUES (JSON_ARRAY(OLD.`host`, OLD.`number`), NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = OLD.`host` AND o.`number` = OLD.`number`) END);
     END IF;
-    IF (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN DELETE FROM `visit_xq_owner`
-        WHERE `host` = OLD.`host` AND `number` = OLD.`number`;
+    IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T')) THEN DELETE FROM `visit_xq_owner`
+        WHERE `visit_xq_owner`.`host` = OLD.`host` AND `visit_xq_owner`.`number` = OLD.`number`;
     END IF;
-    IF COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `visit_xq_wait`) THEN UPDATE `visit_xq_wait`
+    IF (COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `visit_xq_wait`)) THEN UPDATE `visit_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = 'X'
         WHERE k0 = OLD.`host` AND k1 = OLD.`number` AND event IS NULL;
@@ -166,7 +167,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + 60.0), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -184,7 +185,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + 60.0), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -202,7 +203,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttr), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -220,7 +221,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttr), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -234,35 +235,38 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T ack X: one, of this session
-SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `host`, `number` LIMIT :many;
 
 -- T ack X: one, of this very take
-SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `host`, `number` LIMIT :many;
 
 -- T ack X with update={'note': ...}: one
-SELECT `visit`.`host`, `visit`.`number`, :f2, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number`, :f2, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `host`, `number` LIMIT :many;
 
 -- T release R: one, of this session
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -271,11 +275,11 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T release R: one, of this very take
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -288,7 +292,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner >= :session AND o.owner < :session_end LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -306,7 +310,7 @@ UPDATE `visit`
 SELECT `visit`.`host`, `visit`.`number` FROM `visit`
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -315,11 +319,11 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T release R with ttl: one, of this session
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -329,11 +333,11 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T release R with ttl: one, of this very take
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -343,10 +347,10 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T snatch R: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -355,10 +359,10 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T snatch R with ttl: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -368,11 +372,11 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T touch T with increment: one, of this session
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :increment), TIMESTAMP'1970-01-01 00:00:00'),
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `runat`) / 1e6), COALESCE(:now, (@@timestamp * 1e0))) + :increment), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -381,11 +385,11 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T touch T with increment: one, of this very take
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :increment), TIMESTAMP'1970-01-01 00:00:00'),
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `runat`) / 1e6), COALESCE(:now, (@@timestamp * 1e0))) + :increment), TIMESTAMP'1970-01-01 00:00:00')
     WHERE :chosen;
@@ -394,10 +398,10 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- W restart R: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -406,10 +410,10 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- W restart R with ttl: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -419,10 +423,10 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- R W B switch R: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -431,10 +435,10 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- R W B switch R with ttl: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -444,10 +448,10 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- R W B switch W with delay: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
@@ -457,10 +461,10 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- R W B switch W with delay, ttl: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -470,10 +474,10 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- R W B switch B: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL
     WHERE :chosen;
@@ -482,11 +486,12 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- R T W B kill X: one
-SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `host`, `number` LIMIT :many;
 
 -- R T W B kill X: n, whosesoever
 DELETE FROM `visit`
@@ -497,14 +502,15 @@ SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visi
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `host`, `number` LIMIT :many;
 
 -- W delay R: n that are due by runat
 SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_runat`)
     WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00')
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -513,11 +519,11 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T bury B: one, of this session
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL
     WHERE :chosen;
@@ -526,11 +532,11 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T bury B: one, of this very take
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL
     WHERE :chosen;
@@ -543,7 +549,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -556,7 +562,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -565,10 +571,10 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- B dig R: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -581,7 +587,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -595,7 +601,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -605,10 +611,10 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- B dig R with ttl: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL,
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -623,14 +629,15 @@ SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visi
     ORDER BY `deadline` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `host`, `number` LIMIT :many;
 
 -- T lifetime R: n that are due by deadline
 SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_deadline`)
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `deadline` <= TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00')
     ORDER BY `deadline` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -643,7 +650,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_runa
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00')
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = NULL
     WHERE :chosen;
@@ -652,11 +659,11 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T release W with delay: one, of this session
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
@@ -666,11 +673,11 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T release W with delay: one, of this very take
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
@@ -680,11 +687,11 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T release W with delay, ttl: one, of this session
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -694,11 +701,11 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T release W with delay, ttl: one, of this very take
-SELECT `visit`.`host`, `visit`.`number` FROM `visit` JOIN `visit_xq_owner` AS o
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -708,10 +715,10 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T snatch W with delay: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
@@ -721,10 +728,10 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- T snatch W with delay, ttl: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -734,10 +741,10 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- W restart W with delay: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
@@ -747,10 +754,10 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- W restart W with delay, ttl: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -764,7 +771,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
@@ -778,7 +785,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
@@ -788,10 +795,10 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- B dig W with delay: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :delay), TIMESTAMP'1970-01-01 00:00:00')
@@ -805,7 +812,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -819,7 +826,7 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')
@@ -829,10 +836,10 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
 
 -- B dig W with delay, ttl: one
-SELECT `visit`.`host`, `visit`.`number` FROM `visit`
+SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
     WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
-UPDATE `visit`
+UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay), TIMESTAMP'1970-01-01 00:00:00'),
         `deadline` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay + :ttl), TIMESTAMP'1970-01-01 00:00:00')

@@ -40,7 +40,7 @@ CREATE INDEX IF NOT EXISTS `page_xq_runat`
 -- install: the trigger page_xq_insert
 CREATE OR REPLACE TRIGGER `page_xq_insert` AFTER INSERT
     ON `page` FOR EACH ROW BEGIN
-    IF (NEW.`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')) THEN INSERT INTO `page_xq_count` (tube, source, target, n)
+    IF ((NEW.`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D'))) THEN INSERT INTO `page_xq_count` (tube, source, target, n)
         VALUES ('', 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1);
     END IF;
 END;
@@ -48,13 +48,13 @@ END;
 -- install: the trigger page_xq_update
 CREATE OR REPLACE TRIGGER `page_xq_update` AFTER UPDATE
     ON `page` FOR EACH ROW BEGIN
-    IF CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END THEN INSERT INTO `page_xq_count` (tube, source, target, n)
+    IF (CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END) THEN INSERT INTO `page_xq_count` (tube, source, target, n)
         VALUES ('', CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1);
     END IF;
-    IF (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (NOT (BINARY NEW.`status` <=> BINARY OLD.`status`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) THEN DELETE FROM `page_xq_owner`
-        WHERE `id` = OLD.`id`;
+    IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`))) THEN DELETE FROM `page_xq_owner`
+        WHERE `page_xq_owner`.`id` = OLD.`id`;
     END IF;
-    IF COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND (NOT COALESCE((NEW.`status` IN ('R', 'T', 'W') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `page_xq_wait`) THEN UPDATE `page_xq_wait`
+    IF (COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND (NOT COALESCE((NEW.`status` IN ('R', 'T', 'W') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `page_xq_wait`)) THEN UPDATE `page_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'page' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = CASE WHEN NOT (BINARY OLD.`id` <=> BINARY NEW.`id`) THEN 'X' ELSE CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END END
         WHERE k0 = OLD.`id` AND event IS NULL;
@@ -64,13 +64,13 @@ END;
 -- install: the trigger page_xq_delete
 CREATE OR REPLACE TRIGGER `page_xq_delete` AFTER DELETE
     ON `page` FOR EACH ROW BEGIN
-    IF (OLD.`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')) THEN INSERT INTO `page_xq_count` (tube, source, target, n)
+    IF ((OLD.`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D'))) THEN INSERT INTO `page_xq_count` (tube, source, target, n)
         VALUES ('', CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 'X', 1);
     END IF;
-    IF (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN DELETE FROM `page_xq_owner`
-        WHERE `id` = OLD.`id`;
+    IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T')) THEN DELETE FROM `page_xq_owner`
+        WHERE `page_xq_owner`.`id` = OLD.`id`;
     END IF;
-    IF COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `page_xq_wait`) THEN UPDATE `page_xq_wait`
+    IF (COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `page_xq_wait`)) THEN UPDATE `page_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'page' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = 'X'
         WHERE k0 = OLD.`id` AND event IS NULL;
@@ -115,7 +115,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'T',
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0
     WHERE :chosen;
@@ -133,7 +133,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
     ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'T',
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0
     WHERE :chosen;
@@ -151,7 +151,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'T',
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr
     WHERE :chosen;
@@ -169,7 +169,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
     ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'T',
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr
     WHERE :chosen;
@@ -183,11 +183,11 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T ack D: one, of this session
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
         `runat` = NULL
     WHERE :chosen;
@@ -196,11 +196,11 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T ack D: many, of this session
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
         `runat` = NULL
     WHERE :chosen;
@@ -209,11 +209,11 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T ack D: one, of this very take
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
         `runat` = NULL
     WHERE :chosen;
@@ -222,11 +222,11 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T ack D: many, of this very take
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
         `runat` = NULL
     WHERE :chosen;
@@ -235,11 +235,11 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T ack D with update={'url': ...}: one
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `url` = :f1,
         `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
         `runat` = NULL
@@ -249,11 +249,11 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T release R: one, of this session
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
         `runat` = NULL
     WHERE :chosen;
@@ -262,11 +262,11 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T release R: many, of this session
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
         `runat` = NULL
     WHERE :chosen;
@@ -275,11 +275,11 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T release R: one, of this very take
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
         `runat` = NULL
     WHERE :chosen;
@@ -288,11 +288,11 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T release R: many, of this very take
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
         `runat` = NULL
     WHERE :chosen;
@@ -305,7 +305,7 @@ SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner >= :session AND o.owner < :session_end LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
         `runat` = NULL
     WHERE :chosen;
@@ -323,7 +323,7 @@ UPDATE `page`
 SELECT `page`.`id` FROM `page`
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
         `runat` = NULL
     WHERE :chosen;
@@ -332,10 +332,10 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T snatch R: one
-SELECT `page`.`id` FROM `page`
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
         `runat` = NULL
     WHERE :chosen;
@@ -344,11 +344,11 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T touch T with increment: one, of this session
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE :chosen;
 -- and returned are
@@ -356,11 +356,11 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T touch T with increment: one, of this very take
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE :chosen;
 -- and returned are
@@ -368,10 +368,10 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- W D restart R: one
-SELECT `page`.`id` FROM `page`
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `page`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
         `runat` = NULL
     WHERE :chosen;
@@ -380,10 +380,10 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- R W B D switch R: one
-SELECT `page`.`id` FROM `page`
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
         `runat` = NULL
     WHERE :chosen;
@@ -392,10 +392,10 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- R W B D switch W with delay: one
-SELECT `page`.`id` FROM `page`
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W',
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
     WHERE :chosen;
@@ -404,10 +404,10 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- R W B D switch B: one
-SELECT `page`.`id` FROM `page`
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL
     WHERE :chosen;
@@ -416,10 +416,10 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- R W B D switch D: one
-SELECT `page`.`id` FROM `page`
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
         `runat` = NULL
     WHERE :chosen;
@@ -428,18 +428,20 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- R T W B D kill X: one
-SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page`
+SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `page`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `page`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- R T W B D kill X: many
-SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page`
-    WHERE `page`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `page`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- R T W B D kill X: n, whosesoever
 DELETE FROM `page`
@@ -450,14 +452,15 @@ SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `page`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- W delay R: n that are due by runat
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
     WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
         `runat` = NULL
     WHERE :chosen;
@@ -466,11 +469,11 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T bury B: one, of this session
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL
     WHERE :chosen;
@@ -479,11 +482,11 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T bury B: many, of this session
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL
     WHERE :chosen;
@@ -492,11 +495,11 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T bury B: one, of this very take
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL
     WHERE :chosen;
@@ -505,11 +508,11 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T bury B: many, of this very take
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL
     WHERE :chosen;
@@ -522,7 +525,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
         `runat` = NULL
     WHERE :chosen;
@@ -535,7 +538,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
         `runat` = NULL
     WHERE :chosen;
@@ -544,10 +547,10 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- B dig R: one
-SELECT `page`.`id` FROM `page`
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `page`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
         `runat` = NULL
     WHERE :chosen;
@@ -560,7 +563,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
         `runat` = NULL
     WHERE :chosen;
@@ -569,11 +572,11 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T release W with delay: one, of this session
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W',
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
     WHERE :chosen;
@@ -582,11 +585,11 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T release W with delay: one, of this very take
-SELECT `page`.`id` FROM `page` JOIN `page_xq_owner` AS o
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND o.owner = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W',
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
     WHERE :chosen;
@@ -595,10 +598,10 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- T snatch W with delay: one
-SELECT `page`.`id` FROM `page`
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W',
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
     WHERE :chosen;
@@ -607,10 +610,10 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- W D restart W with delay: one
-SELECT `page`.`id` FROM `page`
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `page`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W',
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
     WHERE :chosen;
@@ -623,7 +626,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W',
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
     WHERE :chosen;
@@ -636,7 +639,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W',
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
     WHERE :chosen;
@@ -645,10 +648,10 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
 
 -- B dig W with delay: one
-SELECT `page`.`id` FROM `page`
+SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `page`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
-UPDATE `page`
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W',
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay
     WHERE :chosen;

@@ -46,13 +46,13 @@ CREATE OR REPLACE TRIGGER `mail_xq_insert` AFTER INSERT
     DECLARE told VARCHAR(255) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
     DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
-    IF (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+    IF ((NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z'))) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
         VALUES ('', 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
     END IF;
-    IF (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+    IF ((NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s'))) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
         VALUES (NEW.`tube`, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
     END IF;
-    IF (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    IF (COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE)) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
         VALUES (CAST(NEW.`id` AS CHAR), NEW.`tube`, NEW.`attempts`, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN NEW.`owner` END);
     END IF;
 END;
@@ -63,28 +63,29 @@ CREATE OR REPLACE TRIGGER `mail_xq_update` AFTER UPDATE
     DECLARE told VARCHAR(255) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
     DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
-    IF CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+    IF (CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
         VALUES ('', CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
     END IF;
-    IF NOT NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+    IF (NOT NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
         VALUES (NEW.`tube`, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
     END IF;
-    IF NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (OLD.`tube` IN ('news', 'it''s') AND CONVERT(OLD.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND (OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
-        VALUES (OLD.`tube`, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE WHEN (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN 'S' ELSE 'X' END, 1);
+    IF (NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (OLD.`tube` IN ('news', 'it''s') AND CONVERT(OLD.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE)) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+        VALUES (OLD.`tube`, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE WHEN COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE) THEN 'S' ELSE 'X' END, 1);
     END IF;
-    IF NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
-        VALUES (NEW.`tube`, CASE WHEN (OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN 'S' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
+    IF (NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('news', 'it''s') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) AND COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE)) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+        VALUES (NEW.`tube`, CASE WHEN COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE) THEN 'S' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
     END IF;
-    IF NOT (NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND ((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) OR (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z'))) AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR told <> 'write') THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (CAST(NEW.`id` AS CHAR), NEW.`tube`, NEW.`attempts`, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN OLD.`owner` WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN NEW.`owner` END);
-    END IF;
-    IF (NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND (OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    IF (NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) THEN IF (COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE)) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
         VALUES (CAST(OLD.`id` AS CHAR), OLD.`tube`, OLD.`attempts`, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN OLD.`owner` END);
     END IF;
-    IF (NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    IF (COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE)) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
         VALUES (CAST(NEW.`id` AS CHAR), NEW.`tube`, NEW.`attempts`, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN NEW.`owner` END);
     END IF;
-    IF COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND (NOT COALESCE((NEW.`status` IN ('R', 'T', 'W') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `mail_xq_wait`) THEN UPDATE `mail_xq_wait`
+    ELSE IF ((COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE) OR COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE)) AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR told <> 'write')) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+        VALUES (CAST(NEW.`id` AS CHAR), NEW.`tube`, NEW.`attempts`, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN OLD.`owner` WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN NEW.`owner` END);
+    END IF;
+    END IF;
+    IF (COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND (NOT COALESCE((NEW.`status` IN ('R', 'T', 'W') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `mail_xq_wait`)) THEN UPDATE `mail_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = CASE WHEN NOT (BINARY OLD.`id` <=> BINARY NEW.`id`) THEN 'X' ELSE CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END END
         WHERE k0 = OLD.`id` AND event IS NULL;
@@ -97,16 +98,16 @@ CREATE OR REPLACE TRIGGER `mail_xq_delete` AFTER DELETE
     DECLARE told VARCHAR(255) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
     DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
-    IF (OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+    IF ((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z'))) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
         VALUES ('', CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', 1);
     END IF;
-    IF (OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (OLD.`tube` IN ('news', 'it''s') AND CONVERT(OLD.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s')) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
+    IF ((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) AND (OLD.`tube` IN ('news', 'it''s') AND CONVERT(OLD.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('news', 'it''s'))) THEN INSERT INTO `mail_xq_count` (tube, source, target, n)
         VALUES (OLD.`tube`, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', 1);
     END IF;
-    IF (OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+    IF (COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE)) THEN INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
         VALUES (CAST(OLD.`id` AS CHAR), OLD.`tube`, OLD.`attempts`, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN OLD.`owner` END);
     END IF;
-    IF COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `mail_xq_wait`) THEN UPDATE `mail_xq_wait`
+    IF (COALESCE((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `mail_xq_wait`)) THEN UPDATE `mail_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'mail' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = 'X'
         WHERE k0 = OLD.`id` AND event IS NULL;
@@ -171,7 +172,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0),
         `owner` = :owner,
@@ -186,7 +187,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0),
         `owner` = :owner,
@@ -201,7 +202,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0),
         `owner` = :owner,
@@ -216,7 +217,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttr`, 60.0), 1267650600228229401496703205376e0),
         `owner` = :owner,
@@ -231,7 +232,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr,
         `owner` = :owner,
@@ -246,7 +247,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr,
         `owner` = :owner,
@@ -261,7 +262,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr,
         `owner` = :owner,
@@ -276,7 +277,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr,
         `owner` = :owner,
@@ -287,10 +288,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T ack Z: one, of this session
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
         `owner` = NULL
@@ -300,10 +301,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T ack Z: many, of this session
-SELECT `mail`.`id` FROM `mail`
-    WHERE `mail`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
         `owner` = NULL
@@ -313,10 +314,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T ack Z: one, of this very take
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
         `owner` = NULL
@@ -326,10 +327,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T ack Z: many, of this very take
-SELECT `mail`.`id` FROM `mail`
-    WHERE `mail`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
         `owner` = NULL
@@ -339,10 +340,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T ack Z with delay: one, of this session
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
@@ -352,10 +353,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T ack Z with delay: one, of this very take
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
@@ -365,10 +366,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T ack Z with update={'address': ...}: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `address` = :f1,
         `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
@@ -379,10 +380,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T release R: one, of this session
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -392,10 +393,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T release R: many, of this session
-SELECT `mail`.`id` FROM `mail`
-    WHERE `mail`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -405,10 +406,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T release R: one, of this very take
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -418,10 +419,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T release R: many, of this very take
-SELECT `mail`.`id` FROM `mail`
-    WHERE `mail`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -434,7 +435,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 SELECT `mail`.`id` FROM `mail`
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` >= :session AND `owner` < :session_end LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -454,7 +455,7 @@ UPDATE `mail`
 SELECT `mail`.`id` FROM `mail`
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -464,10 +465,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T release R with ttl, ttr: one, of this session
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -479,10 +480,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T release R with ttl, ttr: one, of this very take
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -494,10 +495,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T snatch R: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -507,10 +508,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T snatch R with ttl, ttr: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -522,10 +523,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T touch T with increment: one, of this session
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE :chosen;
 -- and returned are
@@ -533,10 +534,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T touch T with increment: one, of this very take
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE :chosen;
 -- and returned are
@@ -544,10 +545,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- W Z restart R: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -557,10 +558,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- W Z restart R with ttl, ttr: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -572,10 +573,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- R W B Z switch R: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -585,10 +586,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- R W B Z switch R with ttl, ttr: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -600,10 +601,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- R W B Z switch W with delay: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
@@ -613,10 +614,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- R W B Z switch W with delay, ttl, ttr: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -628,10 +629,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- R W B Z switch B: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL,
         `owner` = NULL
@@ -641,10 +642,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- R W B Z switch Z: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 3600.0,
         `owner` = NULL
@@ -654,10 +655,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- R W B Z switch Z with delay: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
@@ -667,18 +668,20 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- R T W B Z kill X: one
-SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail`
+SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- R T W B Z kill X: many
-SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail`
-    WHERE `mail`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
+SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- R T W B Z kill X: n, whosesoever
 DELETE FROM `mail`
@@ -689,14 +692,15 @@ SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`p
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- W delay R: n that are due by runat
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
     WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -706,10 +710,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T bury B: one, of this session
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL,
         `owner` = NULL
@@ -719,10 +723,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T bury B: many, of this session
-SELECT `mail`.`id` FROM `mail`
-    WHERE `mail`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL,
         `owner` = NULL
@@ -732,10 +736,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T bury B: one, of this very take
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL,
         `owner` = NULL
@@ -745,10 +749,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T bury B: many, of this very take
-SELECT `mail`.`id` FROM `mail`
-    WHERE `mail`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k BIGINT PATH '$')) AS listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
         `runat` = NULL,
         `owner` = NULL
@@ -762,7 +766,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -776,7 +780,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -786,10 +790,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- B dig R: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -803,7 +807,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -819,7 +823,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -831,10 +835,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- B dig R with ttl, ttr: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -851,13 +855,14 @@ SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`p
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- R touch R with increment: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
     WHERE :chosen;
 -- and returned are
@@ -870,14 +875,15 @@ SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`p
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
 DELETE FROM `mail`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- T ttr R: n that are due by runat
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0),
         `owner` = NULL
@@ -887,10 +893,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T release W with delay: one, of this session
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
@@ -900,10 +906,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T release W with delay: one, of this very take
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
@@ -913,10 +919,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T release W with delay, ttl, ttr: one, of this session
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -928,10 +934,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T release W with delay, ttl, ttr: one, of this very take
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` = :mark FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -943,10 +949,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T snatch W with delay: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
@@ -956,10 +962,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- T snatch W with delay, ttl, ttr: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -971,10 +977,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- W Z restart W with delay: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
@@ -984,10 +990,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- W Z restart W with delay, ttl, ttr: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -1003,7 +1009,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
@@ -1017,7 +1023,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
@@ -1027,10 +1033,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- B dig W with delay: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay,
         `owner` = NULL
@@ -1044,7 +1050,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -1060,7 +1066,7 @@ SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
     WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
     ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,
@@ -1072,10 +1078,10 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
     WHERE :chosen;
 
 -- B dig W with delay, ttl, ttr: one
-SELECT `mail`.`id` FROM `mail`
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `mail`.`id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;
 -- and where that returns rows
-UPDATE `mail`
+UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
         `ttl` = :own_ttl,
         `ttr` = :own_ttr,

@@ -45,7 +45,7 @@ ALTER TABLE `order` ADD COLUMN IF NOT EXISTS `order_xq_held` CHAR(64) CHARACTER
 -- install: the trigger order_xq_insert
 CREATE OR REPLACE TRIGGER `order_xq_insert` AFTER INSERT
     ON `order` FOR EACH ROW BEGIN
-    IF (NEW.`select` IN ('new', 'in hand', 'W', 'won''t do', 'done') AND CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W', 'won''t do', 'done')) THEN INSERT INTO `order_xq_count` (tube, source, target, n)
+    IF ((NEW.`select` IN ('new', 'in hand', 'W', 'won''t do', 'done') AND CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W', 'won''t do', 'done'))) THEN INSERT INTO `order_xq_count` (tube, source, target, n)
         VALUES ('', 'X', CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 1);
     END IF;
 END;
@@ -53,13 +53,13 @@ END;
 -- install: the trigger order_xq_update
 CREATE OR REPLACE TRIGGER `order_xq_update` AFTER UPDATE
     ON `order` FOR EACH ROW BEGIN
-    IF CASE CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END <> CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END THEN INSERT INTO `order_xq_count` (tube, source, target, n)
+    IF (CASE CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END <> CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END) THEN INSERT INTO `order_xq_count` (tube, source, target, n)
         VALUES ('', CASE CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 1);
     END IF;
-    IF (OLD.`select` = 'in hand' AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') AND (NOT (BINARY NEW.`select` <=> BINARY OLD.`select`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) THEN DELETE FROM `order_xq_owner`
-        WHERE `id` = OLD.`id`;
+    IF ((OLD.`select` = 'in hand' AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') AND (NOT (BINARY OLD.`select` <=> BINARY NEW.`select`) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`))) THEN DELETE FROM `order_xq_owner`
+        WHERE `order_xq_owner`.`id` = OLD.`id`;
     END IF;
-    IF COALESCE((OLD.`select` IN ('new', 'in hand', 'W') AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')), FALSE) AND (NOT COALESCE((NEW.`select` IN ('new', 'in hand', 'W') AND CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `order_xq_wait`) THEN UPDATE `order_xq_wait`
+    IF (COALESCE((OLD.`select` IN ('new', 'in hand', 'W') AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')), FALSE) AND (NOT COALESCE((NEW.`select` IN ('new', 'in hand', 'W') AND CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')), FALSE) OR NOT (BINARY OLD.`id` <=> BINARY NEW.`id`)) AND EXISTS (SELECT 1 FROM `order_xq_wait`)) THEN UPDATE `order_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'order' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = CASE WHEN NOT (BINARY OLD.`id` <=> BINARY NEW.`id`) THEN 'X' ELSE CASE CONVERT(NEW.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END END
         WHERE k0 = OLD.`id` AND event IS NULL;
@@ -69,13 +69,13 @@ END;
 -- install: the trigger order_xq_delete
 CREATE OR REPLACE TRIGGER `order_xq_delete` AFTER DELETE
     ON `order` FOR EACH ROW BEGIN
-    IF (OLD.`select` IN ('new', 'in hand', 'W', 'won''t do', 'done') AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W', 'won''t do', 'done')) THEN INSERT INTO `order_xq_count` (tube, source, target, n)
+    IF ((OLD.`select` IN ('new', 'in hand', 'W', 'won''t do', 'done') AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W', 'won''t do', 'done'))) THEN INSERT INTO `order_xq_count` (tube, source, target, n)
         VALUES ('', CASE CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 'X', 1);
     END IF;
-    IF (OLD.`select` = 'in hand' AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') THEN DELETE FROM `order_xq_owner`
-        WHERE `id` = OLD.`id`;
+    IF ((OLD.`select` = 'in hand' AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand')) THEN DELETE FROM `order_xq_owner`
+        WHERE `order_xq_owner`.`id` = OLD.`id`;
     END IF;
-    IF COALESCE((OLD.`select` IN ('new', 'in hand', 'W') AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `order_xq_wait`) THEN UPDATE `order_xq_wait`
+    IF (COALESCE((OLD.`select` IN ('new', 'in hand', 'W') AND CONVERT(OLD.`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')), FALSE) AND EXISTS (SELECT 1 FROM `order_xq_wait`)) THEN UPDATE `order_xq_wait`
         SET event = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'order' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'),
             target = 'X'
         WHERE k0 = OLD.`id` AND event IS NULL;
@@ -132,10 +132,10 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE `order_xq_held` = SHA2(CONVERT(:unique USING utf8mb4), 256) FOR UPDATE;
 
 -- R W put R, on_conflict='replace'
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `id` = :f0,
         `number` = :f1,
         `"x` = :f2,
@@ -147,10 +147,10 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- R W put W with delay, on_conflict='replace'
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `id` = :f0,
         `number` = :f1,
         `"x` = :f2,
@@ -166,7 +166,7 @@ SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_oldest_R`)
     WHERE (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new')
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'in hand',
         `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + NULL)
     WHERE :chosen;
@@ -184,7 +184,7 @@ SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_oldest_R`)
     WHERE (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new')
     ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'in hand',
         `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + NULL)
     WHERE :chosen;
@@ -202,7 +202,7 @@ SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_oldest_R`)
     WHERE (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new')
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'in hand',
         `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttr)
     WHERE :chosen;
@@ -220,7 +220,7 @@ SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_oldest_R`)
     WHERE (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new')
     ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'in hand',
         `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttr)
     WHERE :chosen;
@@ -234,10 +234,10 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- T ack D: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
         `runat` = NULL
     WHERE :chosen;
@@ -246,10 +246,10 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- T ack D: many
-SELECT `order`.`id` FROM `order`
-    WHERE `order`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS listed) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
+    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
         `runat` = NULL
     WHERE :chosen;
@@ -258,10 +258,10 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- T ack D with update={'note': ...}: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `"x` = :f2,
         `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
         `runat` = NULL
@@ -271,10 +271,10 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- T release R: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'new',
         `runat` = NULL
     WHERE :chosen;
@@ -283,10 +283,10 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- T release R: many
-SELECT `order`.`id` FROM `order`
-    WHERE `order`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS listed) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
+    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'new',
         `runat` = NULL
     WHERE :chosen;
@@ -299,7 +299,7 @@ SELECT `order`.`id` FROM `order` JOIN `order_xq_owner` AS o
     ON `order`.`id` = o.`id`
     WHERE (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') AND o.owner >= :session AND o.owner < :session_end LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'new',
         `runat` = NULL
     WHERE :chosen;
@@ -317,7 +317,7 @@ UPDATE `order`
 SELECT `order`.`id` FROM `order`
     WHERE (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'new',
         `runat` = NULL
     WHERE :chosen;
@@ -326,10 +326,10 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- T snatch R: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'new',
         `runat` = NULL
     WHERE :chosen;
@@ -338,10 +338,10 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- T touch T with increment: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `runat` = CEIL(COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment)
     WHERE :chosen;
 -- and returned are
@@ -349,10 +349,10 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- W D restart R: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'W' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'new',
         `runat` = NULL
     WHERE :chosen;
@@ -361,10 +361,10 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- R W B D switch R: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'new',
         `runat` = NULL
     WHERE :chosen;
@@ -373,10 +373,10 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- R W B D switch W with delay: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'W',
         `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay)
     WHERE :chosen;
@@ -385,10 +385,10 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- R W B D switch B: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
         `runat` = NULL
     WHERE :chosen;
@@ -397,10 +397,10 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- R W B D switch D: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'done' END,
         `runat` = NULL
     WHERE :chosen;
@@ -409,18 +409,20 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- R T W B D kill X: one
-SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order`
+SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `order`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- R T W B D kill X: many
-SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order`
-    WHERE `order`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS listed) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
+    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `order`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- R T W B D kill X: n, whosesoever
 DELETE FROM `order`
@@ -431,13 +433,14 @@ SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`
     WHERE (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `order`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- R T W B D bury B: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
         `runat` = NULL
     WHERE :chosen;
@@ -446,10 +449,10 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- R T W B D bury B: many
-SELECT `order`.`id` FROM `order`
-    WHERE `order`.`id` IN (SELECT k FROM JSON_TABLE(:keys, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS listed) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
+    WHERE (`order`.`id` IN (:listed) AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN (:listed)) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'won''t do' END,
         `runat` = NULL
     WHERE :chosen;
@@ -462,7 +465,7 @@ SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_oldest_B`)
     WHERE (`select` = 'won''t do' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do')
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'new',
         `runat` = NULL
     WHERE :chosen;
@@ -475,7 +478,7 @@ SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_oldest_B`)
     WHERE (`select` = 'won''t do' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do')
     ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'new',
         `runat` = NULL
     WHERE :chosen;
@@ -484,10 +487,10 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- B dig R: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'won''t do' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do') FOR UPDATE;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'new',
         `runat` = NULL
     WHERE :chosen;
@@ -500,7 +503,7 @@ SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_runat`)
     WHERE (`select` = 'W' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'new',
         `runat` = NULL
     WHERE :chosen;
@@ -513,7 +516,7 @@ SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_runat`)
     WHERE (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'new',
         `runat` = NULL
     WHERE :chosen;
@@ -522,10 +525,10 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- T release W with delay: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'W',
         `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay)
     WHERE :chosen;
@@ -534,10 +537,10 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- T snatch W with delay: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') FOR UPDATE;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'W',
         `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay)
     WHERE :chosen;
@@ -546,10 +549,10 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- W D restart W with delay: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'W' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'W',
         `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay)
     WHERE :chosen;
@@ -562,7 +565,7 @@ SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_oldest_B`)
     WHERE (`select` = 'won''t do' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do')
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'W',
         `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay)
     WHERE :chosen;
@@ -575,7 +578,7 @@ SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_oldest_B`)
     WHERE (`select` = 'won''t do' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do')
     ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'W',
         `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay)
     WHERE :chosen;
@@ -584,10 +587,10 @@ SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
 
 -- B dig W with delay: one
-SELECT `order`.`id` FROM `order`
+SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'won''t do' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'won''t do') FOR UPDATE;
 -- and where that returns rows
-UPDATE `order`
+UPDATE `order` FORCE INDEX (PRIMARY)
     SET `select` = 'W',
         `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :delay)
     WHERE :chosen;

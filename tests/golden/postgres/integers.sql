@@ -49,8 +49,8 @@ DROP TRIGGER IF EXISTS "job_xq_insert"
 -- install: the trigger job_xq_insert
 DO $do$ BEGIN
     EXECUTE replace($text$CREATE OR REPLACE FUNCTION "job_xq_insert"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN INSERT INTO @here@."job_xq_count" SELECT '', 'X', CASE changed."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, COUNT(*) FROM changed WHERE changed."status" IN (0, 1) GROUP BY 2, 3;
-    IF EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits) AND EXISTS (SELECT 1 FROM changed WHERE changed."status" = 0) THEN PERFORM pg_notify('xq', '');
+    BEGIN INSERT INTO @here@."job_xq_count" (tube, source, target, n) SELECT '', 'X', CASE changed."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, COUNT(*) FROM changed WHERE changed."status" IN (0, 1) GROUP BY 1, 2, 3;
+    IF (EXISTS (SELECT 1 FROM changed WHERE (changed."status" = 0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)))) THEN PERFORM pg_notify('xq', '');
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
@@ -65,10 +65,10 @@ DROP TRIGGER IF EXISTS "job_xq_delete"
 -- install: the trigger job_xq_delete
 DO $do$ BEGIN
     EXECUTE replace($text$CREATE OR REPLACE FUNCTION "job_xq_delete"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN INSERT INTO @here@."job_xq_count" SELECT '', CASE changed."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 'X', COUNT(*) FROM changed WHERE changed."status" IN (0, 1) GROUP BY 2, 3;
+    BEGIN INSERT INTO @here@."job_xq_count" (tube, source, target, n) SELECT '', CASE changed."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 'X', COUNT(*) FROM changed WHERE changed."status" IN (0, 1) GROUP BY 1, 2, 3;
     DELETE FROM @here@."job_xq_owner" AS o USING (SELECT * FROM changed) AS changed
         WHERE o."id" = changed."id" AND changed."status" = 1;
-    IF EXISTS (SELECT 1 FROM @here@."job_xq_wait") THEN UPDATE @here@."job_xq_wait" AS w
+    IF (EXISTS (SELECT 1 FROM @here@."job_xq_wait")) THEN UPDATE @here@."job_xq_wait" AS w
         SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'job' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
             target = 'X' FROM changed
         WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN (0, 1);
@@ -88,10 +88,10 @@ DROP TRIGGER IF EXISTS "job_xq_truncate"
 -- install: the trigger job_xq_truncate
 DO $do$ BEGIN
     EXECUTE replace($text$CREATE OR REPLACE FUNCTION "job_xq_truncate"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN INSERT INTO @here@."job_xq_count" SELECT '', CASE changed."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 'X', COUNT(*) FROM @here@."job" AS changed WHERE changed."status" IN (0, 1) GROUP BY 2, 3;
+    BEGIN INSERT INTO @here@."job_xq_count" (tube, source, target, n) SELECT '', CASE changed."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 'X', COUNT(*) FROM @here@."job" AS changed WHERE changed."status" IN (0, 1) GROUP BY 1, 2, 3;
     DELETE FROM @here@."job_xq_owner" AS o USING (SELECT * FROM @here@."job" AS changed) AS changed
         WHERE o."id" = changed."id" AND changed."status" = 1;
-    IF EXISTS (SELECT 1 FROM @here@."job_xq_wait") THEN UPDATE @here@."job_xq_wait" AS w
+    IF (EXISTS (SELECT 1 FROM @here@."job_xq_wait")) THEN UPDATE @here@."job_xq_wait" AS w
         SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'job' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
             target = 'X' FROM @here@."job" AS changed
         WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN (0, 1);
@@ -119,20 +119,20 @@ DO $do$ BEGIN
         ON was."id" = became."id" LOOP old := pair.was;
     new := pair.became;
     CONTINUE WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id") IS NOT TRUE;
-    INSERT INTO @here@."job_xq_count"
-        SELECT '', CASE OLD."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 1
-        WHERE CASE OLD."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END <> CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END;
-    IF OLD."status" = 1 AND (NEW."status" IS DISTINCT FROM OLD."status" OR OLD."id" IS DISTINCT FROM NEW."id") THEN DELETE FROM @here@."job_xq_owner" AS o
-        WHERE o."id" = OLD."id";
+    IF (CASE OLD."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END <> CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END) THEN INSERT INTO @here@."job_xq_count" (tube, source, target, n)
+        VALUES ('', CASE OLD."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 1);
     END IF;
-    IF COALESCE(OLD."status" IN (0, 1), false) AND (NOT COALESCE(NEW."status" IN (0, 1), false) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM @here@."job_xq_wait") THEN UPDATE @here@."job_xq_wait"
+    IF (OLD."status" = 1 AND (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id")) THEN DELETE FROM @here@."job_xq_owner"
+        WHERE "job_xq_owner"."id" = OLD."id";
+    END IF;
+    IF (COALESCE(OLD."status" IN (0, 1), FALSE) AND (NOT COALESCE(NEW."status" IN (0, 1), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM @here@."job_xq_wait")) THEN UPDATE @here@."job_xq_wait"
         SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'job' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
             target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN 'X' ELSE CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END END
         WHERE k0 = OLD."id" AND event IS NULL;
     IF FOUND THEN PERFORM pg_notify('xq', '');
     END IF;
     END IF;
-    IF ((NEW."status" = 0) AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) THEN PERFORM pg_notify('xq', '');
+    IF (((NEW."status" = 0) AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits))) THEN PERFORM pg_notify('xq', '');
     END IF;
     END LOOP;
     RETURN NULL;
@@ -140,18 +140,19 @@ DO $do$ BEGIN
     CREATE TRIGGER "job_xq_update" AFTER UPDATE
         ON "job" REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT EXECUTE FUNCTION "job_xq_update"();
     ELSE EXECUTE replace($text$CREATE OR REPLACE FUNCTION "job_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN INSERT INTO @here@."job_xq_count" SELECT '', CASE OLD."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 1 WHERE CASE OLD."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END <> CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END;
-    IF OLD."status" = 1 AND (NEW."status" IS DISTINCT FROM OLD."status" OR OLD."id" IS DISTINCT FROM NEW."id") THEN DELETE FROM @here@."job_xq_owner" AS o
-        WHERE o."id" = OLD."id";
+    BEGIN IF (CASE OLD."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END <> CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END) THEN INSERT INTO @here@."job_xq_count" (tube, source, target, n) VALUES ('', CASE OLD."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 1);
     END IF;
-    IF COALESCE(OLD."status" IN (0, 1), false) AND (NOT COALESCE(NEW."status" IN (0, 1), false) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM @here@."job_xq_wait") THEN UPDATE @here@."job_xq_wait"
+    IF (OLD."status" = 1 AND (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id")) THEN DELETE FROM @here@."job_xq_owner"
+        WHERE "job_xq_owner"."id" = OLD."id";
+    END IF;
+    IF (COALESCE(OLD."status" IN (0, 1), FALSE) AND (NOT COALESCE(NEW."status" IN (0, 1), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM @here@."job_xq_wait")) THEN UPDATE @here@."job_xq_wait"
         SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'job' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
             target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN 'X' ELSE CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END END
         WHERE k0 = OLD."id" AND event IS NULL;
     IF FOUND THEN PERFORM pg_notify('xq', '');
     END IF;
     END IF;
-    IF ((NEW."status" = 0) AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) THEN PERFORM pg_notify('xq', '');
+    IF (((NEW."status" = 0) AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits))) THEN PERFORM pg_notify('xq', '');
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));

@@ -69,20 +69,14 @@ DO $do$ BEGIN
     EXECUTE replace($text$CREATE OR REPLACE FUNCTION "visit_xq_insert"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
     DECLARE told text := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'visit' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END;
     at_us bigint := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'visit' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting('xq.told', true), '', 3) <> '' THEN CAST(split_part(current_setting('xq.told', true), '', 3) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000;
-    BEGIN INSERT INTO @here@."visit_xq_count"
+    BEGIN INSERT INTO @here@."visit_xq_count" (tube, source, target, n)
         SELECT '', 'X', CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, COUNT(*) FROM changed
         WHERE changed."status" IN ('R', 'T', 'W', 'B')
-        GROUP BY 2, 3;
+        GROUP BY 1, 2, 3;
     INSERT INTO @here@."visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
         SELECT CAST(json_build_array(CAST(changed."host" AS text), changed."number") AS text), NULL, NULL, at_us, 'X', CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, CASE WHEN changed."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = changed."host" AND o."number" = changed."number") END FROM changed
         WHERE changed."status" IN ('R', 'T', 'W', 'B');
-    IF EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits) AND EXISTS (SELECT 1 FROM changed WHERE changed."status" = 'R') THEN PERFORM pg_notify('xq', '');
-    END IF;
-    IF EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '') AND EXISTS (SELECT 1 FROM changed WHERE changed."status" = 'R' AND changed."deadline" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC')) THEN PERFORM pg_notify('xq', '');
-    END IF;
-    IF EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '') AND EXISTS (SELECT 1 FROM changed WHERE changed."status" = 'W' AND changed."runat" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC')) THEN PERFORM pg_notify('xq', '');
-    END IF;
-    IF EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '') AND EXISTS (SELECT 1 FROM changed WHERE changed."status" = 'W' AND changed."deadline" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC')) THEN PERFORM pg_notify('xq', '');
+    IF (EXISTS (SELECT 1 FROM changed WHERE (changed."status" = 'R' AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (changed."status" = 'R' AND changed."deadline" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (changed."status" = 'T' AND changed."deadline" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (changed."status" = 'T' AND changed."runat" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (changed."status" = 'W' AND changed."runat" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (changed."status" = 'W' AND changed."deadline" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (changed."status" = 'B' AND changed."deadline" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')))) THEN PERFORM pg_notify('xq', '');
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
@@ -99,16 +93,16 @@ DO $do$ BEGIN
     EXECUTE replace($text$CREATE OR REPLACE FUNCTION "visit_xq_delete"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
     DECLARE told text := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'visit' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END;
     at_us bigint := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'visit' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting('xq.told', true), '', 3) <> '' THEN CAST(split_part(current_setting('xq.told', true), '', 3) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000;
-    BEGIN INSERT INTO @here@."visit_xq_count"
+    BEGIN INSERT INTO @here@."visit_xq_count" (tube, source, target, n)
         SELECT '', CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', COUNT(*) FROM changed
         WHERE changed."status" IN ('R', 'T', 'W', 'B')
-        GROUP BY 2, 3;
+        GROUP BY 1, 2, 3;
     INSERT INTO @here@."visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
         SELECT CAST(json_build_array(CAST(changed."host" AS text), changed."number") AS text), NULL, NULL, at_us, CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', told, CASE WHEN changed."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = changed."host" AND o."number" = changed."number") END FROM changed
         WHERE changed."status" IN ('R', 'T', 'W', 'B');
     DELETE FROM @here@."visit_xq_owner" AS o USING (SELECT * FROM changed) AS changed
         WHERE o."host" = changed."host" AND o."number" = changed."number" AND changed."status" = 'T';
-    IF EXISTS (SELECT 1 FROM @here@."visit_xq_wait") THEN UPDATE @here@."visit_xq_wait" AS w
+    IF (EXISTS (SELECT 1 FROM @here@."visit_xq_wait")) THEN UPDATE @here@."visit_xq_wait" AS w
         SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'visit' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
             target = 'X' FROM changed
         WHERE w.k0 = changed."host" AND w.k1 = changed."number" AND w.event IS NULL AND changed."status" IN ('R', 'T', 'W');
@@ -130,16 +124,16 @@ DO $do$ BEGIN
     EXECUTE replace($text$CREATE OR REPLACE FUNCTION "visit_xq_truncate"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
     DECLARE told text := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'visit' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END;
     at_us bigint := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'visit' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting('xq.told', true), '', 3) <> '' THEN CAST(split_part(current_setting('xq.told', true), '', 3) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000;
-    BEGIN INSERT INTO @here@."visit_xq_count"
+    BEGIN INSERT INTO @here@."visit_xq_count" (tube, source, target, n)
         SELECT '', CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', COUNT(*) FROM @here@."visit" AS changed
         WHERE changed."status" IN ('R', 'T', 'W', 'B')
-        GROUP BY 2, 3;
+        GROUP BY 1, 2, 3;
     INSERT INTO @here@."visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
         SELECT CAST(json_build_array(CAST(changed."host" AS text), changed."number") AS text), NULL, NULL, at_us, CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', told, CASE WHEN changed."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = changed."host" AND o."number" = changed."number") END FROM @here@."visit" AS changed
         WHERE changed."status" IN ('R', 'T', 'W', 'B');
     DELETE FROM @here@."visit_xq_owner" AS o USING (SELECT * FROM @here@."visit" AS changed) AS changed
         WHERE o."host" = changed."host" AND o."number" = changed."number" AND changed."status" = 'T';
-    IF EXISTS (SELECT 1 FROM @here@."visit_xq_wait") THEN UPDATE @here@."visit_xq_wait" AS w
+    IF (EXISTS (SELECT 1 FROM @here@."visit_xq_wait")) THEN UPDATE @here@."visit_xq_wait" AS w
         SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'visit' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
             target = 'X' FROM @here@."visit" AS changed
         WHERE w.k0 = changed."host" AND w.k1 = changed."number" AND w.event IS NULL AND changed."status" IN ('R', 'T', 'W');
@@ -169,29 +163,30 @@ DO $do$ BEGIN
         ON was."host" = became."host" AND was."number" = became."number" LOOP old := pair.was;
     new := pair.became;
     CONTINUE WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number" OR COALESCE(current_setting('xq.told', true), '') <> '') IS NOT TRUE;
-    INSERT INTO @here@."visit_xq_count"
-        SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 1
-        WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END;
-    INSERT INTO @here@."visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CAST(json_build_array(CAST(NEW."host" AS text), NEW."number") AS text), NULL, NULL, at_us, CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, CASE WHEN OLD."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = OLD."host" AND o."number" = OLD."number") WHEN NEW."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = NEW."host" AND o."number" = NEW."number") END
-        WHERE NOT (OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number") AND (OLD."status" IN ('R', 'T', 'W', 'B') OR NEW."status" IN ('R', 'T', 'W', 'B')) AND (OLD."status" IS DISTINCT FROM NEW."status" OR told <> 'write');
-    INSERT INTO @here@."visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CAST(json_build_array(CAST(OLD."host" AS text), OLD."number") AS text), NULL, NULL, at_us, CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', told, CASE WHEN OLD."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = OLD."host" AND o."number" = OLD."number") END
-        WHERE (OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number") AND OLD."status" IN ('R', 'T', 'W', 'B');
-    INSERT INTO @here@."visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CAST(json_build_array(CAST(NEW."host" AS text), NEW."number") AS text), NULL, NULL, at_us, 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, CASE WHEN NEW."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = NEW."host" AND o."number" = NEW."number") END
-        WHERE (OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number") AND NEW."status" IN ('R', 'T', 'W', 'B');
-    IF OLD."status" = 'T' AND (NEW."status" IS DISTINCT FROM OLD."status" OR OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number") THEN DELETE FROM @here@."visit_xq_owner" AS o
-        WHERE o."host" = OLD."host" AND o."number" = OLD."number";
+    IF (CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END) THEN INSERT INTO @here@."visit_xq_count" (tube, source, target, n)
+        VALUES ('', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 1);
     END IF;
-    IF COALESCE(OLD."status" IN ('R', 'T', 'W'), false) AND (NOT COALESCE(NEW."status" IN ('R', 'T', 'W'), false) OR OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number") AND EXISTS (SELECT 1 FROM @here@."visit_xq_wait") THEN UPDATE @here@."visit_xq_wait"
+    IF (OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number") THEN IF (COALESCE(OLD."status" IN ('R', 'T', 'W', 'B'), FALSE)) THEN INSERT INTO @here@."visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        VALUES (CAST(json_build_array(CAST(OLD."host" AS text), OLD."number") AS text), NULL, NULL, at_us, CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', told, CASE WHEN OLD."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = OLD."host" AND o."number" = OLD."number") END);
+    END IF;
+    IF (COALESCE(NEW."status" IN ('R', 'T', 'W', 'B'), FALSE)) THEN INSERT INTO @here@."visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        VALUES (CAST(json_build_array(CAST(NEW."host" AS text), NEW."number") AS text), NULL, NULL, at_us, 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, CASE WHEN NEW."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = NEW."host" AND o."number" = NEW."number") END);
+    END IF;
+    ELSE IF ((COALESCE(OLD."status" IN ('R', 'T', 'W', 'B'), FALSE) OR COALESCE(NEW."status" IN ('R', 'T', 'W', 'B'), FALSE)) AND (OLD."status" IS DISTINCT FROM NEW."status" OR told <> 'write')) THEN INSERT INTO @here@."visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        VALUES (CAST(json_build_array(CAST(NEW."host" AS text), NEW."number") AS text), NULL, NULL, at_us, CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, CASE WHEN OLD."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = OLD."host" AND o."number" = OLD."number") WHEN NEW."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = NEW."host" AND o."number" = NEW."number") END);
+    END IF;
+    END IF;
+    IF (OLD."status" = 'T' AND (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number")) THEN DELETE FROM @here@."visit_xq_owner"
+        WHERE "visit_xq_owner"."host" = OLD."host" AND "visit_xq_owner"."number" = OLD."number";
+    END IF;
+    IF (COALESCE(OLD."status" IN ('R', 'T', 'W'), FALSE) AND (NOT COALESCE(NEW."status" IN ('R', 'T', 'W'), FALSE) OR OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number") AND EXISTS (SELECT 1 FROM @here@."visit_xq_wait")) THEN UPDATE @here@."visit_xq_wait"
         SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'visit' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
             target = CASE WHEN OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number" THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END END
         WHERE k0 = OLD."host" AND k1 = OLD."number" AND event IS NULL;
     IF FOUND THEN PERFORM pg_notify('xq', '');
     END IF;
     END IF;
-    IF ((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'R' AND NEW."deadline" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."runat" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."deadline" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) THEN PERFORM pg_notify('xq', '');
+    IF (((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'R' AND NEW."deadline" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'T' AND NEW."deadline" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'T' AND NEW."runat" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."runat" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."deadline" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'B' AND NEW."deadline" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = ''))) THEN PERFORM pg_notify('xq', '');
     END IF;
     END LOOP;
     RETURN NULL;
@@ -201,29 +196,30 @@ DO $do$ BEGIN
     ELSE EXECUTE replace($text$CREATE OR REPLACE FUNCTION "visit_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
     DECLARE told text := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'visit' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END;
     at_us bigint := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'visit' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting('xq.told', true), '', 3) <> '' THEN CAST(split_part(current_setting('xq.told', true), '', 3) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000;
-    BEGIN INSERT INTO @here@."visit_xq_count"
-        SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 1
-        WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END;
-    INSERT INTO @here@."visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CAST(json_build_array(CAST(NEW."host" AS text), NEW."number") AS text), NULL, NULL, at_us, CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, CASE WHEN OLD."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = OLD."host" AND o."number" = OLD."number") WHEN NEW."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = NEW."host" AND o."number" = NEW."number") END
-        WHERE NOT (OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number") AND (OLD."status" IN ('R', 'T', 'W', 'B') OR NEW."status" IN ('R', 'T', 'W', 'B')) AND (OLD."status" IS DISTINCT FROM NEW."status" OR told <> 'write');
-    INSERT INTO @here@."visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CAST(json_build_array(CAST(OLD."host" AS text), OLD."number") AS text), NULL, NULL, at_us, CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', told, CASE WHEN OLD."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = OLD."host" AND o."number" = OLD."number") END
-        WHERE (OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number") AND OLD."status" IN ('R', 'T', 'W', 'B');
-    INSERT INTO @here@."visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CAST(json_build_array(CAST(NEW."host" AS text), NEW."number") AS text), NULL, NULL, at_us, 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, CASE WHEN NEW."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = NEW."host" AND o."number" = NEW."number") END
-        WHERE (OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number") AND NEW."status" IN ('R', 'T', 'W', 'B');
-    IF OLD."status" = 'T' AND (NEW."status" IS DISTINCT FROM OLD."status" OR OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number") THEN DELETE FROM @here@."visit_xq_owner" AS o
-        WHERE o."host" = OLD."host" AND o."number" = OLD."number";
+    BEGIN IF (CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END) THEN INSERT INTO @here@."visit_xq_count" (tube, source, target, n)
+        VALUES ('', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 1);
     END IF;
-    IF COALESCE(OLD."status" IN ('R', 'T', 'W'), false) AND (NOT COALESCE(NEW."status" IN ('R', 'T', 'W'), false) OR OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number") AND EXISTS (SELECT 1 FROM @here@."visit_xq_wait") THEN UPDATE @here@."visit_xq_wait"
+    IF (OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number") THEN IF (COALESCE(OLD."status" IN ('R', 'T', 'W', 'B'), FALSE)) THEN INSERT INTO @here@."visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        VALUES (CAST(json_build_array(CAST(OLD."host" AS text), OLD."number") AS text), NULL, NULL, at_us, CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', told, CASE WHEN OLD."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = OLD."host" AND o."number" = OLD."number") END);
+    END IF;
+    IF (COALESCE(NEW."status" IN ('R', 'T', 'W', 'B'), FALSE)) THEN INSERT INTO @here@."visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        VALUES (CAST(json_build_array(CAST(NEW."host" AS text), NEW."number") AS text), NULL, NULL, at_us, 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, CASE WHEN NEW."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = NEW."host" AND o."number" = NEW."number") END);
+    END IF;
+    ELSE IF ((COALESCE(OLD."status" IN ('R', 'T', 'W', 'B'), FALSE) OR COALESCE(NEW."status" IN ('R', 'T', 'W', 'B'), FALSE)) AND (OLD."status" IS DISTINCT FROM NEW."status" OR told <> 'write')) THEN INSERT INTO @here@."visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        VALUES (CAST(json_build_array(CAST(NEW."host" AS text), NEW."number") AS text), NULL, NULL, at_us, CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, CASE WHEN OLD."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = OLD."host" AND o."number" = OLD."number") WHEN NEW."status" = 'T' THEN (SELECT o.owner FROM @here@."visit_xq_owner" AS o WHERE o."host" = NEW."host" AND o."number" = NEW."number") END);
+    END IF;
+    END IF;
+    IF (OLD."status" = 'T' AND (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number")) THEN DELETE FROM @here@."visit_xq_owner"
+        WHERE "visit_xq_owner"."host" = OLD."host" AND "visit_xq_owner"."number" = OLD."number";
+    END IF;
+    IF (COALESCE(OLD."status" IN ('R', 'T', 'W'), FALSE) AND (NOT COALESCE(NEW."status" IN ('R', 'T', 'W'), FALSE) OR OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number") AND EXISTS (SELECT 1 FROM @here@."visit_xq_wait")) THEN UPDATE @here@."visit_xq_wait"
         SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'visit' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
             target = CASE WHEN OLD."host" IS DISTINCT FROM NEW."host" OR OLD."number" IS DISTINCT FROM NEW."number" THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END END
         WHERE k0 = OLD."host" AND k1 = OLD."number" AND event IS NULL;
     IF FOUND THEN PERFORM pg_notify('xq', '');
     END IF;
     END IF;
-    IF ((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'R' AND NEW."deadline" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."runat" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."deadline" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) THEN PERFORM pg_notify('xq', '');
+    IF (((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'R' AND NEW."deadline" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'T' AND NEW."deadline" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'T' AND NEW."runat" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."runat" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."deadline" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'B' AND NEW."deadline" < (to_timestamp((CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) AT TIME ZONE 'UTC') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = ''))) THEN PERFORM pg_notify('xq', '');
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));

@@ -59,10 +59,8 @@ DROP TRIGGER IF EXISTS "page_xq_insert"
 -- install: the trigger page_xq_insert
 DO $do$ BEGIN
     EXECUTE replace($text$CREATE OR REPLACE FUNCTION "page_xq_insert"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN INSERT INTO @here@."page_xq_count" SELECT '', 'X', CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, COUNT(*) FROM changed WHERE changed."status" IN ('R', 'T', 'W', 'B', 'D') GROUP BY 2, 3;
-    IF EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits) AND EXISTS (SELECT 1 FROM changed WHERE changed."status" = 'R') THEN PERFORM pg_notify('xq', '');
-    END IF;
-    IF EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '') AND EXISTS (SELECT 1 FROM changed WHERE changed."status" = 'W' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) THEN PERFORM pg_notify('xq', '');
+    BEGIN INSERT INTO @here@."page_xq_count" (tube, source, target, n) SELECT '', 'X', CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, COUNT(*) FROM changed WHERE changed."status" IN ('R', 'T', 'W', 'B', 'D') GROUP BY 1, 2, 3;
+    IF (EXISTS (SELECT 1 FROM changed WHERE (changed."status" = 'R' AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (changed."status" = 'T' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (changed."status" = 'W' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')))) THEN PERFORM pg_notify('xq', '');
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
@@ -77,10 +75,10 @@ DROP TRIGGER IF EXISTS "page_xq_delete"
 -- install: the trigger page_xq_delete
 DO $do$ BEGIN
     EXECUTE replace($text$CREATE OR REPLACE FUNCTION "page_xq_delete"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN INSERT INTO @here@."page_xq_count" SELECT '', CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 'X', COUNT(*) FROM changed WHERE changed."status" IN ('R', 'T', 'W', 'B', 'D') GROUP BY 2, 3;
+    BEGIN INSERT INTO @here@."page_xq_count" (tube, source, target, n) SELECT '', CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 'X', COUNT(*) FROM changed WHERE changed."status" IN ('R', 'T', 'W', 'B', 'D') GROUP BY 1, 2, 3;
     DELETE FROM @here@."page_xq_owner" AS o USING (SELECT * FROM changed) AS changed
         WHERE o."id" = changed."id" AND changed."status" = 'T';
-    IF EXISTS (SELECT 1 FROM @here@."page_xq_wait") THEN UPDATE @here@."page_xq_wait" AS w
+    IF (EXISTS (SELECT 1 FROM @here@."page_xq_wait")) THEN UPDATE @here@."page_xq_wait" AS w
         SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'page' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
             target = 'X' FROM changed
         WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN ('R', 'T', 'W');
@@ -100,10 +98,10 @@ DROP TRIGGER IF EXISTS "page_xq_truncate"
 -- install: the trigger page_xq_truncate
 DO $do$ BEGIN
     EXECUTE replace($text$CREATE OR REPLACE FUNCTION "page_xq_truncate"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN INSERT INTO @here@."page_xq_count" SELECT '', CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 'X', COUNT(*) FROM @here@."page" AS changed WHERE changed."status" IN ('R', 'T', 'W', 'B', 'D') GROUP BY 2, 3;
+    BEGIN INSERT INTO @here@."page_xq_count" (tube, source, target, n) SELECT '', CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 'X', COUNT(*) FROM @here@."page" AS changed WHERE changed."status" IN ('R', 'T', 'W', 'B', 'D') GROUP BY 1, 2, 3;
     DELETE FROM @here@."page_xq_owner" AS o USING (SELECT * FROM @here@."page" AS changed) AS changed
         WHERE o."id" = changed."id" AND changed."status" = 'T';
-    IF EXISTS (SELECT 1 FROM @here@."page_xq_wait") THEN UPDATE @here@."page_xq_wait" AS w
+    IF (EXISTS (SELECT 1 FROM @here@."page_xq_wait")) THEN UPDATE @here@."page_xq_wait" AS w
         SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'page' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
             target = 'X' FROM @here@."page" AS changed
         WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN ('R', 'T', 'W');
@@ -131,20 +129,20 @@ DO $do$ BEGIN
         ON was."id" = became."id" LOOP old := pair.was;
     new := pair.became;
     CONTINUE WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id") IS NOT TRUE;
-    INSERT INTO @here@."page_xq_count"
-        SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1
-        WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
-    IF OLD."status" = 'T' AND (NEW."status" IS DISTINCT FROM OLD."status" OR OLD."id" IS DISTINCT FROM NEW."id") THEN DELETE FROM @here@."page_xq_owner" AS o
-        WHERE o."id" = OLD."id";
+    IF (CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END) THEN INSERT INTO @here@."page_xq_count" (tube, source, target, n)
+        VALUES ('', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1);
     END IF;
-    IF COALESCE(OLD."status" IN ('R', 'T', 'W'), false) AND (NOT COALESCE(NEW."status" IN ('R', 'T', 'W'), false) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM @here@."page_xq_wait") THEN UPDATE @here@."page_xq_wait"
+    IF (OLD."status" = 'T' AND (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id")) THEN DELETE FROM @here@."page_xq_owner"
+        WHERE "page_xq_owner"."id" = OLD."id";
+    END IF;
+    IF (COALESCE(OLD."status" IN ('R', 'T', 'W'), FALSE) AND (NOT COALESCE(NEW."status" IN ('R', 'T', 'W'), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM @here@."page_xq_wait")) THEN UPDATE @here@."page_xq_wait"
         SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'page' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
             target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END END
         WHERE k0 = OLD."id" AND event IS NULL;
     IF FOUND THEN PERFORM pg_notify('xq', '');
     END IF;
     END IF;
-    IF ((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) THEN PERFORM pg_notify('xq', '');
+    IF (((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'T' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = ''))) THEN PERFORM pg_notify('xq', '');
     END IF;
     END LOOP;
     RETURN NULL;
@@ -152,18 +150,19 @@ DO $do$ BEGIN
     CREATE TRIGGER "page_xq_update" AFTER UPDATE
         ON "page" REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_update"();
     ELSE EXECUTE replace($text$CREATE OR REPLACE FUNCTION "page_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN INSERT INTO @here@."page_xq_count" SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1 WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
-    IF OLD."status" = 'T' AND (NEW."status" IS DISTINCT FROM OLD."status" OR OLD."id" IS DISTINCT FROM NEW."id") THEN DELETE FROM @here@."page_xq_owner" AS o
-        WHERE o."id" = OLD."id";
+    BEGIN IF (CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END) THEN INSERT INTO @here@."page_xq_count" (tube, source, target, n) VALUES ('', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1);
     END IF;
-    IF COALESCE(OLD."status" IN ('R', 'T', 'W'), false) AND (NOT COALESCE(NEW."status" IN ('R', 'T', 'W'), false) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM @here@."page_xq_wait") THEN UPDATE @here@."page_xq_wait"
+    IF (OLD."status" = 'T' AND (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id")) THEN DELETE FROM @here@."page_xq_owner"
+        WHERE "page_xq_owner"."id" = OLD."id";
+    END IF;
+    IF (COALESCE(OLD."status" IN ('R', 'T', 'W'), FALSE) AND (NOT COALESCE(NEW."status" IN ('R', 'T', 'W'), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM @here@."page_xq_wait")) THEN UPDATE @here@."page_xq_wait"
         SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'page' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
             target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END END
         WHERE k0 = OLD."id" AND event IS NULL;
     IF FOUND THEN PERFORM pg_notify('xq', '');
     END IF;
     END IF;
-    IF ((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) THEN PERFORM pg_notify('xq', '');
+    IF (((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'T' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = ''))) THEN PERFORM pg_notify('xq', '');
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));

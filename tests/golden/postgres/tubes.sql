@@ -61,22 +61,18 @@ DO $do$ BEGIN
     EXECUTE replace($text$CREATE OR REPLACE FUNCTION "mail_xq_insert"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
     DECLARE told text := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'mail' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END;
     at_us bigint := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'mail' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting('xq.told', true), '', 3) <> '' THEN CAST(split_part(current_setting('xq.told', true), '', 3) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000;
-    BEGIN INSERT INTO @here@."mail_xq_count"
+    BEGIN INSERT INTO @here@."mail_xq_count" (tube, source, target, n)
         SELECT '', 'X', CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM changed
         WHERE changed."status" IN ('R', 'T', 'W', 'B', 'Z')
-        GROUP BY 2, 3;
-    INSERT INTO @here@."mail_xq_count"
+        GROUP BY 1, 2, 3;
+    INSERT INTO @here@."mail_xq_count" (tube, source, target, n)
         SELECT changed."tube", 'X', CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, COUNT(*) FROM changed
         WHERE changed."status" IN ('R', 'T', 'W', 'B', 'Z') AND changed."tube" IN ('news', 'it''s')
         GROUP BY 1, 2, 3;
     INSERT INTO @here@."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
         SELECT CAST(changed."id" AS text), changed."tube", changed."attempts", at_us, 'X', CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN changed."status" = 'T' THEN changed."owner" END FROM changed
         WHERE changed."status" IN ('R', 'T', 'W', 'B', 'Z');
-    IF EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits) AND EXISTS (SELECT 1 FROM changed WHERE changed."status" = 'R') THEN PERFORM pg_notify('xq', '');
-    END IF;
-    IF EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '') AND EXISTS (SELECT 1 FROM changed WHERE changed."status" = 'R' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) THEN PERFORM pg_notify('xq', '');
-    END IF;
-    IF EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '') AND EXISTS (SELECT 1 FROM changed WHERE changed."status" = 'W' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) THEN PERFORM pg_notify('xq', '');
+    IF (EXISTS (SELECT 1 FROM changed WHERE (changed."status" = 'R' AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (changed."status" = 'R' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (changed."status" = 'T' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (changed."status" = 'W' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (changed."status" = 'Z' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')))) THEN PERFORM pg_notify('xq', '');
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
@@ -93,18 +89,18 @@ DO $do$ BEGIN
     EXECUTE replace($text$CREATE OR REPLACE FUNCTION "mail_xq_delete"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
     DECLARE told text := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'mail' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END;
     at_us bigint := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'mail' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting('xq.told', true), '', 3) <> '' THEN CAST(split_part(current_setting('xq.told', true), '', 3) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000;
-    BEGIN INSERT INTO @here@."mail_xq_count"
+    BEGIN INSERT INTO @here@."mail_xq_count" (tube, source, target, n)
         SELECT '', CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', COUNT(*) FROM changed
         WHERE changed."status" IN ('R', 'T', 'W', 'B', 'Z')
-        GROUP BY 2, 3;
-    INSERT INTO @here@."mail_xq_count"
+        GROUP BY 1, 2, 3;
+    INSERT INTO @here@."mail_xq_count" (tube, source, target, n)
         SELECT changed."tube", CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', COUNT(*) FROM changed
         WHERE changed."status" IN ('R', 'T', 'W', 'B', 'Z') AND changed."tube" IN ('news', 'it''s')
         GROUP BY 1, 2, 3;
     INSERT INTO @here@."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
         SELECT CAST(changed."id" AS text), changed."tube", changed."attempts", at_us, CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', told, CASE WHEN changed."status" = 'T' THEN changed."owner" END FROM changed
         WHERE changed."status" IN ('R', 'T', 'W', 'B', 'Z');
-    IF EXISTS (SELECT 1 FROM @here@."mail_xq_wait") THEN UPDATE @here@."mail_xq_wait" AS w
+    IF (EXISTS (SELECT 1 FROM @here@."mail_xq_wait")) THEN UPDATE @here@."mail_xq_wait" AS w
         SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'mail' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
             target = 'X' FROM changed
         WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN ('R', 'T', 'W');
@@ -126,18 +122,18 @@ DO $do$ BEGIN
     EXECUTE replace($text$CREATE OR REPLACE FUNCTION "mail_xq_truncate"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
     DECLARE told text := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'mail' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END;
     at_us bigint := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'mail' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting('xq.told', true), '', 3) <> '' THEN CAST(split_part(current_setting('xq.told', true), '', 3) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000;
-    BEGIN INSERT INTO @here@."mail_xq_count"
+    BEGIN INSERT INTO @here@."mail_xq_count" (tube, source, target, n)
         SELECT '', CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', COUNT(*) FROM @here@."mail" AS changed
         WHERE changed."status" IN ('R', 'T', 'W', 'B', 'Z')
-        GROUP BY 2, 3;
-    INSERT INTO @here@."mail_xq_count"
+        GROUP BY 1, 2, 3;
+    INSERT INTO @here@."mail_xq_count" (tube, source, target, n)
         SELECT changed."tube", CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', COUNT(*) FROM @here@."mail" AS changed
         WHERE changed."status" IN ('R', 'T', 'W', 'B', 'Z') AND changed."tube" IN ('news', 'it''s')
         GROUP BY 1, 2, 3;
     INSERT INTO @here@."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
         SELECT CAST(changed."id" AS text), changed."tube", changed."attempts", at_us, CASE changed."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', told, CASE WHEN changed."status" = 'T' THEN changed."owner" END FROM @here@."mail" AS changed
         WHERE changed."status" IN ('R', 'T', 'W', 'B', 'Z');
-    IF EXISTS (SELECT 1 FROM @here@."mail_xq_wait") THEN UPDATE @here@."mail_xq_wait" AS w
+    IF (EXISTS (SELECT 1 FROM @here@."mail_xq_wait")) THEN UPDATE @here@."mail_xq_wait" AS w
         SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'mail' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
             target = 'X' FROM @here@."mail" AS changed
         WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN ('R', 'T', 'W');
@@ -167,35 +163,36 @@ DO $do$ BEGIN
         ON was."id" = became."id" LOOP old := pair.was;
     new := pair.became;
     CONTINUE WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id" OR OLD."tube" IS DISTINCT FROM NEW."tube" OR COALESCE(current_setting('xq.told', true), '') <> '') IS NOT TRUE;
-    INSERT INTO @here@."mail_xq_count"
-        SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
-        WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END;
-    INSERT INTO @here@."mail_xq_count"
-        SELECT NEW."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
-        WHERE NOT OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN ('news', 'it''s') AND CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END;
-    INSERT INTO @here@."mail_xq_count"
-        SELECT OLD."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE WHEN NEW."status" IN ('R', 'T', 'W', 'B', 'Z') THEN 'S' ELSE 'X' END, 1
-        WHERE OLD."tube" IS DISTINCT FROM NEW."tube" AND OLD."tube" IN ('news', 'it''s') AND OLD."status" IN ('R', 'T', 'W', 'B', 'Z');
-    INSERT INTO @here@."mail_xq_count"
-        SELECT NEW."tube", CASE WHEN OLD."status" IN ('R', 'T', 'W', 'B', 'Z') THEN 'S' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
-        WHERE OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN ('news', 'it''s') AND NEW."status" IN ('R', 'T', 'W', 'B', 'Z');
-    INSERT INTO @here@."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CAST(NEW."id" AS text), NEW."tube", NEW."attempts", at_us, CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN OLD."status" = 'T' THEN OLD."owner" WHEN NEW."status" = 'T' THEN NEW."owner" END
-        WHERE NOT (OLD."id" IS DISTINCT FROM NEW."id") AND (OLD."status" IN ('R', 'T', 'W', 'B', 'Z') OR NEW."status" IN ('R', 'T', 'W', 'B', 'Z')) AND (OLD."status" IS DISTINCT FROM NEW."status" OR told <> 'write');
-    INSERT INTO @here@."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CAST(OLD."id" AS text), OLD."tube", OLD."attempts", at_us, CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', told, CASE WHEN OLD."status" = 'T' THEN OLD."owner" END
-        WHERE (OLD."id" IS DISTINCT FROM NEW."id") AND OLD."status" IN ('R', 'T', 'W', 'B', 'Z');
-    INSERT INTO @here@."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CAST(NEW."id" AS text), NEW."tube", NEW."attempts", at_us, 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN NEW."status" = 'T' THEN NEW."owner" END
-        WHERE (OLD."id" IS DISTINCT FROM NEW."id") AND NEW."status" IN ('R', 'T', 'W', 'B', 'Z');
-    IF COALESCE(OLD."status" IN ('R', 'T', 'W'), false) AND (NOT COALESCE(NEW."status" IN ('R', 'T', 'W'), false) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM @here@."mail_xq_wait") THEN UPDATE @here@."mail_xq_wait"
+    IF (CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END) THEN INSERT INTO @here@."mail_xq_count" (tube, source, target, n)
+        VALUES ('', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
+    END IF;
+    IF (NOT OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN ('news', 'it''s') AND CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END) THEN INSERT INTO @here@."mail_xq_count" (tube, source, target, n)
+        VALUES (NEW."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
+    END IF;
+    IF (OLD."tube" IS DISTINCT FROM NEW."tube" AND OLD."tube" IN ('news', 'it''s') AND COALESCE(OLD."status" IN ('R', 'T', 'W', 'B', 'Z'), FALSE)) THEN INSERT INTO @here@."mail_xq_count" (tube, source, target, n)
+        VALUES (OLD."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE WHEN COALESCE(NEW."status" IN ('R', 'T', 'W', 'B', 'Z'), FALSE) THEN 'S' ELSE 'X' END, 1);
+    END IF;
+    IF (OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN ('news', 'it''s') AND COALESCE(NEW."status" IN ('R', 'T', 'W', 'B', 'Z'), FALSE)) THEN INSERT INTO @here@."mail_xq_count" (tube, source, target, n)
+        VALUES (NEW."tube", CASE WHEN COALESCE(OLD."status" IN ('R', 'T', 'W', 'B', 'Z'), FALSE) THEN 'S' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
+    END IF;
+    IF (OLD."id" IS DISTINCT FROM NEW."id") THEN IF (COALESCE(OLD."status" IN ('R', 'T', 'W', 'B', 'Z'), FALSE)) THEN INSERT INTO @here@."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        VALUES (CAST(OLD."id" AS text), OLD."tube", OLD."attempts", at_us, CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', told, CASE WHEN OLD."status" = 'T' THEN OLD."owner" END);
+    END IF;
+    IF (COALESCE(NEW."status" IN ('R', 'T', 'W', 'B', 'Z'), FALSE)) THEN INSERT INTO @here@."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        VALUES (CAST(NEW."id" AS text), NEW."tube", NEW."attempts", at_us, 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN NEW."status" = 'T' THEN NEW."owner" END);
+    END IF;
+    ELSE IF ((COALESCE(OLD."status" IN ('R', 'T', 'W', 'B', 'Z'), FALSE) OR COALESCE(NEW."status" IN ('R', 'T', 'W', 'B', 'Z'), FALSE)) AND (OLD."status" IS DISTINCT FROM NEW."status" OR told <> 'write')) THEN INSERT INTO @here@."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        VALUES (CAST(NEW."id" AS text), NEW."tube", NEW."attempts", at_us, CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN OLD."status" = 'T' THEN OLD."owner" WHEN NEW."status" = 'T' THEN NEW."owner" END);
+    END IF;
+    END IF;
+    IF (COALESCE(OLD."status" IN ('R', 'T', 'W'), FALSE) AND (NOT COALESCE(NEW."status" IN ('R', 'T', 'W'), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM @here@."mail_xq_wait")) THEN UPDATE @here@."mail_xq_wait"
         SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'mail' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
             target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END END
         WHERE k0 = OLD."id" AND event IS NULL;
     IF FOUND THEN PERFORM pg_notify('xq', '');
     END IF;
     END IF;
-    IF ((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'R' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) THEN PERFORM pg_notify('xq', '');
+    IF (((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'R' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'T' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'Z' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = ''))) THEN PERFORM pg_notify('xq', '');
     END IF;
     END LOOP;
     RETURN NULL;
@@ -205,35 +202,36 @@ DO $do$ BEGIN
     ELSE EXECUTE replace($text$CREATE OR REPLACE FUNCTION "mail_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
     DECLARE told text := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'mail' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END;
     at_us bigint := CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'mail' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting('xq.told', true), '', 3) <> '' THEN CAST(split_part(current_setting('xq.told', true), '', 3) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000;
-    BEGIN INSERT INTO @here@."mail_xq_count"
-        SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
-        WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END;
-    INSERT INTO @here@."mail_xq_count"
-        SELECT NEW."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
-        WHERE NOT OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN ('news', 'it''s') AND CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END;
-    INSERT INTO @here@."mail_xq_count"
-        SELECT OLD."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE WHEN NEW."status" IN ('R', 'T', 'W', 'B', 'Z') THEN 'S' ELSE 'X' END, 1
-        WHERE OLD."tube" IS DISTINCT FROM NEW."tube" AND OLD."tube" IN ('news', 'it''s') AND OLD."status" IN ('R', 'T', 'W', 'B', 'Z');
-    INSERT INTO @here@."mail_xq_count"
-        SELECT NEW."tube", CASE WHEN OLD."status" IN ('R', 'T', 'W', 'B', 'Z') THEN 'S' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
-        WHERE OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN ('news', 'it''s') AND NEW."status" IN ('R', 'T', 'W', 'B', 'Z');
-    INSERT INTO @here@."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CAST(NEW."id" AS text), NEW."tube", NEW."attempts", at_us, CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN OLD."status" = 'T' THEN OLD."owner" WHEN NEW."status" = 'T' THEN NEW."owner" END
-        WHERE NOT (OLD."id" IS DISTINCT FROM NEW."id") AND (OLD."status" IN ('R', 'T', 'W', 'B', 'Z') OR NEW."status" IN ('R', 'T', 'W', 'B', 'Z')) AND (OLD."status" IS DISTINCT FROM NEW."status" OR told <> 'write');
-    INSERT INTO @here@."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CAST(OLD."id" AS text), OLD."tube", OLD."attempts", at_us, CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', told, CASE WHEN OLD."status" = 'T' THEN OLD."owner" END
-        WHERE (OLD."id" IS DISTINCT FROM NEW."id") AND OLD."status" IN ('R', 'T', 'W', 'B', 'Z');
-    INSERT INTO @here@."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CAST(NEW."id" AS text), NEW."tube", NEW."attempts", at_us, 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN NEW."status" = 'T' THEN NEW."owner" END
-        WHERE (OLD."id" IS DISTINCT FROM NEW."id") AND NEW."status" IN ('R', 'T', 'W', 'B', 'Z');
-    IF COALESCE(OLD."status" IN ('R', 'T', 'W'), false) AND (NOT COALESCE(NEW."status" IN ('R', 'T', 'W'), false) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM @here@."mail_xq_wait") THEN UPDATE @here@."mail_xq_wait"
+    BEGIN IF (CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END) THEN INSERT INTO @here@."mail_xq_count" (tube, source, target, n)
+        VALUES ('', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
+    END IF;
+    IF (NOT OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN ('news', 'it''s') AND CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END) THEN INSERT INTO @here@."mail_xq_count" (tube, source, target, n)
+        VALUES (NEW."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
+    END IF;
+    IF (OLD."tube" IS DISTINCT FROM NEW."tube" AND OLD."tube" IN ('news', 'it''s') AND COALESCE(OLD."status" IN ('R', 'T', 'W', 'B', 'Z'), FALSE)) THEN INSERT INTO @here@."mail_xq_count" (tube, source, target, n)
+        VALUES (OLD."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE WHEN COALESCE(NEW."status" IN ('R', 'T', 'W', 'B', 'Z'), FALSE) THEN 'S' ELSE 'X' END, 1);
+    END IF;
+    IF (OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN ('news', 'it''s') AND COALESCE(NEW."status" IN ('R', 'T', 'W', 'B', 'Z'), FALSE)) THEN INSERT INTO @here@."mail_xq_count" (tube, source, target, n)
+        VALUES (NEW."tube", CASE WHEN COALESCE(OLD."status" IN ('R', 'T', 'W', 'B', 'Z'), FALSE) THEN 'S' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1);
+    END IF;
+    IF (OLD."id" IS DISTINCT FROM NEW."id") THEN IF (COALESCE(OLD."status" IN ('R', 'T', 'W', 'B', 'Z'), FALSE)) THEN INSERT INTO @here@."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        VALUES (CAST(OLD."id" AS text), OLD."tube", OLD."attempts", at_us, CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', told, CASE WHEN OLD."status" = 'T' THEN OLD."owner" END);
+    END IF;
+    IF (COALESCE(NEW."status" IN ('R', 'T', 'W', 'B', 'Z'), FALSE)) THEN INSERT INTO @here@."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        VALUES (CAST(NEW."id" AS text), NEW."tube", NEW."attempts", at_us, 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN NEW."status" = 'T' THEN NEW."owner" END);
+    END IF;
+    ELSE IF ((COALESCE(OLD."status" IN ('R', 'T', 'W', 'B', 'Z'), FALSE) OR COALESCE(NEW."status" IN ('R', 'T', 'W', 'B', 'Z'), FALSE)) AND (OLD."status" IS DISTINCT FROM NEW."status" OR told <> 'write')) THEN INSERT INTO @here@."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
+        VALUES (CAST(NEW."id" AS text), NEW."tube", NEW."attempts", at_us, CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, told, CASE WHEN OLD."status" = 'T' THEN OLD."owner" WHEN NEW."status" = 'T' THEN NEW."owner" END);
+    END IF;
+    END IF;
+    IF (COALESCE(OLD."status" IN ('R', 'T', 'W'), FALSE) AND (NOT COALESCE(NEW."status" IN ('R', 'T', 'W'), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM @here@."mail_xq_wait")) THEN UPDATE @here@."mail_xq_wait"
         SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'mail' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
             target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END END
         WHERE k0 = OLD."id" AND event IS NULL;
     IF FOUND THEN PERFORM pg_notify('xq', '');
     END IF;
     END IF;
-    IF ((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'R' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) THEN PERFORM pg_notify('xq', '');
+    IF (((NEW."status" = 'R') AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."status" = 'R' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'T' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."status" = 'Z' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = ''))) THEN PERFORM pg_notify('xq', '');
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));

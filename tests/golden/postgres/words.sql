@@ -64,10 +64,8 @@ DROP TRIGGER IF EXISTS "order_xq_insert"
 -- install: the trigger order_xq_insert
 DO $do$ BEGIN
     EXECUTE replace($text$CREATE OR REPLACE FUNCTION "order_xq_insert"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN INSERT INTO @here@."order_xq_count" SELECT '', 'X', CASE changed."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, COUNT(*) FROM changed WHERE changed."select" IN ('new', 'in hand', 'W', 'won''t do', 'done') GROUP BY 2, 3;
-    IF EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits) AND EXISTS (SELECT 1 FROM changed WHERE changed."select" = 'new') THEN PERFORM pg_notify('xq', '');
-    END IF;
-    IF EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '') AND EXISTS (SELECT 1 FROM changed WHERE changed."select" = 'W' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) THEN PERFORM pg_notify('xq', '');
+    BEGIN INSERT INTO @here@."order_xq_count" (tube, source, target, n) SELECT '', 'X', CASE changed."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, COUNT(*) FROM changed WHERE changed."select" IN ('new', 'in hand', 'W', 'won''t do', 'done') GROUP BY 1, 2, 3;
+    IF (EXISTS (SELECT 1 FROM changed WHERE (changed."select" = 'new' AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (changed."select" = 'in hand' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (changed."select" = 'W' AND changed."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')))) THEN PERFORM pg_notify('xq', '');
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
@@ -82,17 +80,17 @@ DROP TRIGGER IF EXISTS "order_xq_delete"
 -- install: the trigger order_xq_delete
 DO $do$ BEGIN
     EXECUTE replace($text$CREATE OR REPLACE FUNCTION "order_xq_delete"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN INSERT INTO @here@."order_xq_count" SELECT '', CASE changed."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 'X', COUNT(*) FROM changed WHERE changed."select" IN ('new', 'in hand', 'W', 'won''t do', 'done') GROUP BY 2, 3;
+    BEGIN INSERT INTO @here@."order_xq_count" (tube, source, target, n) SELECT '', CASE changed."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 'X', COUNT(*) FROM changed WHERE changed."select" IN ('new', 'in hand', 'W', 'won''t do', 'done') GROUP BY 1, 2, 3;
     DELETE FROM @here@."order_xq_owner" AS o USING (SELECT * FROM changed) AS changed
         WHERE o."id" = changed."id" AND changed."select" = 'in hand';
-    IF EXISTS (SELECT 1 FROM @here@."order_xq_wait") THEN UPDATE @here@."order_xq_wait" AS w
+    IF (EXISTS (SELECT 1 FROM @here@."order_xq_wait")) THEN UPDATE @here@."order_xq_wait" AS w
         SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'order' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
             target = 'X' FROM changed
         WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."select" IN ('new', 'in hand', 'W');
     IF FOUND THEN PERFORM pg_notify('xq', '');
     END IF;
     END IF;
-    IF EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits) AND EXISTS (SELECT 1 FROM changed WHERE changed."select" IN ('new', 'in hand', 'W', 'won''t do')) THEN PERFORM pg_notify('xq', '');
+    IF (EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits) AND EXISTS (SELECT 1 FROM changed WHERE changed."select" IN ('new', 'in hand', 'W', 'won''t do'))) THEN PERFORM pg_notify('xq', '');
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
@@ -107,17 +105,17 @@ DROP TRIGGER IF EXISTS "order_xq_truncate"
 -- install: the trigger order_xq_truncate
 DO $do$ BEGIN
     EXECUTE replace($text$CREATE OR REPLACE FUNCTION "order_xq_truncate"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN INSERT INTO @here@."order_xq_count" SELECT '', CASE changed."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 'X', COUNT(*) FROM @here@."order" AS changed WHERE changed."select" IN ('new', 'in hand', 'W', 'won''t do', 'done') GROUP BY 2, 3;
+    BEGIN INSERT INTO @here@."order_xq_count" (tube, source, target, n) SELECT '', CASE changed."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 'X', COUNT(*) FROM @here@."order" AS changed WHERE changed."select" IN ('new', 'in hand', 'W', 'won''t do', 'done') GROUP BY 1, 2, 3;
     DELETE FROM @here@."order_xq_owner" AS o USING (SELECT * FROM @here@."order" AS changed) AS changed
         WHERE o."id" = changed."id" AND changed."select" = 'in hand';
-    IF EXISTS (SELECT 1 FROM @here@."order_xq_wait") THEN UPDATE @here@."order_xq_wait" AS w
+    IF (EXISTS (SELECT 1 FROM @here@."order_xq_wait")) THEN UPDATE @here@."order_xq_wait" AS w
         SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'order' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
             target = 'X' FROM @here@."order" AS changed
         WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."select" IN ('new', 'in hand', 'W');
     IF FOUND THEN PERFORM pg_notify('xq', '');
     END IF;
     END IF;
-    IF EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits) AND EXISTS (SELECT 1 FROM @here@."order" AS changed WHERE changed."select" IN ('new', 'in hand', 'W', 'won''t do')) THEN PERFORM pg_notify('xq', '');
+    IF (EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits) AND EXISTS (SELECT 1 FROM @here@."order" AS changed WHERE changed."select" IN ('new', 'in hand', 'W', 'won''t do'))) THEN PERFORM pg_notify('xq', '');
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
@@ -140,20 +138,20 @@ DO $do$ BEGIN
         ON was."id" = became."id" LOOP old := pair.was;
     new := pair.became;
     CONTINUE WHEN (OLD."select" IS DISTINCT FROM NEW."select" OR OLD."id" IS DISTINCT FROM NEW."id") IS NOT TRUE;
-    INSERT INTO @here@."order_xq_count"
-        SELECT '', CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 1
-        WHERE CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END <> CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END;
-    IF OLD."select" = 'in hand' AND (NEW."select" IS DISTINCT FROM OLD."select" OR OLD."id" IS DISTINCT FROM NEW."id") THEN DELETE FROM @here@."order_xq_owner" AS o
-        WHERE o."id" = OLD."id";
+    IF (CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END <> CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END) THEN INSERT INTO @here@."order_xq_count" (tube, source, target, n)
+        VALUES ('', CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 1);
     END IF;
-    IF COALESCE(OLD."select" IN ('new', 'in hand', 'W'), false) AND (NOT COALESCE(NEW."select" IN ('new', 'in hand', 'W'), false) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM @here@."order_xq_wait") THEN UPDATE @here@."order_xq_wait"
+    IF (OLD."select" = 'in hand' AND (OLD."select" IS DISTINCT FROM NEW."select" OR OLD."id" IS DISTINCT FROM NEW."id")) THEN DELETE FROM @here@."order_xq_owner"
+        WHERE "order_xq_owner"."id" = OLD."id";
+    END IF;
+    IF (COALESCE(OLD."select" IN ('new', 'in hand', 'W'), FALSE) AND (NOT COALESCE(NEW."select" IN ('new', 'in hand', 'W'), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM @here@."order_xq_wait")) THEN UPDATE @here@."order_xq_wait"
         SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'order' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
             target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN 'X' ELSE CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END END
         WHERE k0 = OLD."id" AND event IS NULL;
     IF FOUND THEN PERFORM pg_notify('xq', '');
     END IF;
     END IF;
-    IF ((NEW."select" = 'new' OR (OLD."select" IN ('new', 'in hand', 'W', 'won''t do') AND NOT NEW."select" IN ('new', 'in hand', 'W', 'won''t do'))) AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."select" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) THEN PERFORM pg_notify('xq', '');
+    IF (((NEW."select" = 'new' OR (OLD."select" IN ('new', 'in hand', 'W', 'won''t do') AND NOT NEW."select" IN ('new', 'in hand', 'W', 'won''t do'))) AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."select" = 'in hand' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."select" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = ''))) THEN PERFORM pg_notify('xq', '');
     END IF;
     END LOOP;
     RETURN NULL;
@@ -161,18 +159,19 @@ DO $do$ BEGIN
     CREATE TRIGGER "order_xq_update" AFTER UPDATE
         ON "order" REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT EXECUTE FUNCTION "order_xq_update"();
     ELSE EXECUTE replace($text$CREATE OR REPLACE FUNCTION "order_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-    BEGIN INSERT INTO @here@."order_xq_count" SELECT '', CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 1 WHERE CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END <> CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END;
-    IF OLD."select" = 'in hand' AND (NEW."select" IS DISTINCT FROM OLD."select" OR OLD."id" IS DISTINCT FROM NEW."id") THEN DELETE FROM @here@."order_xq_owner" AS o
-        WHERE o."id" = OLD."id";
+    BEGIN IF (CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END <> CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END) THEN INSERT INTO @here@."order_xq_count" (tube, source, target, n) VALUES ('', CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 1);
     END IF;
-    IF COALESCE(OLD."select" IN ('new', 'in hand', 'W'), false) AND (NOT COALESCE(NEW."select" IN ('new', 'in hand', 'W'), false) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM @here@."order_xq_wait") THEN UPDATE @here@."order_xq_wait"
+    IF (OLD."select" = 'in hand' AND (OLD."select" IS DISTINCT FROM NEW."select" OR OLD."id" IS DISTINCT FROM NEW."id")) THEN DELETE FROM @here@."order_xq_owner"
+        WHERE "order_xq_owner"."id" = OLD."id";
+    END IF;
+    IF (COALESCE(OLD."select" IN ('new', 'in hand', 'W'), FALSE) AND (NOT COALESCE(NEW."select" IN ('new', 'in hand', 'W'), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM @here@."order_xq_wait")) THEN UPDATE @here@."order_xq_wait"
         SET event = CASE WHEN split_part(current_setting('xq.told', true), '', 2) = 'order' AND split_part(current_setting('xq.told', true), '', 4) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting('xq.told', true), '', 1) ELSE 'write' END,
             target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN 'X' ELSE CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END END
         WHERE k0 = OLD."id" AND event IS NULL;
     IF FOUND THEN PERFORM pg_notify('xq', '');
     END IF;
     END IF;
-    IF ((NEW."select" = 'new' OR (OLD."select" IN ('new', 'in hand', 'W', 'won''t do') AND NOT NEW."select" IN ('new', 'in hand', 'W', 'won''t do'))) AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."select" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) THEN PERFORM pg_notify('xq', '');
+    IF (((NEW."select" = 'new' OR (OLD."select" IN ('new', 'in hand', 'W', 'won''t do') AND NOT NEW."select" IN ('new', 'in hand', 'W', 'won''t do'))) AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '' AND waits)) OR (NEW."select" = 'in hand' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = '')) OR (NEW."select" = 'W' AND NEW."runat" < CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0 AND EXISTS (SELECT 1 FROM @here@.xq_alive WHERE uuid = ''))) THEN PERFORM pg_notify('xq', '');
     END IF;
     RETURN NULL;
     END $xq$ $text$, '@here@', quote_ident(current_schema()));
