@@ -20,6 +20,9 @@ NAMES: Final = {"R": "Ready", "T": "Taken", "W": "Waiting", "B": "Buried", "Z": 
 
 # Seconds: an hour is 3600, and nobody means more than these 300 years. math.inf is never.
 LONGEST: Final = 10_000_000_000.0
+# math.inf among a task's own seconds, where the database has none. A power of two, which a single-precision column
+# holds as well.
+FOREVER: Final = 2.0**100
 Seconds = Annotated[float, Interval(gt=0, le=LONGEST)]
 On = bool  # a feature that is off is left out before its value is looked at
 

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from xq.errors import BadType, BadValue, FeatureOff, shown
-from xq.machine import LONGEST, MANAGED, REMEMBERED, Machine, Transition
+from xq.machine import FOREVER, LONGEST, MANAGED, REMEMBERED, Machine, Transition
 from xq.store import Field, Row, Store, Table
 
 T = TypeVar("T")
@@ -314,7 +314,7 @@ class Tasks(Generic[T]):
         """A number of seconds; None for never. Raises BadType and BadValue."""
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise BadType(f"{option} is a number of seconds, not {shown(value)}")
-        if value == math.inf:
+        if value in (math.inf, FOREVER):
             return None
         if not 0 <= value <= LONGEST:
             raise BadValue(f"{option} is a number of seconds from 0 to {LONGEST:.0f}, or math.inf, not {shown(value)}")

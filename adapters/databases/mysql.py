@@ -13,7 +13,7 @@ from xq.adapters.databases.servers import ALIVE, BYTES, INTEGERS, PART, ROLL_UP,
 from xq.adapters.databases.sql import SESSIONS, Object, filled
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError
-from xq.machine import ABSENT, TAKEN, Guard
+from xq.machine import ABSENT, FOREVER, TAKEN, Guard
 from xq.store import HISTORY, Field, Kind, Row, Store, Values
 
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
@@ -36,9 +36,8 @@ class Mysql(Server):
 
     now = f"COALESCE(:now, {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS SIGNED)"
-    # There is no infinity. A power of two, which a single-precision column holds as well.
-    forever = 2.0**100
-    never = f"{2**100}e0"
+    forever = FOREVER  # there is no infinity
+    never = f"{int(FOREVER)}e0"
     numbers = "CREATE TEMPORARY TABLE IF NOT EXISTS xq_change (number BIGINT PRIMARY KEY)"
     add_number = "INSERT INTO xq_change (number) VALUES (:number)"
     take_number = "DELETE FROM xq_change WHERE number = :number RETURNING number"
