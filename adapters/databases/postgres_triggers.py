@@ -119,7 +119,9 @@ class Triggers:
         rows hears nothing, and no more do those of statements that delete and insert.
         """
         of = self.of
-        watched = " OR ".join(of.differ(f"OLD.{column}", f"NEW.{column}") for column in of.watched())
+        watched = " OR ".join(
+            [*(of.differ(f"OLD.{column}", f"NEW.{column}") for column in of.watched()), *self._timed()]
+        )
         if of.has_history:  # a statement of xq that writes a status enters it, be it the one that is there
             watched += " OR COALESCE(current_setting('xq.told', true), '') <> ''"
         body = [*of.row_changed(), of.if_(self._calls(), NOTIFY)]
@@ -140,14 +142,25 @@ class Triggers:
 
     def _soon(self, version: str) -> list[str]:
         """That a task has a timer which the next look, of whatever process, would find too late."""
-        of, found = self.of, []
-        for state, timers in of.machine.timers.items():
-            for timer in timers:
-                column, kind = f"{version}.{of.roles[timer.column]}", of.kind(timer.column)
-                bound = of.moment(kind, f"({SERVER_TIME} + {SOON})") if kind in TIMES else f"{SERVER_TIME} + {SOON}"
-                due = f"{of.is_state(state, f'{version}.{self.status}')} AND {column} < {bound}"
-                found.append(f"({due} AND {self.listened_to})")
-        return found
+        return [
+            f"({self.of.is_state(state, f'{version}.{self.status}')} AND {self._before_a_look(version, timer.column)} "
+            f"AND {self.listened_to})"
+            for state, timers in self.of.machine.timers.items()
+            for timer in timers
+        ]
+
+    def _timed(self) -> list[str]:
+        """That another program has set such a timer."""
+        columns = dict.fromkeys(timer.column for timers in self.of.machine.timers.values() for timer in timers)
+        changed = {column: self.of.roles[column] for column in columns}
+        return [
+            f"({self.of.differ(f'OLD.{role}', f'NEW.{role}')} AND {self._before_a_look('NEW', column)})"
+            for column, role in changed.items()
+        ]
+
+    def _before_a_look(self, version: str, role: str) -> str:
+        kind, soon = self.of.kind(role), f"({SERVER_TIME} + {SOON})"
+        return f"{version}.{self.of.roles[role]} < {self.of.moment(kind, soon) if kind in TIMES else soon}"
 
     def _calls(self) -> str:
         """When a change of a row is of interest to others: it can be taken, or will be, or there is room."""
