@@ -260,8 +260,12 @@ class Database:
         if name not in session.listed:
             opened.sessions.prove_by(lambda: opened.dialect.proof_of_life(self.store))
             session.hold()
-            self.execute(opened.dialect.session_listed, {"uuid": session.uuid, "lease": opened.sessions.lease})
-            if not self.store.in_transaction():
+            sql, values = opened.dialect.session_listed, {"uuid": session.uuid, "lease": opened.sessions.lease}
+            # Not within the application's transaction, where that can be: other threads would wait for its end.
+            apart = opened.sessions.write_apart(sql, {**self.values(), **values})
+            if not apart:
+                self.execute(sql, values)
+            if apart or not self.store.in_transaction():
                 session.listed.add(name)
 
     def mark(self, opened: Opened, session: Session) -> str:

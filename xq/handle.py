@@ -439,7 +439,7 @@ class Queue(Generic[T]):
 
     def recount(self) -> None:
         """Set the counts to what the table holds, where writers passed by the triggers (see `check`)."""
-        self._database.open().installation.recount()
+        self._database.again(self._database.open().installation.recount)
 
     def uninstall(self) -> None:
         """Take away all that was installed, and leave the plain table."""

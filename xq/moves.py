@@ -172,8 +172,8 @@ class Moves(Generic[T]):
             whole.update(zip(statement.names, call.fields.values(), strict=True))
         event = call.event if row.enters else ""
         run = partial(self.database.run, opened, statement, whole, event, row.source, row.target)
-        if self._unique is None:
-            return run()
+        if self._unique is None:  # what an update brings only the database may find fault with
+            return self.database.guarded(run) if call.fields else run()
         with self._telling_duplicates():
             return self.database.guarded(run)
 

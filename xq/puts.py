@@ -112,7 +112,7 @@ class Puts(Generic[T]):
             values.update(zip(statement.names, fields, strict=True), adding=len(tasks))
             run = partial(self.database.run, opened, statement, values, row.event, row.source, row.target)
             try:
-                rows = self.database.guarded(run) if complete[0].made_key or self._unique else run()
+                rows = self.database.guarded(run)
             except Exception as error:
                 if self.database.store.is_refusal(error):
                     if any(new.made_key and self._is_there(new) for new in complete):

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Protocol
@@ -58,6 +58,9 @@ class ProofOfLife(Protocol):
 
     def renew(self) -> bool:
         """Prove it again, where the proof was lost. Returns whether all others have had the time to do so, too."""
+
+    def write_apart(self, sql: str, values: Mapping[str, object]) -> bool:
+        """Run a statement, with named values, on a connection of its own. False where it has none."""
 
     def there(self) -> bool:
         """Whether the database is there at all; it is not made by asking."""
@@ -260,6 +263,10 @@ class Sessions:
             found = find()
             with self._lock:
                 self._proof = self._proof or (found,)
+
+    def write_apart(self, sql: str, values: Mapping[str, object]) -> bool:
+        """Run a statement on the connection that proves our life, where there is one. Returns whether there is."""
+        return self.proof is not None and self.proof.write_apart(sql, values)
 
     def current(self) -> Session:
         """The session entered last in this thread or asyncio task, else the one of the process."""

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -305,6 +305,12 @@ class Link:
         with self._lock:
             lost, self._lost = self._lost, []
             return lost
+
+    def write_apart(self, sql: str, values: Mapping[str, object]) -> bool:
+        with self._lock:
+            self.open()
+            self._run(sql, **values)
+        return True
 
     def there(self) -> bool:
         return True  # nothing is made by connecting

@@ -17,7 +17,7 @@ from xq.machine import ABSENT, FOREVER, TAKEN, Guard
 from xq.store import HISTORY, Field, Kind, Row, Store, Values
 
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
-EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"  # compared byte by byte
+EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
 EXACTLY = "COLLATE utf8mb4_nopad_bin"  # and with the spaces at its end
 TIMES = ("datetime", "timestamptz")
 EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
@@ -348,11 +348,11 @@ class Mysql(Server):
         beside = self.literal(self.name("").replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_") + "%")
         found = store.execute(
             "SELECT table_name, 'table' FROM information_schema.tables WHERE "
-            f"(table_schema = {self._schema} AND table_name LIKE {beside}) "
+            f"(table_schema = {self._schema} AND BINARY table_name LIKE {beside}) "
             f"OR (table_schema = DATABASE() AND table_name IN ({shared})) "
-            "UNION SELECT index_name, 'index' FROM information_schema.statistics "
+            "UNION ALL SELECT DISTINCT index_name, 'index' FROM information_schema.statistics "
             f"WHERE table_schema = {self._schema} AND table_name = {table} "
-            "UNION SELECT trigger_name, 'trigger' FROM information_schema.triggers "
+            "UNION ALL SELECT trigger_name, 'trigger' FROM information_schema.triggers "
             f"WHERE event_object_schema = {self._schema} AND event_object_table = {table}"
         )
         return {name: str(kind) for name, kind in found}

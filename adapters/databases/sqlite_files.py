@@ -15,7 +15,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 from uuid import UUID
@@ -156,6 +156,9 @@ class Locks:
 
     def lost(self) -> list[str]:
         return []
+
+    def write_apart(self, sql: str, values: Mapping[str, object]) -> bool:
+        return False
 
     def there(self) -> bool:
         """Whether the database is there at all; it is not made by asking."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import sqlite3
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -20,12 +21,19 @@ class Recorded(pw.SqliteDatabase):
     """A database that remembers what it was asked, and tells how it did it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.asked: dict[str, Any] = {}
+        asked: dict[str, Any] = {}
 
-    def execute_sql(self, sql: str, params: Any = None, *args: Any) -> Any:
-        self.asked[sql] = params
-        return super().execute_sql(sql, params, *args)
+        class Cursor(sqlite3.Cursor):
+            def execute(self, sql: str, params: Any = ()) -> Any:
+                asked[sql] = params
+                return super().execute(sql, params)
+
+        class Connection(sqlite3.Connection):
+            def cursor(self, *args: Any) -> Any:
+                return super().cursor(Cursor)
+
+        super().__init__(*args, factory=Connection, **kwargs)
+        self.asked = asked
 
     def plan(self, sql: str, params: Any) -> list[str]:
         if re.match("BEGIN|COMMIT|SAVEPOINT|RELEASE|ROLLBACK|PRAGMA", sql):
