@@ -21,11 +21,12 @@ class Recorded(pw.SqliteDatabase):
     """A database that remembers what it was asked, and tells how it did it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        asked: dict[str, Any] = {}
+        database = self
+        self.asked: dict[str, Any] = {}
 
         class Cursor(sqlite3.Cursor):
             def execute(self, sql: str, params: Any = ()) -> Any:
-                asked[sql] = params
+                database.asked[sql] = params
                 return super().execute(sql, params)
 
         class Connection(sqlite3.Connection):
@@ -33,7 +34,6 @@ class Recorded(pw.SqliteDatabase):
                 return super().cursor(Cursor)
 
         super().__init__(*args, factory=Connection, **kwargs)
-        self.asked = asked
 
     def plan(self, sql: str, params: Any) -> list[str]:
         if re.match("BEGIN|COMMIT|SAVEPOINT|RELEASE|ROLLBACK|PRAGMA", sql):
