@@ -39,7 +39,7 @@ class Words:
     number: str  # the number of the connection, as the server knows it
     listen: tuple[str, ...]  # the process `:process` hears of commits; nothing where the server tells of none
     expect: str  # that somebody of the process waits, or (`:waits`) no more; a row, unless it was told to tell nobody
-    lock: str  # hold `:lock`, a number of 63 bits, as long as the connection lasts; a row that tells whether it could
+    lock: str  # hold `:lock`, a number of 62 bits, as long as the connection lasts; a row that tells whether it could
     unlock: str
     tell: str  # those who listen
     join: str  # that the process `:process` holds the session `:uuid`
