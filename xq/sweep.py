@@ -106,14 +106,14 @@ class QueueKeeper:
 
     @property
     def installed(self) -> bool:
-        return self.attended is not None or not self.database.connect().installation.missing()
+        return self.attended is not None or not self.database.compile().installation.missing()
 
     # sessions
 
     @property
     def name(self) -> str:
         """Of the queue, in its database."""
-        return self.database.connect().dialect.source_name
+        return self.database.compile().dialect.source_name
 
     @property
     def sessions(self) -> Sessions | None:
