@@ -67,10 +67,36 @@ class Object:
 class Dialect(ABC):
     """The SQL for one queue in one database.
 
-    Statuses are literals in it, never parameters: a planner that does not see the value cannot use a partial
-    index. Values are named: `:now` the clock of a test, `:owner` what a take
-    writes, `:mark` and `:session` what opens a fence, `:k0` the parts of a key,
-    `:f3` the application's fields, and the options of a call by their names.
+    Statuses are literals in it, never parameters: a planner that does not see the value cannot use a partial index.
+    All that comes with a call is a named value:
+
+    any statement
+        now                  the clock of a test, in seconds since 1970; NULL for that of the database
+        told                 what a server's triggers are told: the event, of which queue, and `now`
+    which rows
+        k0, k1 ...           the parts of a key
+        keys                 the keys of a list, in JSON
+        session, mark        a fence: how the owner begins, which is the session; the whole owner, which is one take
+        session_end          the end of a range of owners that `session` begins
+        tube                 the tube of a take, or of a counter
+        unique               a value of the role unique
+        n, many              how many rows, at most; so many as were locked
+        since, until         microseconds since 1970 (the history)
+    what is written
+        f3, f3_0, f3_1 ...   the application's fields, by their place in the table; in an INSERT with that of the row
+        ttl, increment ...   the options of a call, in seconds, by their names
+        own_ttl ...          what is remembered of them in a role, `forever` for never
+        owner                the mark of a take
+        adding               how many tasks a put adds, where their number is limited
+    the records of xq
+        uuid, queue, lease   a session, the queue in which it may hold tasks, and for how many seconds it goes on
+        waiter               who waits for the end of a task
+        source, target, count, event   a transition, how often it was seen, and what it was of
+        name, value          a setting
+        number               a change within a transaction, of those whose rollback must be noticed
+
+    Three names are none of values: `filled` puts SQL in their places, when it is known of how many rows a statement is.
+    `listed` and `rows` become values beside one another, and `chosen` a condition.
     """
 
     def __init__(
