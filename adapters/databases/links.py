@@ -316,7 +316,7 @@ class Link:
         return True  # nothing is made by connecting
 
 
-class Listener:
+class ServerWrites:
     """Waits until the server tells of a commit, or this process calls."""
 
     unseen = math.inf  # it tells when a commit can be seen

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from xq.adapters.databases.links import Link, Listener, Words
+from xq.adapters.databases.links import Link, ServerWrites, Words
 from xq.adapters.databases.sql import QUEUES, Dialect
 from xq.compile import Statement
 from xq.machine import ABSENT, ELSEWHERE, TAKEN, Guard
@@ -127,7 +127,7 @@ class Server(Dialect):
 
     def writes(self, store: Store[Any]) -> Writes | None:
         link = self._link(store)
-        return None if link is None else Listener(link)
+        return None if link is None else ServerWrites(link)
 
     def prepare(self, store: Store[Any]) -> None:
         pass
