@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-from xq.adapters.databases.links import Words
-from xq.adapters.databases.servers import ALIVE, BYTES, INTEGERS, PART, ROLL_UP, Server
-from xq.adapters.databases.sql import SESSIONS, Object, filled
+from xq.adapters.databases.links import ALIVE, Words
+from xq.adapters.databases.servers import BYTES, INTEGERS, PART, ROLL_UP, Server
+from xq.adapters.databases.sql import Object, filled
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import ABSENT, FOREVER, TAKEN, Guard
@@ -61,13 +61,10 @@ class Mysql(Server):
         tell="",
         lock="SELECT GET_LOCK(CONCAT('xq.', :lock), 0)",
         unlock="SELECT RELEASE_LOCK(CONCAT('xq.', :lock))",
-        join=f"INSERT IGNORE INTO {ALIVE} (uuid, process) VALUES (:uuid, :process)",
-        part=f"DELETE FROM {ALIVE} WHERE uuid = :uuid AND process = :process",
         living=f"SELECT DISTINCT uuid FROM {ALIVE} WHERE IS_USED_LOCK(CONCAT('xq.', process)) IS NOT NULL",
-        bury=f"DELETE FROM {ALIVE} WHERE uuid = :uuid",
         forget="",
-        renew=f"UPDATE {SESSIONS} SET ends = {SERVER_TIME} + :lease WHERE uuid = :uuid AND ends > {SERVER_TIME}",
-        there=f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > {SERVER_TIME})",
+        time=SERVER_TIME,
+        unless_there=" ON DUPLICATE KEY UPDATE uuid = uuid",
     )
 
     # words

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-from xq.adapters.databases.links import Words
+from xq.adapters.databases.links import ALIVE, Words
 from xq.adapters.databases.postgres_triggers import (
     CHANNEL,
     NOTIFY,
@@ -15,8 +15,8 @@ from xq.adapters.databases.postgres_triggers import (
     Triggers,
     part,
 )
-from xq.adapters.databases.servers import ALIVE, BYTES, INTEGERS, ROLL_UP, Server
-from xq.adapters.databases.sql import SESSIONS, SETTINGS, Object
+from xq.adapters.databases.servers import BYTES, INTEGERS, ROLL_UP, Server
+from xq.adapters.databases.sql import SETTINGS, Object
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import TAKEN, Guard
@@ -71,14 +71,11 @@ class Postgres(Server):
         tell=f"SELECT pg_notify('{CHANNEL}', '')",
         lock="SELECT pg_try_advisory_lock(:lock)",
         unlock="SELECT pg_advisory_unlock(:lock)",
-        join=f"INSERT INTO {ALIVE} (uuid, process) VALUES (:uuid, :process) ON CONFLICT DO NOTHING",
-        part=f"DELETE FROM {ALIVE} WHERE uuid = :uuid AND process = :process",
         living=f"SELECT DISTINCT uuid FROM {ALIVE} WHERE NOT pg_try_advisory_xact_lock_shared(process)",
-        bury=f"DELETE FROM {ALIVE} WHERE uuid = :uuid",
         forget=f"DELETE FROM {ALIVE} WHERE uuid = '' AND process <> :process "
         "AND pg_try_advisory_xact_lock_shared(process)",
-        renew=f"UPDATE {SESSIONS} SET ends = {SERVER_TIME} + :lease WHERE uuid = :uuid AND ends > {SERVER_TIME}",
-        there=f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > {SERVER_TIME})",
+        time=SERVER_TIME,
+        unless_there=" ON CONFLICT DO NOTHING",
     )
 
     # words

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from xq.adapters.databases.servers import ALIVE, PART
+from xq.adapters.databases.links import ALIVE
+from xq.adapters.databases.servers import PART
 from xq.adapters.databases.sql import Object
 from xq.machine import ABSENT, TAKEN
 

@@ -6,14 +6,13 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from xq.adapters.databases.links import Link, ServerWrites, Words
+from xq.adapters.databases.links import ALIVE, Link, ServerWrites, Words
 from xq.adapters.databases.sql import QUEUES, Dialect
 from xq.compile import Statement
 from xq.machine import ABSENT, ELSEWHERE, TAKEN, Guard
 from xq.sessions import ProofOfLife
 from xq.store import Row, Store, Values, Writes
 
-ALIVE = "xq_alive"  # the sessions that each process holds; it proves by a lock of its own that it lives
 ROLL_UP = 10_000  # rows of counters that are added up at once
 INTEGERS = ("auto", "bigauto", "integer", "bigint")
 PART = "\x1f"  # between the parts of what triggers are told
