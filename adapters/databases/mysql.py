@@ -131,44 +131,31 @@ class Mysql(Server):
 
     # which rows
 
-    def pick(self, columns: str, chosen: str, index: str = "", one: bool = False) -> str:
-        return f"{super().pick(columns, chosen, index, one)}{self.lock} SKIP LOCKED"
+    def pick(self, columns: str, rows: Rows) -> str:
+        if rows.way == "held" and "owner" not in self.roles:
+            mine = f"{self.is_state(rows.state)} AND {self.of_session('o.owner')}"
+            query = f"SELECT {columns} FROM {self.table_in_schema} JOIN {self._beside} WHERE {mine} LIMIT :n"
+        else:
+            query = super().pick(columns, rows)
+        return f"{query}{self.lock} SKIP LOCKED"
+
+    @property
+    def _beside(self) -> str:
+        """What follows a join with the owners beside the table."""
+        return f"{self.owners} AS o ON {self.same_key(self.table, 'o')}"
 
     def _locked(self, rows: Rows, columns: str) -> str:
         """A query that locks the rows, and returns them as they are."""
-        table, state = self.table_in_schema, self.is_state(rows.state)
-        if rows.way in ("first", "oldest"):
-            tube = f" AND {self.in_tube}" if rows.tube else ""
-            index = f"oldest_{rows.state}{'_of_tube' * rows.tube}"
-            chosen = f"{state}{tube}{self.not_due(rows.state)} ORDER BY {self.order}"
-            return self.pick(columns, chosen, index, rows.way == "first")
-        if rows.way == "due":
-            column = self.roles[rows.column]
-            due = f"{state} AND {column} <= {self.bound(self.kind(rows.column))} ORDER BY {column}"
-            return self.pick(columns, due, rows.column)
-        same = " AND ".join(f"{self.table}.{key} = o.{key}" for key in self.keys)
-        joined = f"{table} JOIN {self.owners} AS o ON {same}"
-        if rows.way == "held":
-            if "owner" in self.roles:
-                return self.pick(columns, f"{state} AND {self.held}")
-            return (
-                f"SELECT {columns} FROM {joined} WHERE {state} AND o.owner >= :session AND o.owner < :session_end "
-                f"LIMIT :n{self.lock} SKIP LOCKED"
-            )
         if rows.way in ("all", "each"):
-            return f"SELECT {columns} FROM {table} WHERE {state}{self.lock}"
+            return f"SELECT {columns} FROM {self.table_in_schema} WHERE {self.where(rows)}{self.lock}"
+        if rows.way not in ("key", "keys"):
+            return self.pick(columns, rows)
         # By the key: by the index of states all that others have taken would be locked as well.
-        table = f"{table} FORCE INDEX (PRIMARY)"
-        key, kind = f"{self.table}.{self.keys[0]}", self.source.key[0].kind
-        listed = self.holds(key, f"IN ({self.keys_at_once})", kind)
-        chosen = self.by_key(f"{self.table}.") if rows.way == "key" else listed
-        if not rows.fence:
-            return f"SELECT {columns} FROM {table} WHERE {chosen} AND {state}{self.lock}"
-        mine = "owner" in self.roles
-        owner = self.roles["owner"] if mine else "o.owner"
-        of = table if mine else f"{table} STRAIGHT_JOIN {self.owners} AS o ON {same}"
-        fence = {"session": f"LEFT({owner}, 37) = :session", "take": f"{owner} = :mark"}[rows.fence]
-        return f"SELECT {columns} FROM {of} WHERE {chosen} AND {state} AND {fence}{self.lock}"
+        of = f"{self.table_in_schema} FORCE INDEX (PRIMARY)"
+        if rows.fence and "owner" not in self.roles:
+            of += f" STRAIGHT_JOIN {self._beside}"
+        fence = self.fence(rows, self.roles.get("owner", "o.owner"))
+        return f"SELECT {columns} FROM {of} WHERE {self.named(rows, f'{self.table}.')}{fence}{self.lock}"
 
     def due(self, rows: Rows) -> str:
         return self._locked(rows, ", ".join(self.keys))

@@ -19,7 +19,7 @@ from xq.adapters.databases.servers import BYTES, INTEGERS, ROLL_UP, Server
 from xq.adapters.databases.sql import SETTINGS, Object
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError
-from xq.machine import TAKEN, Guard
+from xq.machine import Guard
 from xq.store import HISTORY, Field, Kind, Store
 
 LONG = 60  # seconds after which an open transaction is told of: takes beside it are slower already
@@ -124,40 +124,35 @@ class Postgres(Server):
 
     # which rows
 
-    def pick(self, columns: str, chosen: str, index: str = "", one: bool = False) -> str:
-        locked = f"{super().pick(columns, chosen, index, one)}{self.lock} SKIP LOCKED"
-        # Materialized: a query that locks must not run twice.
-        return locked if one else f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
-
-    def fenced(self, rows: Rows, chosen: str, state: str) -> str:
+    def where(self, rows: Rows) -> str:
         if not rows.fence or "owner" in self.roles:
-            return super().fenced(rows, chosen, state)
+            return super().where(rows)
         # The row, then the owner beside it: what another transaction does to both it does in this order, too. A mere
         # look at the owner would be a look into the past, where the row had to be waited for.
-        fence = {"session": "substr(o.owner, 1, 37) = :session", "take": "o.owner = :mark"}[rows.fence]
         keys = ", ".join(self.keys)
-        locked = f"SELECT {keys} FROM {self.table_in_schema} WHERE {chosen} AND {state}{self.lock}"
+        locked = f"SELECT {keys} FROM {self.table_in_schema} WHERE {self.named(rows)}{self.lock}"
         theirs = ", ".join(f"o.{key}" for key in self.keys)
-        same = " AND ".join(f"o.{key} = locked.{key}" for key in self.keys)
-        held = f"SELECT {theirs} FROM {self.owners} AS o, locked WHERE {same} AND {fence}{self.lock} OF o"
+        mine = f"{self.same_key('o', 'locked')}{self.fence(rows, 'o.owner')}"
+        held = f"SELECT {theirs} FROM {self.owners} AS o, locked WHERE {mine}{self.lock} OF o"
         return (
             f"{self.key} IN (WITH locked AS MATERIALIZED ({locked}), held AS MATERIALIZED ({held}) SELECT * FROM held)"
         )
 
-    def picked(self, chosen: str, index: str = "", one: bool = False) -> str:
-        if chosen.endswith(self.held) and "owner" not in self.roles:
-            return self._picked_of_session()
-        return super().picked(chosen, index, one)
+    def pick(self, columns: str, rows: Rows) -> str:
+        beside = rows.way == "held" and "owner" not in self.roles
+        query = self._pick_beside(rows) if beside else super().pick(columns, rows)
+        locked = f"{query}{self.lock} SKIP LOCKED"
+        # Materialized: a query that locks must not run twice.
+        return locked if rows.way == "first" else f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
 
-    def _picked_of_session(self) -> str:
+    def _pick_beside(self, rows: Rows) -> str:
+        """A query of the rows of a session, of which the side table knows."""
         keys = ", ".join(f"t.{key}" for key in self.keys)
-        same = " AND ".join(f"o.{key} = t.{key}" for key in self.keys)
-        taken = self.is_state(TAKEN, f"t.{self.roles['status']}")
-        theirs = 'o.owner COLLATE "C" >= :session AND o.owner COLLATE "C" < :session_end'
+        taken = self.is_state(rows.state, f"t.{self.roles['status']}")
+        theirs = self.of_session('o.owner COLLATE "C"')
         return (
-            f"{self.key} IN (WITH picked AS MATERIALIZED (SELECT {keys} FROM {self.table_in_schema} AS t, "
-            f"{self.owners} AS o WHERE {same} AND {taken} AND {theirs} LIMIT :n{self.lock} SKIP LOCKED) "
-            "SELECT * FROM picked)"
+            f"SELECT {keys} FROM {self.table_in_schema} AS t, {self.owners} AS o "
+            f"WHERE {self.same_key('o', 't')} AND {taken} AND {theirs} LIMIT :n"
         )
 
     # what changes

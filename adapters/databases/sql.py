@@ -346,35 +346,49 @@ class Dialect(ABC):
         """Lower priority first, then the key."""
         return ", ".join(filter(None, [self.roles.get("priority"), *self.keys]))
 
-    def fenced(self, rows: Rows, chosen: str, state: str) -> str:
-        """The rows of a key, or of a list of them, in a state, and in the right hand."""
-        fence = {
-            "": "",
-            "session": f" AND substr({self.owner}, 1, 37) = :session",
-            "take": f" AND {self.owner} = :mark",
-        }[rows.fence]
-        return f"{chosen} AND {state}{fence}"
-
     def where(self, rows: Rows) -> str:
-        state = self.is_state(rows.state)
+        """The condition of a statement that moves these rows."""
+        if rows.way in ("key", "keys"):
+            return f"{self.named(rows)}{self.fence(rows, self.owner)}"
+        if rows.way in ("all", "each"):
+            return self.is_state(rows.state)
+        return f"{self.key} {'=' if rows.way == 'first' else 'IN'} ({self.pick(', '.join(self.keys), rows)})"
+
+    def named(self, rows: Rows, of: str = "") -> str:
+        """The row of the key, or those of the list of keys, in their state; `of` as in `by_key`."""
         if rows.way == "key":
-            return self.fenced(rows, self.by_key(), state)
-        if rows.way == "keys":
-            # By the key: an index that leads with the status would read all that are taken.
-            state = self.is_state(rows.state, self.not_by_index(self.roles["status"]))
-            return self.fenced(rows, f"{self.key} IN ({self.keys_at_once})", state)
-        if rows.way in ("first", "oldest"):
-            tube = f" AND {self.in_tube}" if rows.tube else ""
-            index = f"oldest_{rows.state}{'_of_tube' * rows.tube}"
-            chosen = f"{state}{tube}{self.not_due(rows.state)} ORDER BY {self.order}"
-            return self.picked(chosen, index, one=rows.way == "first")
+            return f"{self.by_key(of)} AND {self.is_state(rows.state)}"
+        # By the key: an index that leads with the status would read all that are taken.
+        state = self.is_state(rows.state, self.not_by_index(self.roles["status"]))
+        listed = self.holds(f"{of}{self.keys[0]}", f"IN ({self.keys_at_once})", self.source.key[0].kind)
+        return f"{listed} AND {state}"
+
+    def fence(self, rows: Rows, owner: str) -> str:
+        """What follows a condition on rows of which only those in the right hand are meant."""
+        return {
+            "": "",
+            "session": f" AND substr({owner}, 1, 37) = :session",
+            "take": f" AND {owner} = :mark",
+        }[rows.fence]
+
+    def pick(self, columns: str, rows: Rows) -> str:
+        """A query of those rows that nobody names: the first `n`, or the first one."""
+        by, chosen = self.choice(rows)
+        limit = "1" if rows.way == "first" else ":n"
+        return f"SELECT {columns} FROM {self.table_in_schema}{by} WHERE {chosen} LIMIT {limit}"
+
+    def choice(self, rows: Rows) -> tuple[str, str]:
+        """How such rows are found: what has the index used that is made for it, and the condition with its order."""
+        state = self.is_state(rows.state)
+        if rows.way == "held":
+            return "", f"{state} AND {self.held}"
         if rows.way == "due":
             column = self.roles[rows.column]
             due = f"{state} AND {column} <= {self.bound(self.kind(rows.column))} ORDER BY {column}"
-            return self.picked(due, rows.column)
-        if rows.way == "held":
-            return self.picked(f"{state} AND {self.held}")
-        return state
+            return self.by_index(self.name(rows.column)), due
+        tube = f" AND {self.in_tube}" if rows.tube else ""
+        index = self.name(f"oldest_{rows.state}{'_of_tube' * rows.tube}")
+        return self.by_index(index), f"{state}{tube}{self.not_due(rows.state)} ORDER BY {self.order}"
 
     @property
     def held_by(self) -> str:
@@ -383,22 +397,16 @@ class Dialect(ABC):
 
     @property
     def held(self) -> str:
-        """The owner begins with the session: said as a range, which an index can look up."""
+        """The owner begins with the session."""
         if "owner" in self.roles:
-            return f"{self.held_by} >= :session AND {self.held_by} < :session_end"
+            return self.of_session(self.held_by)
         side = self.object(self.name("owner"))
-        keys = ", ".join(self.keys)
-        return f"{self.key} IN (SELECT {keys} FROM {side} WHERE owner >= :session AND owner < :session_end)"
+        return f"{self.key} IN (SELECT {', '.join(self.keys)} FROM {side} WHERE {self.of_session('owner')})"
 
-    def picked(self, chosen: str, index: str = "", one: bool = False) -> str:
-        """The first `n` rows that a condition chooses, or the first one, by this index of the queue."""
-        return f"{self.key} {'=' if one else 'IN'} ({self.pick(', '.join(self.keys), chosen, index, one)})"
-
-    def pick(self, columns: str, chosen: str, index: str = "", one: bool = False) -> str:
-        """A query of the first `n` rows that a condition chooses, or of the first one."""
-        by = self.by_index(self.name(index)) if index else ""
-        limit = "1" if one else ":n"
-        return f"SELECT {columns} FROM {self.table_in_schema}{by} WHERE {chosen} LIMIT {limit}"
+    @staticmethod
+    def of_session(owner: str) -> str:
+        """An owner begins with the session: said as a range, which an index can look up."""
+        return f"{owner} >= :session AND {owner} < :session_end"
 
     # what changes
 

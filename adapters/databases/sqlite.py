@@ -10,7 +10,7 @@ from typing import Any
 
 from xq.adapters.databases.sql import SESSIONS, Dialect, Object
 from xq.adapters.databases.sqlite_files import FileWrites, Locks
-from xq.compile import Statement
+from xq.compile import Rows, Statement
 from xq.machine import ABSENT, ELSEWHERE, TAKEN, Guard
 from xq.sessions import ProofOfLife
 from xq.store import HISTORY, Field, Kind, Row, Store, Values, Writes
@@ -134,14 +134,15 @@ class Sqlite(Dialect):
         # Without a schema SQLite would look in every attached one, and find the index of another queue.
         return f"DROP {kind.upper()} IF EXISTS {self._schema}.{self.quote(name)}"
 
-    def pick(self, columns: str, chosen: str, index: str = "", one: bool = False) -> str:
+    def choice(self, rows: Rows) -> tuple[str, str]:
         # SQLite lets a key be NULL: such a row equals nothing, and must not stand in the way of others.
         named = "".join(
             f"{key} IS NOT NULL AND "
             for key, field in zip(self.keys, self.source.key, strict=True)
             if field.kind not in ("auto", "bigauto")
         )
-        return super().pick(columns, named + chosen, index, one)
+        by, chosen = super().choice(rows)
+        return by, named + chosen
 
     def by_index(self, name: str) -> str:
         # Statistics of another day may tell the planner that a state holds most rows, and the table is read whole.
