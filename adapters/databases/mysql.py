@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from xq.adapters.databases.links import ALIVE, Words
@@ -13,7 +14,7 @@ from xq.adapters.databases.servers import BYTES, INTEGERS, PART, ROLL_UP, Server
 from xq.adapters.databases.sql import Object, filled
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError
-from xq.machine import ABSENT, FOREVER, TAKEN, Guard
+from xq.machine import FOREVER, Guard
 from xq.store import HISTORY, Field, Kind, Row, Store, Values
 
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
@@ -162,43 +163,38 @@ class Mysql(Server):
 
     # what changes
 
-    def move(self, rows: Rows, change: Change) -> Statement:
-        table = self.table_in_schema
-        names = tuple(self._parameters[name] for name in change.update)
-        own = {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
+    def update(self, rows: Rows, change: Change) -> Statement:
+        table, names = self.table_in_schema, self.brings(change)
         if rows.way == "all":  # nobody wants them back
-            tell = f" AND {self.telling}"
-            where = f"WHERE {self.is_state(rows.state)}"
-            if change.target == ABSENT:
-                return Statement(f"DELETE FROM {table} {where}{tell}", names=names)
-            return Statement(f"UPDATE {table} SET {self._set(own | self._of_roles(change))} {where}", names=names)
-        of_table = [f"{self.table}.{self.quote(field.column)}" for field in self.source.fields]
-        chosen = "WHERE :chosen"
-        if change.target == ABSENT:  # a deleted task is returned as it last was, its update applied
-            last = [
-                own.get(self.quote(field.column), column)
-                for field, column in zip(self.source.fields, of_table, strict=True)
-            ]
-            tell = f" AND {self.telling}"
-            lock = self._locked(rows, ", ".join([*last, *(f"{self.table}.{key}" for key in self.keys)]))
-            # In order, and so many: else, where they are most of the table, it would read and lock the whole of it.
-            first = f" ORDER BY {', '.join(self.keys)} LIMIT :many"
-            return Statement(f"DELETE FROM {table} {chosen}{tell}{first}", names=names, lock=lock)
-        remembers = change.roles.get("status") == TAKEN and "owner" not in self.roles
+            return Statement(f"UPDATE {table} SET {self.sets(change)} WHERE {self.where(rows)}", names=names)
         return Statement(
-            f"UPDATE {table} FORCE INDEX (PRIMARY) SET {self._set(own | self._of_roles(change))} {chosen}",
-            then=f"INSERT INTO {self.owners} ({', '.join(self.keys)}, owner) VALUES :rows "
-            "ON DUPLICATE KEY UPDATE owner = VALUES(owner)"
-            if remembers
-            else "",
+            f"UPDATE {table} FORCE INDEX (PRIMARY) SET {self.sets(change)} WHERE :chosen",
             names=names,
-            lock=self._locked(rows, ", ".join(f"{self.table}.{key}" for key in self.keys)),
-            back=f"SELECT {self.columns} FROM {table} {chosen}",
+            lock=self._locked(rows, ", ".join(self._keys_of_table)),
+            back=f"SELECT {self.columns} FROM {table} WHERE :chosen",
         )
 
-    @staticmethod
-    def _set(columns: Mapping[str, str]) -> str:
-        return ", ".join(f"{column} = {value}" for column, value in columns.items())
+    def delete(self, rows: Rows, change: Change) -> Statement:
+        table, names = self.table_in_schema, self.brings(change)
+        if rows.way == "all":
+            return Statement(f"DELETE FROM {table} WHERE {self.where(rows)} AND {self.telling}", names=names)
+        return Statement(
+            # In order, and so many: else, where they are most of the table, it would read and lock the whole of it.
+            f"DELETE FROM {table} WHERE :chosen AND {self.telling} ORDER BY {', '.join(self.keys)} LIMIT :many",
+            names=names,
+            lock=self._locked(rows, ", ".join([*self.last(change, f"{self.table}."), *self._keys_of_table])),
+        )
+
+    @property
+    def _keys_of_table(self) -> list[str]:
+        return [f"{self.table}.{key}" for key in self.keys]
+
+    def remembering(self, rows: Rows, statement: Statement) -> Statement:
+        remembered = (
+            f"INSERT INTO {self.owners} ({', '.join(self.keys)}, owner) VALUES :rows "
+            "ON DUPLICATE KEY UPDATE owner = VALUES(owner)"
+        )
+        return replace(statement, before=remembered)  # triggers look there
 
     def run_alone(self, store: Store[Any], statement: Statement, values: Values) -> list[Row]:
         if not statement.lock:
@@ -217,18 +213,13 @@ class Mysql(Server):
             each = ["(" + ", ".join(f":k{i}_{j}" for j in range(wide)) + ")" for i in range(len(keys))]
             chosen = f"{self.key} IN ({', '.join(each)})"
             whole = {**values, **named, "many": len(keys)}
-            if statement.then:  # before: triggers look there
+            if statement.before:
                 rows = ", ".join(f"{row[:-1]}, :owner)" for row in each)
-                self.execute(store, filled(statement.then, rows=rows), whole)
+                self.execute(store, filled(statement.before, rows=rows), whole)
             self.execute(store, filled(statement.sql, chosen=chosen), whole)
             if not statement.back:
                 return [row[: len(row) - wide] for row in found]
             return self.execute(store, filled(statement.back, chosen=chosen), whole)
-
-    def remember_owner(self) -> str:
-        return "by the plan itself"
-
-    remember_owners = remember_owner
 
     def roll_up(self, store: Store[Any]) -> None:
         count = self.object(self.name("count"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from xq.adapters.databases.links import ALIVE, Words
@@ -17,7 +18,7 @@ from xq.adapters.databases.postgres_triggers import (
 )
 from xq.adapters.databases.servers import BYTES, INTEGERS, ROLL_UP, Server
 from xq.adapters.databases.sql import SETTINGS, Object
-from xq.compile import Change, Rows, Statement
+from xq.compile import Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import Guard
 from xq.store import HISTORY, Field, Kind, Store
@@ -157,22 +158,14 @@ class Postgres(Server):
 
     # what changes
 
-    def move(self, rows: Rows, change: Change) -> Statement:
-        found = super().move(rows, change)
-        sql = found.sql
-        if not found.then:
-            return Statement(sql, names=found.names)
+    def remembering(self, rows: Rows, statement: Statement) -> Statement:
         keys = ", ".join(self.keys)
         remembered = (
             f"INSERT INTO {self.owners} ({keys}, owner) SELECT {keys}, :owner FROM moved "
             f"ON CONFLICT ({keys}) DO UPDATE SET owner = excluded.owner"
         )
-        return Statement(f"WITH moved AS ({sql}), remembered AS ({remembered}) SELECT * FROM moved", names=found.names)
-
-    def remember_owner(self) -> str:
-        return "by the statement itself"
-
-    remember_owners = remember_owner
+        sql = f"WITH moved AS ({statement.sql}), remembered AS ({remembered}) SELECT * FROM moved"
+        return replace(statement, sql=sql)
 
     def roll_up(self, store: Store[Any]) -> None:
         count = self.object(self.name("count"))

@@ -72,7 +72,7 @@ class Server(Dialect):
             return self.run_alone(store, statement, values)
 
     def run_alone(self, store: Store[Any], statement: Statement, values: Values) -> list[Row]:
-        return super().run(store, statement, values)
+        return self.execute(store, statement.sql, values)
 
     def change(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> int:
         values = {**values, "told": self._told(event, values)}

@@ -116,7 +116,6 @@ class Dialect(ABC):
         self.table = self.quote(table.name)
         self.key = self._tuple(self.keys)
         self.columns = ", ".join(self.quote(field.column) for field in table.fields)
-        self._key_at = [table.fields.index(field) for field in table.key]
         self._parameters = {field.name: f"f{i}" for i, field in enumerate(table.fields)}
 
     # what differs between databases
@@ -181,12 +180,12 @@ class Dialect(ABC):
         """What tells that another process may have written; None where none can."""
 
     @abstractmethod
-    def remember_owner(self) -> str:
-        """Write down, beside the table, who took a row."""
+    def remembering(self, rows: Rows, statement: Statement) -> Statement:
+        """A statement that takes these rows, and what writes down beside the table who took them."""
 
     @abstractmethod
-    def remember_owners(self) -> str:
-        """Write down, beside the table, who took the rows of a list of keys."""
+    def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
+        """Run a statement with all its parts. The triggers are told the event."""
 
     @property
     @abstractmethod
@@ -437,24 +436,40 @@ class Dialect(ABC):
 
     def move(self, rows: Rows, change: Change) -> Statement:
         """Move rows to another state, or delete them, or prolong their state. Returns them as they then are."""
-        where, returning = self.where(rows), f" RETURNING {self.columns}" if rows.way != "all" else ""
-        names = tuple(self._parameters[name] for name in change.update)
         if change.target == ABSENT:
-            if change.update:  # a deleted task is returned as it last was, its update applied
-                sets = {name: f":{self._parameters[name]}" for name in change.update}
-                returning = " RETURNING " + ", ".join(
-                    sets.get(field.name, self.quote(field.column)) for field in self.source.fields
-                )
-            chosen = f"{self.told_first}{where}{returning}"
-            return Statement(f"DELETE FROM {self.object(self.source.name)} WHERE {chosen}", names=names)
-        own = {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
-        sets = own | self._of_roles(change)
-        assignments = ", ".join(f"{column} = {value}" for column, value in sets.items())
-        sql = f"UPDATE {self.object(self.source.name)} SET {assignments} WHERE {where}{returning}"
-        if change.roles.get("status") != TAKEN or "owner" in self.roles:
-            return Statement(sql, names=names)
-        several = rows.way != "key" and rows.way != "first" and len(self.keys) == 1
-        return Statement(sql, self.remember_owner(), self.remember_owners() if several else "", names)
+            return self.delete(rows, change)
+        statement = self.update(rows, change)
+        beside = change.roles.get("status") == TAKEN and "owner" not in self.roles
+        return self.remembering(rows, statement) if beside else statement
+
+    def update(self, rows: Rows, change: Change) -> Statement:
+        where, returning = self.where(rows), f" RETURNING {self.columns}" if rows.way != "all" else ""
+        return Statement(
+            f"UPDATE {self.table_in_schema} SET {self.sets(change)} WHERE {where}{returning}", names=self.brings(change)
+        )
+
+    def delete(self, rows: Rows, change: Change) -> Statement:
+        where = f"{self.told_first}{self.where(rows)}"
+        returning = f" RETURNING {', '.join(self.last(change))}" if rows.way != "all" else ""
+        return Statement(f"DELETE FROM {self.table_in_schema} WHERE {where}{returning}", names=self.brings(change))
+
+    def brings(self, change: Change) -> tuple[str, ...]:
+        """The named values of the application's own columns that a change writes."""
+        return tuple(self._parameters[name] for name in change.update)
+
+    def _own(self, change: Change) -> dict[str, str]:
+        return {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
+
+    def sets(self, change: Change) -> str:
+        """What follows SET."""
+        written = self._own(change) | self._of_roles(change)
+        return ", ".join(f"{column} = {value}" for column, value in written.items())
+
+    def last(self, change: Change, of: str = "") -> list[str]:
+        """The columns of a row that is deleted, as it last was, its update applied; `of` as in `by_key`."""
+        own = self._own(change)
+        columns = [self.quote(field.column) for field in self.source.fields]
+        return [own.get(column, f"{of}{column}") for column in columns]
 
     def _of_roles(self, change: Change) -> dict[str, str]:
         """What is written into the columns of roles; those that the queue knows and does not map are not there."""
@@ -510,22 +525,6 @@ class Dialect(ABC):
         counts = self.object(self.name("count"))
         into, out = (f"CASE WHEN {column} IN ({states}) THEN n ELSE 0 END" for column in ("target", "source"))
         return f"(SELECT COALESCE(SUM({into} - {out}), 0) FROM {counts} WHERE tube = '')"
-
-    def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
-        """Run a statement, with what follows from it, as one transaction. The triggers are told the event."""
-        if not statement.then:
-            return self.execute(store, statement.sql, values)
-        with store.atomic():
-            rows = self.execute(store, statement.sql, values)
-            keys = [[row[place] for place in self._key_at] for row in rows]
-            keys_listed = self.listed(keys) if statement.then_all else None
-            if keys_listed:
-                self.execute(store, statement.then_all, {"keys": keys_listed, "owner": values["owner"]})
-            else:
-                for key in keys:
-                    named = {f"k{i}": part for i, part in enumerate(key)}
-                    self.execute(store, statement.then, {**named, "owner": values["owner"]})
-        return rows
 
     def listed(self, keys: Sequence[Sequence[Any]]) -> str | None:
         """Keys as the one value `:keys`; None where that cannot be."""

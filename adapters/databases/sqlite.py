@@ -6,6 +6,8 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from xq.adapters.databases.sql import SESSIONS, Dialect, Object
@@ -118,14 +120,13 @@ class Sqlite(Dialect):
     def not_by_index(self, column: str) -> str:
         return f"+{column}"
 
-    def remember_owner(self) -> str:
-        names = ", ".join(self.keys)
+    def remembering(self, rows: Rows, statement: Statement) -> Statement:
+        owners, names = self.object(self.name("owner")), ", ".join(self.keys)
         values = ", ".join(f":k{i}" for i in range(len(self.keys)))
-        return f"INSERT OR REPLACE INTO {self.object(self.name('owner'))} ({names}, owner) VALUES ({values}, :owner)"
-
-    def remember_owners(self) -> str:
-        owner = self.object(self.name("owner"))
-        return f"INSERT OR REPLACE INTO {owner} ({self.key}, owner) SELECT value, :owner FROM json_each(:keys)"
+        one = f"INSERT OR REPLACE INTO {owners} ({names}, owner) VALUES ({values}, :owner)"
+        all_ = f"INSERT OR REPLACE INTO {owners} ({names}, owner) SELECT value, :owner FROM json_each(:keys)"
+        several = rows.way not in ("key", "first") and len(self.keys) == 1
+        return replace(statement, after=one, after_all=all_ if several else "")
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         return refusal.endswith(f"UNIQUE constraint failed: {self.source.name}.{self.source.roles[guard.role].column}")
@@ -157,14 +158,34 @@ class Sqlite(Dialect):
 
     def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
         if not event:
-            return super().run(store, statement, values)
+            return self._run(store, statement, values)
         before, UNDER_WAY.told = UNDER_WAY.told, (event, values.get("owner"), values["now"])
         try:
-            return super().run(store, statement, values)
+            return self._run(store, statement, values)
         finally:
             UNDER_WAY.told = before
             if UNDER_WAY.interrupted is not None:
                 _raise_what_interrupted()
+
+    def _run(self, store: Store[Any], statement: Statement, values: Values) -> list[Row]:
+        if not statement.after:
+            return self.execute(store, statement.sql, values)
+        with store.atomic():
+            rows = self.execute(store, statement.sql, values)
+            keys = [[row[place] for place in self._key_at] for row in rows]
+            keys_listed = self.listed(keys) if statement.after_all else None
+            if keys_listed:
+                self.execute(store, statement.after_all, {"keys": keys_listed, "owner": values["owner"]})
+            else:
+                for key in keys:
+                    named = {f"k{i}": part for i, part in enumerate(key)}
+                    self.execute(store, statement.after, {**named, "owner": values["owner"]})
+        return rows
+
+    @cached_property
+    def _key_at(self) -> list[int]:
+        """The places of the key in a row."""
+        return [self.source.fields.index(field) for field in self.source.key]
 
     def change(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> int:
         before, UNDER_WAY.told = UNDER_WAY.told, (event or WRITE, None, values["now"])

@@ -97,14 +97,14 @@ SELECT `job`.`id` FROM `job` FORCE INDEX (`job_xq_oldest_R`)
     WHERE `status` = 0
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `job` FORCE INDEX (PRIMARY)
-    SET `status` = 1
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `job_xq_owner` (`id`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `job` FORCE INDEX (PRIMARY)
+    SET `status` = 1
+    WHERE :chosen;
 -- and returned are
 SELECT `id`, `name`, `status` FROM `job`
     WHERE :chosen;
@@ -114,14 +114,14 @@ SELECT `job`.`id` FROM `job` FORCE INDEX (`job_xq_oldest_R`)
     WHERE `status` = 0
     ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `job` FORCE INDEX (PRIMARY)
-    SET `status` = 1
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `job_xq_owner` (`id`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `job` FORCE INDEX (PRIMARY)
+    SET `status` = 1
+    WHERE :chosen;
 -- and returned are
 SELECT `id`, `name`, `status` FROM `job`
     WHERE :chosen;

@@ -167,15 +167,15 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
-        `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + 60.0), TIMESTAMP'1970-01-01 00:00:00')
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `visit_xq_owner` (`host`, `number`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `visit` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+        `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + 60.0), TIMESTAMP'1970-01-01 00:00:00')
+    WHERE :chosen;
 -- and returned are
 SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
@@ -185,15 +185,15 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
-        `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + 60.0), TIMESTAMP'1970-01-01 00:00:00')
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `visit_xq_owner` (`host`, `number`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `visit` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+        `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + 60.0), TIMESTAMP'1970-01-01 00:00:00')
+    WHERE :chosen;
 -- and returned are
 SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
@@ -203,15 +203,15 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
-        `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttr), TIMESTAMP'1970-01-01 00:00:00')
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `visit_xq_owner` (`host`, `number`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `visit` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+        `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttr), TIMESTAMP'1970-01-01 00:00:00')
+    WHERE :chosen;
 -- and returned are
 SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
@@ -221,15 +221,15 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
-        `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttr), TIMESTAMP'1970-01-01 00:00:00')
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `visit_xq_owner` (`host`, `number`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `visit` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+        `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttr), TIMESTAMP'1970-01-01 00:00:00')
+    WHERE :chosen;
 -- and returned are
 SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;

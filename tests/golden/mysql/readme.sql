@@ -115,15 +115,15 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'T',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `page_xq_owner` (`id`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `page` FORCE INDEX (PRIMARY)
+    SET `status` = 'T',
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0
+    WHERE :chosen;
 -- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
@@ -133,15 +133,15 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
     ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'T',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `page_xq_owner` (`id`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `page` FORCE INDEX (PRIMARY)
+    SET `status` = 'T',
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0
+    WHERE :chosen;
 -- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
@@ -151,15 +151,15 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'T',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `page_xq_owner` (`id`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `page` FORCE INDEX (PRIMARY)
+    SET `status` = 'T',
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr
+    WHERE :chosen;
 -- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
@@ -169,15 +169,15 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
     ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'T',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `page_xq_owner` (`id`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `page` FORCE INDEX (PRIMARY)
+    SET `status` = 'T',
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr
+    WHERE :chosen;
 -- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
