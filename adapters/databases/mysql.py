@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from xq.adapters.databases.links import ALIVE, Words
-from xq.adapters.databases.servers import BYTES, INTEGERS, PART, ROLL_UP, Server
-from xq.adapters.databases.sql import Object, filled
+from xq.adapters.databases.servers import BYTES, PART, ROLL_UP, Server
+from xq.adapters.databases.sql import INTEGERS, TIMES, Object, filled, parts_of_uuid
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import FOREVER, Guard
@@ -20,7 +20,6 @@ from xq.store import HISTORY, Field, Kind, Row, Store, Values
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
 EXACTLY = "COLLATE utf8mb4_nopad_bin"  # and with the spaces at its end
-TIMES = ("datetime", "timestamptz")
 EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
 NO_TRIGGERS = 1419  # the number of the error
 PREFIX = 191  # characters of a long text that an index holds
@@ -320,10 +319,9 @@ class Mysql(Server):
     def existing(self, store: Store[Any]) -> dict[str, str]:
         table = self.literal(self.source.name)
         shared = ", ".join(self.literal(item.name) for item in self.shared())
-        beside = self.literal(self.name("").replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_") + "%")
         found = store.execute(
             "SELECT table_name, 'table' FROM information_schema.tables WHERE "
-            f"(table_schema = {self._schema} AND BINARY table_name LIKE {beside}) "
+            f"(table_schema = {self._schema} AND BINARY table_name LIKE {self.like_mine}) "
             f"OR (table_schema = DATABASE() AND table_name IN ({shared})) "
             "UNION ALL SELECT DISTINCT index_name, 'index' FROM information_schema.statistics "
             f"WHERE table_schema = {self._schema} AND table_name = {table} "
@@ -340,12 +338,8 @@ class Mysql(Server):
         present = {name.lower() for (name,) in found}
         return {field.column for field in self.source.fields if field.column.lower() in present}
 
-    def objects(self) -> list[Object]:
-        return [*self.side_tables(), *self.indexes(), *self.triggers()]
-
     def side_tables(self) -> list[Object]:
         keys, parts = ", ".join(self.keys), ", ".join(self._parts())
-        as_parts = ", ".join(f"{key} AS {part}" for key, part in zip(self.keys, self._parts(), strict=True))
         letter, text = self.varying(1), self.varying(255)
         nothing = f"FROM {self.table_in_schema} LIMIT 0"
         # In the types of the key, whatever they are.
@@ -354,7 +348,7 @@ class Mysql(Server):
             f"target {letter} NOT NULL, n BIGINT NOT NULL)",
             "wait": f"(waiter {self.varying(64)} DEFAULT '', session {self.varying(36)} DEFAULT '', "
             f"since DOUBLE, event {text}, target {letter}, PRIMARY KEY ({parts}, waiter)) "
-            f"AS SELECT {as_parts} {nothing}",
+            f"AS SELECT {self.keys_as_parts} {nothing}",
         }
         if "owner" not in self.roles:
             tables["owner"] = f"(owner {self.varying(64)} DEFAULT '', PRIMARY KEY ({keys})) AS SELECT {keys} {nothing}"
@@ -362,15 +356,7 @@ class Mysql(Server):
             types = {"bigauto": "BIGINT AUTO_INCREMENT PRIMARY KEY", "bigint": "BIGINT", "text": text}
             columns = ", ".join(f"{self.quote(column)} {types[kind]}" for column, kind in HISTORY.items())
             tables["history"] = f"({columns})"
-        return [
-            Object(
-                "table",
-                self.name(suffix),
-                (f"CREATE TABLE IF NOT EXISTS {self.object(self.name(suffix))} {body}",),
-                self.drop("table", self.name(suffix)),
-            )
-            for suffix, body in tables.items()
-        ]
+        return [self.side_table(suffix, body) for suffix, body in tables.items()]
 
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
         name, table = self.name(suffix), self.table_in_schema
@@ -384,12 +370,11 @@ class Mysql(Server):
                 f"GENERATED ALWAYS AS ({made}) VIRTUAL INVISIBLE, "
                 f"ADD UNIQUE INDEX IF NOT EXISTS {self.quote(name)} ({held})"
             )
-            return Object("index", name, (alter,), self.drop("index", name))
+            return self.made("index", suffix, alter)
         leading = self.roles["status"]
         listed = columns if columns.startswith(leading) else f"{leading}, {columns}"
         short = ", ".join(self._short(column) for column in listed.split(", "))
-        create = (f"CREATE INDEX IF NOT EXISTS {self.quote(name)} ON {table} ({short})",)
-        return Object("index", name, create, self.drop("index", name))
+        return self.made("index", suffix, f"CREATE INDEX IF NOT EXISTS {self.quote(name)} ON {table} ({short})")
 
     def _short(self, column: str) -> str:
         """A column of an index, or so much of it as one can hold."""
@@ -410,7 +395,6 @@ class Mysql(Server):
         return f"IF({self._ours}, {_part(1)}, 'write')"
 
     def _trigger(self, suffix: str, body: Sequence[str]) -> Object:
-        name = self.name(suffix)
         declared = ""
         if self.has_history:
             at = f"IF({self._ours} AND {_part(3)} <> '', {_part(3)} * 1e0, {SERVER_TIME})"
@@ -418,14 +402,11 @@ class Mysql(Server):
                 f"DECLARE told {self.varying(255)} DEFAULT {self.event}; "
                 f"DECLARE at_us BIGINT DEFAULT ROUND({at} * 1000000); "
             )
-        return Object(
+        return self.made(
             "trigger",
-            name,
-            (
-                f"CREATE OR REPLACE TRIGGER {self.object(name)} AFTER {suffix.upper()} ON {self.table_in_schema} "
-                f"FOR EACH ROW BEGIN {declared}{' '.join(body)} END",
-            ),
-            self.drop("trigger", name),
+            suffix,
+            f"CREATE OR REPLACE TRIGGER {self.object(self.name(suffix))} AFTER {suffix.upper()} "
+            f"ON {self.table_in_schema} FOR EACH ROW BEGIN {declared}{' '.join(body)} END",
         )
 
 
@@ -439,6 +420,5 @@ def _told(field: Field, part: str) -> str:
         return f"HEX({part})"
     if field.kind != "uuid":
         return part
-    pieces = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
-    dashed = ", '-', ".join(f"SUBSTR({part}, {start}, {length})" for start, length in pieces)
+    dashed = ", '-', ".join(parts_of_uuid(part))
     return f"CASE LENGTH({part}) WHEN 32 THEN CONCAT({dashed}) ELSE {part} END"

@@ -16,8 +16,8 @@ from xq.adapters.databases.postgres_triggers import (
     Triggers,
     part,
 )
-from xq.adapters.databases.servers import BYTES, INTEGERS, ROLL_UP, Server
-from xq.adapters.databases.sql import SETTINGS, Object
+from xq.adapters.databases.servers import BYTES, ROLL_UP, Server
+from xq.adapters.databases.sql import INTEGERS, SETTINGS, TIMES, Object
 from xq.compile import Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import Guard
@@ -91,11 +91,7 @@ class Postgres(Server):
         return seconds
 
     def seconds(self, kind: Kind, column: str) -> str:
-        timed = kind in ("datetime", "timestamptz")
-        return f"CAST(extract(epoch FROM {column}) AS float8)" if timed else column
-
-    def bound(self, kind: Kind) -> str:
-        return self.moment(kind, self.now) if kind in ("datetime", "timestamptz") else self.now
+        return f"CAST(extract(epoch FROM {column}) AS float8)" if kind in TIMES else column
 
     def amount(self, value: Any) -> str:
         return f"CAST({super().amount(value)} AS float8)"
@@ -249,10 +245,9 @@ class Postgres(Server):
     def existing(self, store: Store[Any]) -> dict[str, str]:
         shared = ", ".join(f"to_regclass({self.literal(item.name)})" for item in self.shared())
         mine = f"to_regclass({self.literal(self.table_in_schema)})"
-        beside = self.literal(self.name("").replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_") + "%")
         found = store.execute(
             "SELECT relname, 'table' FROM pg_class WHERE relkind IN ('r', 'p') AND "
-            f"(oid IN ({shared}) OR (relname LIKE {beside} AND "
+            f"(oid IN ({shared}) OR (relname LIKE {self.like_mine} AND "
             f"relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = {mine}))) "
             "UNION ALL SELECT c.relname, 'index' FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
             f"WHERE i.indrelid = {mine} AND i.indisvalid "
@@ -267,18 +262,14 @@ class Postgres(Server):
         )
         return {name for (name,) in found} & {field.column for field in self.source.fields}
 
-    def objects(self) -> list[Object]:
-        return [*self.side_tables(), *self.indexes(), *self.triggers()]
-
     def side_tables(self) -> list[Object]:
         keys, parts = ", ".join(self.keys), ", ".join(self._parts())
-        as_parts = ", ".join(f"{key} AS {part}" for key, part in zip(self.keys, self._parts(), strict=True))
         nothing = f"FROM {self.table_in_schema} WITH NO DATA"
         # In the types of the key, whatever they are.
         tables = {
             "count": ("(tube text, source text, target text, n bigint NOT NULL)", ""),
             "wait": (
-                f"AS SELECT {as_parts}, CAST('' AS text) AS waiter, CAST('' AS text) AS session, "
+                f"AS SELECT {self.keys_as_parts}, CAST('' AS text) AS waiter, CAST('' AS text) AS session, "
                 f"CAST(0 AS float8) AS since, CAST('' AS text) AS event, CAST('' AS text) AS target {nothing}",
                 f"{parts}, waiter",
             ),
@@ -296,23 +287,22 @@ class Postgres(Server):
             tables["history"] = (f"({columns}, {xid})", "")
         found = []
         for suffix, (body, key) in tables.items():
-            name = self.name(suffix)
-            create = [f"CREATE TABLE IF NOT EXISTS {self.object(name)} {body}"]
+            more, table = [], self.object(self.name(suffix))
             if key:
                 unique = self.quote(self.name(f"{suffix}_key"))
-                create.append(f"CREATE UNIQUE INDEX IF NOT EXISTS {unique} ON {self.object(name)} ({key})")
+                more.append(f"CREATE UNIQUE INDEX IF NOT EXISTS {unique} ON {table} ({key})")
             if suffix == "count":  # rewritten all the time
-                create.append(f"ALTER TABLE {self.object(name)} SET ({BUSY})")
-            found.append(Object("table", name, tuple(create), self.drop("table", name)))
+                more.append(f"ALTER TABLE {table} SET ({BUSY})")
+            found.append(self.side_table(suffix, body, *more))
         return found
 
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
-        name = self.name(suffix)
-        create = (
-            f"CREATE {'UNIQUE ' * unique}INDEX IF NOT EXISTS {self.quote(name)} "
-            f"ON {self.table_in_schema} ({columns}) WHERE {condition}"
+        return self.made(
+            "index",
+            suffix,
+            f"CREATE {'UNIQUE ' * unique}INDEX IF NOT EXISTS {self.quote(self.name(suffix))} "
+            f"ON {self.table_in_schema} ({columns}) WHERE {condition}",
         )
-        return Object("index", name, (create,), self.drop("index", name))
 
     def triggers(self) -> list[Object]:
         return Triggers(self).all()

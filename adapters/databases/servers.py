@@ -14,7 +14,6 @@ from xq.sessions import ProofOfLife
 from xq.store import Row, Store, Values, Writes
 
 ROLL_UP = 10_000  # rows of counters that are added up at once
-INTEGERS = ("auto", "bigauto", "integer", "bigint")
 PART = "\x1f"  # between the parts of what triggers are told
 BYTES = ("BLOB", "BYTEA", "BINARY", "VARBINARY", "UUIDB")  # types of a key that is told in hexadecimal digits
 
@@ -108,6 +107,18 @@ class Server(Dialect):
             "VALUES (:tube, :source, :target, :count)"
         )
 
+    # what is installed
+
+    @property
+    def like_mine(self) -> str:
+        """What the names of that which belongs to this queue are like; as SQL."""
+        return self.literal(self.name("").replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_") + "%")
+
+    @property
+    def keys_as_parts(self) -> str:
+        """The key of a row, named as in the table of waits."""
+        return ", ".join(f"{key} AS {part}" for key, part in zip(self.keys, self._parts(), strict=True))
+
     # sessions
 
     def more_shared(self) -> dict[str, str]:
@@ -198,18 +209,11 @@ class Server(Dialect):
 
     def note(self, version: str, source: str, target: str, rows: str = "") -> str:
         """A statement that writes a transition into the history, of a version of a row or of each of `rows`."""
-        status = self.roles["status"]
-        holders = {"OLD": source, "NEW": target} if version in ("OLD", "NEW") else {version: ""}
-        held = " ".join(
-            f"WHEN {self.is_state(TAKEN, f'{at}.{status}')} THEN {self._holder(at)}"
-            for at, letter in holders.items()
-            if letter != f"'{ABSENT}'"
-        )
-        what = {"at_us": "at_us", "source": source, "target": target, "event": "told", "owner": f"CASE {held} END"}
+        owner = self.owner_noted({"OLD": source, "NEW": target} if version in ("OLD", "NEW") else {version: ""})
+        what = {"at_us": "at_us", "source": source, "target": target, "event": "told", "owner": owner}
         return f"{self.noted(self.object(self.name('history')), version, what, rows)};"
 
-    def _holder(self, version: str) -> str:
-        """Who holds this version of a row."""
+    def owner_of(self, version: str) -> str:
         if "owner" in self.roles:
             return f"{version}.{self.roles['owner']}"
         return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self.same_key('o', version)})"

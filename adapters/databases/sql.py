@@ -27,6 +27,9 @@ STALE = {  # the ends of names that a configuration of a queue may have, and ano
 }
 
 
+TIMES = ("datetime", "timestamptz")  # kinds of columns
+INTEGERS = ("auto", "bigauto", "integer", "bigint")
+
 # A named value, or what is quoted, in which there is none.
 NAMED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|:(?P<name>[^\W\d]\w*)""")
 
@@ -47,6 +50,12 @@ def by_position(sql: str, mark: str) -> tuple[str, tuple[str, ...]]:
 
     text = NAMED.sub(marked, sql.replace("%", "%%") if mark == "%s" else sql)
     return (text, tuple(names)) if names else (sql, ())  # without values, a driver leaves its marks alone
+
+
+def parts_of_uuid(text: str) -> list[str]:
+    """The parts of 32 digits that dashes come between; as SQL."""
+    parts = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+    return [f"substr({text}, {start}, {length})" for start, length in parts]
 
 
 def filled(sql: str, **texts: str) -> str:
@@ -133,13 +142,21 @@ class Dialect(ABC):
     def seconds(self, kind: Kind, column: str) -> str:
         """What `moment` made, as seconds since 1970."""
 
-    @abstractmethod
     def bound(self, kind: Kind) -> str:
         """Now, to be compared with a column of this kind."""
+        return self.moment(kind, self.now) if kind in TIMES else self.now
 
     @abstractmethod
-    def objects(self) -> list[Object]:
-        """What installing creates, in order: side tables, indexes, triggers."""
+    def side_tables(self) -> list[Object]:
+        """The tables that belong to this queue alone."""
+
+    @abstractmethod
+    def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
+        """An index of the rows that meet a condition."""
+
+    @abstractmethod
+    def triggers(self) -> list[Object]:
+        """What sees every change of the table, whoever makes it."""
 
     @abstractmethod
     def existing(self, store: Store[Any]) -> dict[str, str]:
@@ -713,6 +730,20 @@ class Dialect(ABC):
         names, values = ", ".join(map(self.quote, columns)), ", ".join(columns.values())
         return f"INSERT INTO {history} ({names}) {f'SELECT {values} {rows}' if rows else f'VALUES ({values})'}"
 
+    def owner_noted(self, versions: Mapping[str, str]) -> str:
+        """Who holds the task, of those versions of its row in which it is taken: alias -> its letter, as SQL."""
+        status = self.roles["status"]
+        held = " ".join(
+            f"WHEN {self.is_state(TAKEN, f'{version}.{status}')} THEN {self.owner_of(version)}"
+            for version, letter in versions.items()
+            if letter != f"'{ABSENT}'"
+        )
+        return f"CASE {held} END"
+
+    @abstractmethod
+    def owner_of(self, version: str) -> str:
+        """Who holds this version of a row, as a trigger sees it."""
+
     def note_move(self, state: str, target: str) -> str:
         """Write into the history that every task in a state moves, where no trigger does."""
         owner = self.owner if state == TAKEN else "NULL"
@@ -857,6 +888,20 @@ class Dialect(ABC):
             for name, columns in (tables | self.more_shared()).items()
         ]
 
+    def objects(self) -> list[Object]:
+        """What installing creates, in order."""
+        return [*self.side_tables(), *self.indexes(), *self.triggers()]
+
+    def made(self, kind: str, suffix: str, *create: str) -> Object:
+        """Something that belongs to this queue, and the SQL that creates it."""
+        name = self.name(suffix)
+        return Object(kind, name, create, self.drop(kind, name))
+
+    def side_table(self, suffix: str, body: str, *more: str) -> Object:
+        """A table that belongs to this queue, and what is to be created with it."""
+        create = f"CREATE TABLE IF NOT EXISTS {self.object(self.name(suffix))} {body}"
+        return self.made("table", suffix, create, *more)
+
     def more_shared(self) -> dict[str, str]:
         """Tables that all queues of a database share in this kind of database alone: name -> columns."""
         return {}
@@ -864,10 +909,6 @@ class Dialect(ABC):
     def indexes(self) -> list[Object]:
         """What finds the rows of each way. Rows at rest stand in none of them, where the database has partial ones."""
         return [self.index(suffix, *found) for suffix, found in self._indexes().items()]
-
-    @abstractmethod
-    def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
-        """An index of the rows that meet a condition."""
 
     def _indexes(self) -> dict[str, tuple[str, str, bool]]:
         """What each index is of, by suffix: columns, the condition of its rows, whether it is unique."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from xq.adapters.databases.sql import SESSIONS, Dialect, Object
+from xq.adapters.databases.sql import INTEGERS, SESSIONS, TIMES, Dialect, Object, parts_of_uuid
 from xq.adapters.databases.sqlite_files import FileWrites, Locks
 from xq.compile import Rows, Statement
 from xq.machine import ABSENT, ELSEWHERE, TAKEN, Guard
@@ -108,14 +108,14 @@ class Sqlite(Dialect):
     mark = "?"
 
     def moment(self, kind: Kind, seconds: str) -> str:
-        if kind in ("datetime", "timestamptz"):
+        if kind in TIMES:
             return f"strftime('%Y-%m-%d %H:%M:%f', {seconds}, 'unixepoch')"
         if kind == "bigint":
             return f"CAST({seconds} + 0.999 AS INTEGER)"  # rounded up: nothing falls due too early
         return seconds
 
     def seconds(self, kind: Kind, column: str) -> str:
-        return f"(julianday({column}) - 2440587.5) * 86400.0" if kind in ("datetime", "timestamptz") else column
+        return f"(julianday({column}) - 2440587.5) * 86400.0" if kind in TIMES else column
 
     def not_by_index(self, column: str) -> str:
         return f"+{column}"
@@ -148,9 +148,6 @@ class Sqlite(Dialect):
     def by_index(self, name: str) -> str:
         # Statistics of another day may tell the planner that a state holds most rows, and the table is read whole.
         return f" INDEXED BY {self.quote(name)}"
-
-    def bound(self, kind: Kind) -> str:
-        return self.moment(kind, self.now) if kind in ("datetime", "timestamptz") else self.now
 
     def told_key(self, parts: Sequence[str]) -> str:
         told = [_told(field, part) for field, part in zip(self.source.key, parts, strict=True)]
@@ -273,9 +270,6 @@ class Sqlite(Dialect):
         present = {name.lower() for (name,) in self.execute(store, listed, values)}
         return {field.column for field in self.source.fields if field.column.lower() in present}
 
-    def objects(self) -> list[Object]:
-        return [*self.side_tables(), *self.indexes(), *self.triggers()]
-
     def side_tables(self) -> list[Object]:
         kinds = list(map(_type, self.source.key))
         parts = ", ".join(f"{part} {kind}" for part, kind in zip(self._parts(), kinds, strict=True))
@@ -292,22 +286,15 @@ class Sqlite(Dialect):
             # each transaction, a tenth of all; that ids are not used twice follows from the newest row, which stays.
             types = {"bigauto": "INTEGER PRIMARY KEY", "bigint": "INTEGER", "text": "TEXT"}
             tables["history"] = f"({', '.join(f'{column} {types[kind]}' for column, kind in HISTORY.items())})"
-        return [
-            Object(
-                "table",
-                self.name(suffix),
-                (f"CREATE TABLE IF NOT EXISTS {self.object(self.name(suffix))} {body}",),
-                self.drop("table", self.name(suffix)),
-            )
-            for suffix, body in tables.items()
-        ]
+        return [self.side_table(suffix, body) for suffix, body in tables.items()]
 
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
-        create = (
+        return self.made(
+            "index",
+            suffix,
             f"CREATE {'UNIQUE ' * unique}INDEX IF NOT EXISTS {self.object(self.name(suffix))} "
-            f"ON {self.table} ({columns}) WHERE {condition}"
+            f"ON {self.table} ({columns}) WHERE {condition}",
         )
-        return Object("index", self.name(suffix), (create,), self.drop("index", self.name(suffix)))
 
     def triggers(self) -> list[Object]:
         status, tube = self.roles["status"], self.roles.get("tube", "")
@@ -378,39 +365,28 @@ class Sqlite(Dialect):
             "delete": ("DELETE", deleted),
         }
         return [
-            Object(
+            self.made(
                 "trigger",
-                self.name(suffix),
-                (
-                    self.drop("trigger", self.name(suffix)),
-                    f"CREATE TRIGGER {self.object(self.name(suffix))} AFTER {event} ON {self.table} "
-                    f"BEGIN {' '.join(body)} END",
-                ),
+                suffix,
                 self.drop("trigger", self.name(suffix)),
+                f"CREATE TRIGGER {self.object(self.name(suffix))} AFTER {event} ON {self.table} "
+                f"BEGIN {' '.join(body)} END",
             )
             for suffix, (event, body) in events.items()
         ]
 
     def _note(self, version: str, source: str, target: str, when: str) -> str:
         """A statement of a trigger: write this version of a row into the history, where the task came or went."""
-        status = self.roles["status"]
-        holders = {"OLD": source, "NEW": target}
-        held = " ".join(
-            f"WHEN {self.is_state(TAKEN, f'{at}.{status}')} THEN {self._holder(at)}"
-            for at, letter in holders.items()
-            if letter != f"'{ABSENT}'"
-        )
         what = {
             "at_us": f"COALESCE(NULLIF({asked(CLOCK)}, '{CLOCK}'), {_microseconds(MACHINE_TIME)})",
             "source": source,
             "target": target,
             "event": asked(WRITE),
-            "owner": f"CASE {held} END",
+            "owner": self.owner_noted({"OLD": source, "NEW": target}),
         }
         return f"{self.noted(self.quote(self.name('history')), version, what, f'WHERE {when}')};"
 
-    def _holder(self, version: str) -> str:
-        """Who holds this version of a row, as a trigger sees it."""
+    def owner_of(self, version: str) -> str:
         if "owner" in self.roles:
             return f"{version}.{self.roles['owner']}"
         if version == "NEW":
@@ -426,13 +402,11 @@ def _told(field: Field, part: str) -> str:
     if field.kind == "decimal":
         return f"CAST({part} AS NUMERIC)"  # a column makes a number of it, and a parameter is the text
     if field.kind == "uuid":
-        pieces = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
-        dashed = " || '-' || ".join(f"substr({part}, {start}, {length})" for start, length in pieces)
+        dashed = " || '-' || ".join(parts_of_uuid(part))
         return f"CASE length({part}) WHEN 32 THEN {dashed} ELSE {part} END"
     return f"CASE typeof({part}) WHEN 'blob' THEN hex({part}) ELSE {part} END"
 
 
 def _type(field: Field) -> str:
     """The type of a column that is compared with this one: were its affinity another, no index would serve."""
-    integers = ("auto", "bigauto", "integer", "bigint")
-    return "INTEGER" if field.kind in integers else "TEXT" if field.kind in ("text", "uuid") else field.type
+    return "INTEGER" if field.kind in INTEGERS else "TEXT" if field.kind in ("text", "uuid") else field.type
