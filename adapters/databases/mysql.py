@@ -221,7 +221,7 @@ class Mysql(Server):
             return self.execute(store, filled(statement.back, chosen=chosen), whole)
 
     def roll_up(self, store: Store[Any]) -> None:
-        count = self.object(self.name("count"))
+        count = self.side("count")
         ((last,),) = store.execute(f"SELECT MAX(id) FROM {count}")
         if last is None:
             return
@@ -405,7 +405,7 @@ class Mysql(Server):
         return self.made(
             "trigger",
             suffix,
-            f"CREATE OR REPLACE TRIGGER {self.object(self.name(suffix))} AFTER {suffix.upper()} "
+            f"CREATE OR REPLACE TRIGGER {self.side(suffix)} AFTER {suffix.upper()} "
             f"ON {self.table_in_schema} FOR EACH ROW BEGIN {declared}{' '.join(body)} END",
         )
 

@@ -164,7 +164,7 @@ class Postgres(Server):
         return replace(statement, sql=sql)
 
     def roll_up(self, store: Store[Any]) -> None:
-        count = self.object(self.name("count"))
+        count = self.side("count")
         # Those that another process adds up are passed by.
         some = f"SELECT ctid FROM {count} LIMIT {ROLL_UP}{self.lock} SKIP LOCKED"
         store.execute(
@@ -287,7 +287,7 @@ class Postgres(Server):
             tables["history"] = (f"({columns}, {xid})", "")
         found = []
         for suffix, (body, key) in tables.items():
-            more, table = [], self.object(self.name(suffix))
+            more, table = [], self.side(suffix)
             if key:
                 unique = self.quote(self.name(f"{suffix}_key"))
                 more.append(f"CREATE UNIQUE INDEX IF NOT EXISTS {unique} ON {table} ({key})")

@@ -101,7 +101,7 @@ class Triggers:
         of = self.of
         numbers = of.numbers_of("changed", came)
         body = [
-            f"INSERT INTO {of.object(of.name('count'))} (tube, source, target, n) "
+            f"INSERT INTO {of.side('count')} (tube, source, target, n) "
             f"SELECT {n.tube}, {n.source}, {n.target}, COUNT(*) FROM {rows} WHERE {n.when} GROUP BY 1, 2, 3;"
             for n in numbers
         ]

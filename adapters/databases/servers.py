@@ -94,7 +94,7 @@ class Server(Dialect):
     def counters(self) -> str:
         return (
             f"SELECT tube, source, target, {self.whole('SUM(n)')} AS n, COUNT(*) "
-            f"FROM {self.object(self.name('count'))} GROUP BY tube, source, target"
+            f"FROM {self.side('count')} GROUP BY tube, source, target"
         )
 
     def whole(self, number: str) -> str:
@@ -102,10 +102,7 @@ class Server(Dialect):
         return f"CAST({number} AS BIGINT)"
 
     def add_counter(self) -> str:
-        return (
-            f"INSERT INTO {self.object(self.name('count'))} (tube, source, target, n) "
-            "VALUES (:tube, :source, :target, :count)"
-        )
+        return f"INSERT INTO {self.side('count')} (tube, source, target, n) VALUES (:tube, :source, :target, :count)"
 
     # what is installed
 
@@ -203,7 +200,7 @@ class Server(Dialect):
         return f"IF ({condition}) THEN {' '.join(statements)} END IF;"  # else a CASE within would end at its THEN
 
     def count_row(self, number: Number) -> str:
-        counts = self.object(self.name("count"))
+        counts = self.side("count")
         values = f"VALUES ({number.tube}, {number.source}, {number.target}, 1)"
         return self.if_(number.when, f"INSERT INTO {counts} (tube, source, target, n) {values};")
 
@@ -211,17 +208,12 @@ class Server(Dialect):
         """A statement that writes a transition into the history, of a version of a row or of each of `rows`."""
         owner = self.owner_noted({"OLD": source, "NEW": target} if version in ("OLD", "NEW") else {version: ""})
         what = {"at_us": "at_us", "source": source, "target": target, "event": "told", "owner": owner}
-        return f"{self.noted(self.object(self.name('history')), version, what, rows)};"
+        return f"{self.noted(self.side('history'), version, what, rows)};"
 
     def owner_of(self, version: str) -> str:
         if "owner" in self.roles:
             return f"{version}.{self.roles['owner']}"
         return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self.same_key('o', version)})"
-
-    @property
-    def owners(self) -> str:
-        """The table of owners beside that of the application."""
-        return self.object(self.name("owner"))
 
     def same_key(self, alias: str, version: str) -> str:
         return " AND ".join(f"{alias}.{key} = {version}.{key}" for key in self.keys)

@@ -296,6 +296,10 @@ class Dialect(ABC):
         """A name, quoted, in the schema of the table."""
         return f"{self.quote(self.source.schema)}.{self.quote(name)}" if self.source.schema else self.quote(name)
 
+    def side(self, suffix: str) -> str:
+        """What belongs to this queue, by the end of its name: the tables count, owner, wait and history, say."""
+        return self.object(self.name(suffix))
+
     def exact(self, column: str, kind: Kind = "text") -> str:
         """A column, compared as it is, whatever collation it has; an index on it does not help then."""
         return column
@@ -327,11 +331,16 @@ class Dialect(ABC):
     # which rows
 
     @property
+    def owners(self) -> str:
+        """The table of owners beside that of the application, where no role holds them."""
+        return self.side("owner")
+
+    @property
     def owner(self) -> str:
         """Whoever holds the row: the role, or what the side table says."""
         if "owner" in self.roles:
             return self.roles["owner"]
-        return f"(SELECT o.owner FROM {self.object(self.name('owner'))} AS o WHERE {self._same_key('o')})"
+        return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self._same_key('o')})"
 
     def _same_key(self, alias: str) -> str:
         return " AND ".join(f"{alias}.{key} = {self.table}.{key}" for key in self.keys)
@@ -416,8 +425,7 @@ class Dialect(ABC):
         """The owner begins with the session."""
         if "owner" in self.roles:
             return self.of_session(self.held_by)
-        side = self.object(self.name("owner"))
-        return f"{self.key} IN (SELECT {', '.join(self.keys)} FROM {side} WHERE {self.of_session('owner')})"
+        return f"{self.key} IN (SELECT {', '.join(self.keys)} FROM {self.owners} WHERE {self.of_session('owner')})"
 
     @staticmethod
     def of_session(owner: str) -> str:
@@ -539,7 +547,7 @@ class Dialect(ABC):
     def crowd(self, guard: Guard) -> str:
         """How many tasks are in the states of a guard, from the counters: the same effort for any number."""
         states = ", ".join(f"'{state}'" for state in self.holding(guard))
-        counts = self.object(self.name("count"))
+        counts = self.side("count")
         into, out = (f"CASE WHEN {column} IN ({states}) THEN n ELSE 0 END" for column in ("target", "source"))
         return f"(SELECT COALESCE(SUM({into} - {out}), 0) FROM {counts} WHERE tube = '')"
 
@@ -602,11 +610,11 @@ class Dialect(ABC):
 
     def counters(self) -> str:
         """Tube, source, target, how often, and how many rows of the table tell it."""
-        return f"SELECT tube, source, target, n, 1 FROM {self.object(self.name('count'))}"
+        return f"SELECT tube, source, target, n, 1 FROM {self.side('count')}"
 
     def add_counter(self) -> str:
         return (
-            f"INSERT INTO {self.object(self.name('count'))} (tube, source, target, n) "
+            f"INSERT INTO {self.side('count')} (tube, source, target, n) "
             f"VALUES (:tube, :source, :target, :count){self.on_conflict('tube, source, target', 'n = n + :count')}"
         )
 
@@ -628,7 +636,7 @@ class Dialect(ABC):
 
     def count_what_is_there(self) -> str:
         """The tasks that are there before counting begins, unless it has begun."""
-        counts = self.object(self.name("count"))
+        counts = self.side("count")
         return (
             f"INSERT INTO {counts} (tube, source, target, n) "
             f"SELECT tube, '', state, n FROM ({self.actual_counts()}) AS actual "
@@ -657,7 +665,7 @@ class Dialect(ABC):
         if self.history_kept < math.inf:
             # Rows of the history pass one by one: a tenth later many go at once.
             late = self.history_kept + max(1.0, self.history_kept / 10)
-            history = self.object(self.name("history"))
+            history = self.side("history")
             oldest = f"SELECT at_us FROM {history} WHERE {self._not_newest} ORDER BY id LIMIT 1"
             times.append(f"SELECT ({oldest}) / 1000000.0 + {late!r} AS at")
         return f"SELECT MIN(at) - {self.now} FROM ({' UNION ALL '.join(times)}) AS times"
@@ -666,7 +674,7 @@ class Dialect(ABC):
 
     @property
     def waits(self) -> str:
-        return self.object(self.name("wait"))
+        return self.side("wait")
 
     def _parts(self) -> list[str]:
         return [f"k{i}" for i in range(len(self.keys))]
@@ -755,7 +763,7 @@ class Dialect(ABC):
             "owner": owner,
         }
         rows = f"FROM {self.table_in_schema} WHERE {self.is_state(state)}"
-        return self.noted(self.object(self.name("history")), self.table, what, rows)
+        return self.noted(self.side("history"), self.table, what, rows)
 
     def history(self, of: Iterable[str]) -> str:
         """The rows of the history, each with the time since the one before it of its task; `of` a key, since, until."""
@@ -773,7 +781,7 @@ class Dialect(ABC):
         columns = ", ".join(map(self.quote, self.told))
         return (
             f"SELECT {columns}, dur_us "
-            f"FROM (SELECT {columns}, {before} AS dur_us FROM {self.object(self.name('history'))}{whose}) AS told"
+            f"FROM (SELECT {columns}, {before} AS dur_us FROM {self.side('history')}{whose}) AS told"
             f"{' WHERE ' * bool(asked)}{' AND '.join(asked)} ORDER BY id"
         )
 
@@ -785,11 +793,11 @@ class Dialect(ABC):
     @property
     def _not_newest(self) -> str:
         """The newest row of the history stays: the next one has the id after it, and so no id is used twice."""
-        return f"id < (SELECT MAX(id) FROM {self.object(self.name('history'))})"
+        return f"id < (SELECT MAX(id) FROM {self.side('history')})"
 
     def forget_history(self) -> str:
         """Delete the oldest `n` rows of the history, but for the newest and those that are to be kept."""
-        table = self.object(self.name("history"))
+        table = self.side("history")
         oldest = f"SELECT id, at_us FROM {table} WHERE {self._not_newest} ORDER BY id LIMIT :n"
         forgotten = f"SELECT id FROM ({oldest}) AS oldest WHERE at_us < {self._forgotten_before}"
         return f"DELETE FROM {table} WHERE id IN ({forgotten})"
@@ -899,7 +907,7 @@ class Dialect(ABC):
 
     def side_table(self, suffix: str, body: str, *more: str) -> Object:
         """A table that belongs to this queue, and what is to be created with it."""
-        create = f"CREATE TABLE IF NOT EXISTS {self.object(self.name(suffix))} {body}"
+        create = f"CREATE TABLE IF NOT EXISTS {self.side(suffix)} {body}"
         return self.made("table", suffix, create, *more)
 
     def more_shared(self) -> dict[str, str]:

@@ -121,10 +121,9 @@ class Sqlite(Dialect):
         return f"+{column}"
 
     def remembering(self, rows: Rows, statement: Statement) -> Statement:
-        owners, names = self.object(self.name("owner")), ", ".join(self.keys)
-        values = ", ".join(f":k{i}" for i in range(len(self.keys)))
-        one = f"INSERT OR REPLACE INTO {owners} ({names}, owner) VALUES ({values}, :owner)"
-        all_ = f"INSERT OR REPLACE INTO {owners} ({names}, owner) SELECT value, :owner FROM json_each(:keys)"
+        names, values = ", ".join(self.keys), ", ".join(f":k{i}" for i in range(len(self.keys)))
+        one = f"INSERT OR REPLACE INTO {self.owners} ({names}, owner) VALUES ({values}, :owner)"
+        all_ = f"INSERT OR REPLACE INTO {self.owners} ({names}, owner) SELECT value, :owner FROM json_each(:keys)"
         several = rows.way not in ("key", "first") and len(self.keys) == 1
         return replace(statement, after=one, after_all=all_ if several else "")
 
@@ -292,7 +291,7 @@ class Sqlite(Dialect):
         return self.made(
             "index",
             suffix,
-            f"CREATE {'UNIQUE ' * unique}INDEX IF NOT EXISTS {self.object(self.name(suffix))} "
+            f"CREATE {'UNIQUE ' * unique}INDEX IF NOT EXISTS {self.side(suffix)} "
             f"ON {self.table} ({columns}) WHERE {condition}",
         )
 
@@ -369,8 +368,7 @@ class Sqlite(Dialect):
                 "trigger",
                 suffix,
                 self.drop("trigger", self.name(suffix)),
-                f"CREATE TRIGGER {self.object(self.name(suffix))} AFTER {event} ON {self.table} "
-                f"BEGIN {' '.join(body)} END",
+                f"CREATE TRIGGER {self.side(suffix)} AFTER {event} ON {self.table} BEGIN {' '.join(body)} END",
             )
             for suffix, (event, body) in events.items()
         ]
