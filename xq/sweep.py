@@ -122,7 +122,7 @@ class QueueKeeper:
     @property
     def name(self) -> str:
         """Of the queue, in its database."""
-        return self.database.connect().dialect.source_name
+        return self.database.compile().dialect.source_name
 
     @property
     def sessions(self) -> Sessions | None:
