@@ -274,7 +274,7 @@ class Database:
             session.hold()
             sql, values = opened.dialect.session_listed, {"uuid": session.uuid, "lease": opened.sessions.lease}
             # Not within the application's transaction, where that can be: other threads would wait for its end.
-            apart = opened.sessions.write_apart(sql, {**self.values(), **values})
+            apart = opened.sessions.apart(sql, {**self.values(), **values}) is not None
             if not apart:
                 self.execute(sql, values)
             if apart or not self.store.in_transaction():

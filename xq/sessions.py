@@ -19,6 +19,7 @@ from typing import Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
 from xq.errors import BadType, BadValue, NotInstalled, UnknownSession
+from xq.store import Row
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -62,8 +63,8 @@ class ProofOfLife(Protocol):
     def renew(self) -> bool:
         """Prove it again, where the proof was lost. Returns whether all others have had the time to do so, too."""
 
-    def write_apart(self, sql: str, values: Mapping[str, object]) -> bool:
-        """Run a statement, with named values, on a connection of its own. False where it has none."""
+    def apart(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
+        """The rows of a statement, with named values, run on a connection of its own. None where it has none."""
 
     def there(self) -> bool:
         """Whether the database is there at all; it is not made by asking."""
@@ -273,9 +274,12 @@ class Sessions:
             with self._lock:
                 self._proof = self._proof or (found,)
 
-    def write_apart(self, sql: str, values: Mapping[str, object]) -> bool:
-        """Run a statement on the connection that proves our life, where there is one. Returns whether there is."""
-        return self.proof is not None and self.proof.write_apart(sql, values)
+    def apart(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
+        """The rows of a statement run on the connection that proves our life; None where there is no such connection.
+
+        It neither waits for the application's transaction nor sees the moment at which that one began.
+        """
+        return None if self.proof is None else self.proof.apart(sql, values)
 
     def current(self) -> Session:
         """The session entered last in this thread or asyncio task, else the one of the process."""

@@ -157,7 +157,10 @@ class QueueKeeper:
         return self._whole(dialect.session_goes_on, dialect.session_is_there, uuid=uuid, lease=lease)
 
     def is_there(self, uuid: str) -> bool:
-        return bool(self._run(self.database.dialect.session_is_there, uuid=uuid))
+        opened = self.database.open()
+        sql, values = opened.dialect.session_is_there, {**self.database.values(), "uuid": uuid}
+        rows = opened.sessions.apart(sql, values)
+        return bool(self.database.execute(sql, values) if rows is None else rows)
 
     def postpone(self, uuid: str) -> bool:
         return self._whole(self.database.dialect.session_postponed, self.database.dialect.session_ends, uuid=uuid)

@@ -324,11 +324,10 @@ class Link:
             lost, self._lost = self._lost, []
             return lost
 
-    def write_apart(self, sql: str, values: Mapping[str, object]) -> bool:
+    def apart(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
         with self._lock:
             self.open()
-            self._run(sql, **values)
-        return True
+            return self._run(sql, **values)
 
     def there(self) -> bool:
         return True  # nothing is made by connecting

@@ -22,7 +22,7 @@ from uuid import UUID
 from weakref import WeakValueDictionary
 
 from xq.errors import ConfigurationError
-from xq.store import Store
+from xq.store import Row, Store
 
 YOUNG = 0.5  # seconds that a new lock file proves no death: whoever lost the old one locks this one meanwhile
 ENDING = 0.5  # seconds to wait for whoever is ending a session, which may be kept for a while (session_ttr)
@@ -157,8 +157,8 @@ class Locks:
     def lost(self) -> list[str]:
         return []
 
-    def write_apart(self, sql: str, values: Mapping[str, object]) -> bool:
-        return False
+    def apart(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
+        return None
 
     def there(self) -> bool:
         """Whether the database is there at all; it is not made by asking."""
