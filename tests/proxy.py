@@ -63,6 +63,7 @@ class Proxy:
         self.host, self.port = self._listener.getsockname()
         self._connections: dict[int, Connection] = {}  # by the port of the client
         self._refuses = False
+        self._cut_new: tuple[str, int] | None = None
         self._orders: list[tuple[Callable[[], None], Future[None]]] = []
         self._called, self._call = socket.socketpair()
         self._over = False
@@ -105,6 +106,14 @@ class Proxy:
     def cut_when_answered(self, which: Any, after: int = 0) -> None:
         """Cut a connection with an answer, after so many others, which the server has given and nobody sees."""
         self._do(lambda connection: connection.cut_later("server", after), [which])
+
+    def cut_new_when_asked(self, after: int | None) -> None:
+        """Cut each connection that is made from now on, with a question after so many; None: none any more."""
+        self._cut_new = None if after is None else ("client", after)
+
+    def cut_new_when_answered(self, after: int | None) -> None:
+        """Cut each connection that is made from now on, with an answer after so many; None: none any more."""
+        self._cut_new = None if after is None else ("server", after)
 
     def refuse(self, refuses: bool = True) -> None:
         """Let nobody connect."""
@@ -155,6 +164,8 @@ class Proxy:
             self._reset(client)
             return
         connection = self._connections[port] = Connection(client, server)
+        if self._cut_new:
+            connection.cut_later(*self._cut_new)
         for end in connection.ends:
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._selector.register(end, selectors.EVENT_READ, connection)

@@ -30,6 +30,7 @@ from typing import Any
 import peewee as pw
 
 import xq
+from tests.conformance.steps import isolate
 from tests.conftest import DATABASES, Maker
 from tests.servers import MariaDB, Postgres, Server
 from xq import sessions
@@ -122,16 +123,6 @@ ISOLATIONS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
 _numbers = itertools.count(1)
 
 
-def _isolated(name: str, isolation: str) -> dict[str, Any]:
-    """What a connection is opened with, so that all is run at this level: what Peewee begins, and single statements."""
-    if not isolation:
-        return {}
-    if name == "postgres":
-        default = isolation.lower().replace(" ", r"\ ")
-        return {"isolation_level": isolation, "options": f"-c default_transaction_isolation={default}"}
-    return {"init_command": f"SET SESSION TRANSACTION ISOLATION LEVEL {isolation}"}
-
-
 @functools.cache
 def _server(kind: type[Server]) -> Server:
     """A server that writes to the disk, since it will crash; and no test's but the storms'."""
@@ -150,7 +141,9 @@ def ground(name: str, folder: Path, isolation: str = "") -> Iterator[tuple[pw.Da
     server, database = _server(SERVERS[name]), f"storm_{next(_numbers)}"
     server.create(database)
     try:
-        with closing(server.peewee(database, **_isolated(name, isolation))) as db:
+        with closing(server.peewee(database)) as db:
+            if isolation:
+                isolate(db, isolation)
             yield db, server
     finally:
         server.drop(database)

@@ -106,6 +106,15 @@ class Database:
             self._opened = opened
         return opened
 
+    def is_installed(self) -> bool:
+        """Whether `open` would find the queue."""
+        if self.opened is None:
+            opened = self.compile()
+            if opened.installation.missing():
+                return False
+            self._opened = opened
+        return True
+
     @property
     def opened(self) -> Opened | None:
         """What `open` returned last, unless the model has another database since."""

@@ -303,7 +303,7 @@ class Mysql(Server):
     def drop(self, kind: str, name: str) -> str:
         if kind == "index":
             drop = f"DROP INDEX IF EXISTS {self.quote(name)} ON {self.table_in_schema}"
-            if self.machine.guard("unique") and name == self.name("unique"):
+            if name == self.name("unique"):  # also that of a definition which is no longer this one
                 held = self.quote(self.name("held"))
                 drop = (
                     f"ALTER TABLE {self.table_in_schema} DROP INDEX IF EXISTS {self.quote(name)}, "

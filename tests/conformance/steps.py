@@ -58,6 +58,16 @@ def make_impatient(db: pw.Database) -> None:
     db.init(db.database, **{**db.connect_params, **impatience})
 
 
+def isolate(db: pw.Database, level: str) -> None:
+    """Have all run at this level: what Peewee begins, and single statements."""
+    options = {"init_command": f"SET SESSION TRANSACTION ISOLATION LEVEL {level}"}
+    if isinstance(db, pw.PostgresqlDatabase):
+        default = level.lower().replace(" ", r"\ ")
+        options = {"isolation_level": level, "options": f"-c default_transaction_isolation={default}"}
+    db.close()
+    db.init(db.database, **{**db.connect_params, **options})
+
+
 def keep_references(db: pw.Database) -> None:
     """Have the database refuse to delete what others refer to: SQLite does so where it is told to."""
     if isinstance(db, pw.SqliteDatabase):

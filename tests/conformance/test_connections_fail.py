@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from typing import Any
 
 import peewee as pw
@@ -98,21 +100,44 @@ def test_a_call_whose_connection_is_cut_did_all_or_nothing_and_the_next_one_work
 def test_what_was_taken_by_a_call_whose_answer_was_lost_comes_back(place):
     place.Task.put({})
     watch(place.Task)
+
+    def takes() -> int:
+        return int(place.there.xq.stats().transition["R-T"])
+
     for after in [*range(CUTS)] * 3:  # a call that finds something due has more answers than another
         place.db.close()
         place.Task.xq.truncate()
         place.Task.put({})
+        before = takes()
         place.proxy.cut_when_answered(place.db, after=after)
         try:
             place.Task.take()
         except pw.PeeweeException:
-            if place.states() == {"T": 1}:
+            if takes() > before:  # it was taken, whether or not it is back by now
                 break
     else:
         pytest.fail("no answer was lost after the commit")
     eventually(lambda: place.states() == {"R": 1})
     assert place.Task.take().ack().status == "D"
     assert is_exact(place.there)
+
+
+def test_a_transaction_within_a_transaction_that_lost_its_connection_raises_what_ended_it(place):
+    class TheFirst(Exception):
+        pass
+
+    def nested(whole: Any) -> None:
+        with whole:
+            place.Task.put({})
+            place.proxy.cut(place.db)
+            raise TheFirst
+
+    with pytest.raises(TheFirst):
+        nested(place.Task.xq.store.atomic())
+    with suppress(pw.PeeweeException), place.db.atomic(), pytest.raises(TheFirst):
+        nested(place.Task.xq.store.atomic())
+    assert place.states() == {}
+    place.Task.put({})
 
 
 def test_a_connection_that_was_cut_while_nobody_used_it_is_made_anew_without_an_error(place):
@@ -197,6 +222,82 @@ def test_while_a_connection_stands_still_others_go_on_and_its_call_ends_with_it(
     with pytest.raises(pw.PeeweeException):
         work.result()
     assert place.Task.take().id == 4
+
+
+# the link, which proves that the process lives: opened by its first take
+
+
+def connections(place: Any) -> int:
+    """How many the user of the tests has."""
+    count = {
+        "postgres": f"SELECT COUNT(*) FROM pg_stat_activity WHERE datname = '{place.name}' AND usename <> 'postgres'",
+        "mariadb": f"SELECT COUNT(*) FROM information_schema.processlist WHERE db = '{place.name}' AND user <> 'root'",
+    }[place.kind]
+    ((found,),) = place.server.run(count)
+    return int(found)
+
+
+@pytest.mark.parametrize("when", ["asked", "answered"])
+def test_a_link_that_is_cut_while_it_is_opened_is_an_error_leaves_no_connection_and_the_next_take_works(place, when):
+    place.Task.xq.put_many([{}] * 2)
+    cut = {"asked": place.proxy.cut_new_when_asked, "answered": place.proxy.cut_new_when_answered}[when]
+    most = connections(place) + 2  # the link, and that of the thread that looks after the queues
+    for after in range(2 * CUTS):
+        cut(after)
+        try:
+            place.Task.take()
+        except pw.PeeweeException:
+            eventually(lambda: connections(place) <= most)
+            assert place.states() == {"R": 2}
+        else:
+            break
+    else:
+        pytest.fail("it was cut each time")
+    assert after > 2, "it was never cut half-way"
+    cut(None)
+    assert place.Task.take().ack().status == "D"
+    eventually(lambda: connections(place) == most)
+    assert is_exact(place.there)
+
+
+def test_a_server_that_lets_nobody_in_any_more_says_so_to_who_takes_first_and_lets_others_put(place):
+    db = as_worker(place)
+    limit = {
+        "postgres": "ALTER ROLE worker CONNECTION LIMIT {}",
+        "mariadb": "ALTER USER worker WITH MAX_USER_CONNECTIONS {}",
+    }[place.kind]
+    Task = Maker(db, None)(FEATURES)
+    none = {"postgres": -1, "mariadb": 0}[place.kind]
+    place.server.run(limit.format(1))
+    try:
+        db.close()  # MariaDB looks at the limit when a connection is made
+        Task.put({})
+        before = connections(place), len(os.listdir("/dev/fd"))
+        for _ in range(3):
+            with pytest.raises(pw.OperationalError, match="too many connections|max_user_connections"):
+                Task.take()
+        assert (connections(place), len(os.listdir("/dev/fd"))) == before
+        assert Task.put({}).id == 2
+        assert place.states() == {"R": 2}
+    finally:
+        place.server.run(limit.format(none))
+    assert Task.take().ack().status == "D"
+    assert is_exact(place.there)
+    db.close()
+
+
+def test_a_link_that_the_server_refuses_half_way_is_an_error_leaves_no_connection_and_the_next_take_works(place):
+    place.Task.put({})
+    most = connections(place) + (0 if place.kind == "postgres" else 2)  # MariaDB is told nothing before there is a link
+    place.server.run("ALTER TABLE xq_alive RENAME TO elsewhere", place.name)
+    for _ in range(3):
+        with pytest.raises((xq.NotInstalled, pw.PeeweeException), match="xq_alive"):
+            place.Task.take()
+        eventually(lambda: connections(place) <= most)
+    assert place.states() == {"R": 1}
+    place.server.run("ALTER TABLE elsewhere RENAME TO xq_alive", place.name)
+    assert place.Task.take().ack().status == "D"
+    assert is_exact(place.there)
 
 
 # limits of the server
@@ -325,6 +426,22 @@ def test_who_loses_its_link_only_loses_its_tasks(place):
         eventually(lambda: place.states() == {"R": 2})
         assert other.send("ack") == "SessionLost"
         assert other.send("take") == 1
+
+
+def test_a_child_of_who_lost_its_tasks_has_lost_none(place):
+    Task = Maker(as_worker(place), None)(FEATURES)
+    Task.put({})
+    watch(place.there)
+    Task.take()
+    ends_connections_of(place, OF_USER[place.kind])
+    eventually(lambda: place.states() == {"R": 1})
+    assert refused(lambda: Task.ack(1)) == "SessionLost"
+
+    def child() -> Generator[str, None, None]:
+        yield refused(lambda: Task.ack(1))
+
+    with another_process(Task._meta.database, child) as other:
+        assert next(other) == "WrongState"
 
 
 def test_who_loses_all_connections_but_its_link_loses_nothing(place):

@@ -7,8 +7,8 @@ import re
 import peewee as pw
 import pytest
 
-from tests.conformance.steps import bring, is_exact, row, state, transitions
-from tests.factories import task
+from tests.conformance.steps import another_process, bring, eventually, is_exact, row, state, transitions
+from tests.factories import task, tasks
 
 NAMES = [
     "order",
@@ -195,6 +195,38 @@ def test_a_table_named_like_the_tables_of_another_queue_is_left_alone(make):
     One.xq.uninstall()
     assert (Two.xq.check(), Three.xq.check()) == ([], [])
     assert (Two.xq.count(), Three.xq.count()) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["Task", "task "])
+def test_queues_whose_tables_differ_by_case_or_a_space_do_not_mix(make_shared, name):
+    db = make_shared.db
+    if isinstance(db, pw.SqliteDatabase) or (name == "task " and isinstance(db, pw.MySQLDatabase)):
+        return  # to SQLite they are one table, and MariaDB has no name that ends with a space
+    features, fields = {"keep": True, "history": True, "delayed": True}, ("runat",)
+    One, Two = (make_shared(features, roles=fields, model=make_shared.model(table_name=t)) for t in ("task", name))
+    One.put(task())
+    Two.xq.put_many(tasks(3))
+    with One.xq.session():
+        Two.take()
+        assert (len(One.xq.taken()), len(Two.xq.taken())) == (0, 1)
+    assert (transitions(One), transitions(Two)) == ({"X-R": 1}, {"X-R": 3, "R-T": 1, "T-R": 1})
+
+    def takes():
+        yield One.take().id, len(Two.xq.take_many(2))
+
+    with another_process(db, takes) as other:
+        assert next(other) == (1, 2)
+        other.kill()
+        eventually(lambda: (One.xq.count("T"), Two.xq.count("T")) == (0, 0))
+    assert [told.event for told in One.xq.history()] == ["put", "take", "died"]
+    assert Two.xq.History.select().count() == 3 + 2 + 2 * 2
+    One.xq.uninstall()
+    assert Two.xq.check() == []
+    assert Two.take().ack().status == "D"
+    assert is_exact(Two)
+    One.xq.install()
+    assert (One.xq.count("R"), transitions(One)) == (1, {})
+    assert is_exact(Two)
 
 
 def test_a_field_may_have_any_name_that_python_allows(make):

@@ -9,7 +9,16 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import another_process, bring, in_threads, is_exact, transitions
+from tests.conformance.steps import (
+    another_process,
+    another_program,
+    bring,
+    in_threads,
+    is_exact,
+    isolate,
+    transitions,
+)
+from tests.conftest import DATABASES, SERVERS, SHARED, Maker, chosen
 from tests.factories import task, tasks
 
 FEATURES = {"buried": True, "delayed": True, "keep": True}
@@ -342,6 +351,38 @@ def test_recount_changes_nothing_that_is_right(tubes):
     before = tubes.stats()
     tubes.xq.recount()
     assert tubes.stats() == before
+
+
+LEVELS = [(name, "") for name in SHARED] + [(name, "SERIALIZABLE") for name in SERVERS]
+
+
+@pytest.mark.parametrize(("name", "level"), [case for case in LEVELS if case[0] in chosen(SHARED)])
+def test_a_recount_beside_writers_sets_the_numbers_right(name, level, tmp_path):
+    with DATABASES[name](tmp_path) as db:
+        if level:
+            isolate(db, level)
+        Task = Maker(db, None)(FEATURES, roles=("runat", "tube"), tube_stats=["a"])
+        Task.xq.put_many(tasks(5, tube="a"))
+        another_program(db, "INSERT INTO task_xq_count (tube, source, target, n) VALUES ('a', 'X', 'B', 3)")
+        assert Task.xq.check() != []
+        written = []
+
+        def write():
+            try:
+                for _ in range(50):
+                    Task.put(task(tube="a"))
+                    taken = Task.take()
+                    if taken:
+                        taken.bury()
+            finally:
+                written.append(True)
+
+        def recount():
+            while len(written) < 2:
+                Task.xq.recount()
+
+        in_threads(db, write, write, recount)
+        assert is_exact(Task)
 
 
 def test_a_restart_of_the_process_keeps_the_numbers(make):

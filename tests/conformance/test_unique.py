@@ -239,6 +239,42 @@ def puts(Task, jobs, on_conflict):
 
 
 @pytest.mark.parametrize("on_conflict", ["raise", "skip", "replace"])
+def install_and_refuse(make, model):
+    """Install a queue over values that stand twice."""
+    model.insert_many([{"job": "a"}] * 2).execute()
+    with pytest.raises(xq.ConfigurationError, match="twice"):
+        xq.upgrade(model, {"status": "status", "unique": "job"}, {"unique": True}).install()
+
+
+def install_two(make, model):
+    """Install a queue, and in its place, as the next release of the application does, one without the feature."""
+    make({"unique": True}, roles=("unique",), model=make.model())
+    xq.upgrade(model, {"status": "status", "unique": "job"}).install()
+
+
+def reconfigure(make, model):
+    Task = make({"unique": True, "keep": True}, roles=("unique",), model=model)
+    Task.xq.reconfigure({"keep": True})
+
+
+INSTALLS = {
+    "installed": lambda make, model: make({"unique": True}, roles=("unique",), model=model),
+    "refused": install_and_refuse,
+    "replaced": install_two,
+    "reconfigured": reconfigure,
+}
+
+
+@pytest.mark.parametrize("how", INSTALLS)
+def test_uninstall_leaves_the_columns_and_indexes_of_the_application(make, how):
+    model = make.model()
+    make.db.create_tables([model])
+    before = make.db.get_columns("task"), make.db.get_indexes("task"), make.db.get_tables()
+    INSTALLS[how](make, model)
+    model.xq.uninstall()
+    assert (make.db.get_columns("task"), make.db.get_indexes("task"), make.db.get_tables()) == before
+
+
 def test_of_threads_that_put_the_same_value_one_puts_it(make_shared, on_conflict):
     Task = make_shared({"unique": True}, roles=("unique",))
     jobs = [f"{i}" for i in range(10)]
