@@ -10,7 +10,6 @@ import math
 import os
 import secrets
 import select
-import socket
 import threading
 import time
 from collections import Counter
@@ -21,12 +20,12 @@ from typing import Any, ClassVar
 from uuid import UUID
 from weakref import WeakKeyDictionary, finalize
 
+from xq.adapters.databases.bell import Bell
+from xq.adapters.databases.proof import Proof
 from xq.adapters.databases.sql import SESSIONS, by_position
 from xq.store import Connector, Row, Store
 
 ALIVE = "xq_alive"  # the sessions that each process holds; it proves by a lock of its own that it lives
-ENDING = 0.5  # seconds to wait for whoever is ending a session
-POLL = 0.02  # seconds between two tries to get a lock
 LEASE = 10.0  # seconds that a session goes on where no connection stays open, and so nothing tells that it lives
 RENEWED = LEASE / 5  # seconds after which it is renewed
 IDLE = 1.0  # seconds for which nobody has waited, after which the server need not tell
@@ -69,7 +68,7 @@ class Words:
         return f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = '' AND {goes_on}"
 
 
-class Link:
+class Link(Proof):
     """Proof of life of a process, and what it hears of others."""
 
     _of_database: WeakKeyDictionary[Any, Link] = WeakKeyDictionary()
@@ -77,20 +76,18 @@ class Link:
     _finding = threading.Lock()
 
     def __init__(self, connector: Connector, words: Words) -> None:
+        super().__init__()
         self._connector = connector
         self._words = words
         self._connection: Any = None
         self._process = 0  # the number whose lock proves that this process lives
         self._stays = True  # whether the connection keeps its session at the server
-        self._held: Counter[str] = Counter()
-        self._ending: set[str] = set()  # a process does not conflict with itself
         self._lost: list[str] = []
         self._expects = False  # whether the server knows that somebody waits
         self._silenced = False  # whether it was told to tell nobody
         self._expected_at = 0.0  # the monotonic time at which somebody last began to wait, or was seen to
         self.on_told: Callable[[], None] = lambda: None  # called when the server tells something by the way
         self._renewed = 0.0  # the monotonic time
-        self._lock = threading.RLock()
 
     @classmethod
     def of(cls, database: object, store: Store[Any], words: Words) -> Link:
@@ -209,18 +206,16 @@ class Link:
     def lease(self) -> float | None:
         return None if self._stays else LEASE
 
-    def hold(self, uuid: str) -> bool:
-        """Prove that a process of this session lives. False where another process is about to end it."""
-        deadline = time.monotonic() + ENDING
-        while True:
-            with self._lock:
-                self.open()
-                if uuid in self._held or (uuid not in self._ending and self._joined(uuid)):
-                    self._held[uuid] += 1
-                    return True
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(POLL)
+    def _get_ready(self) -> None:
+        self.open()
+
+    def _begin(self, uuid: str) -> bool:
+        return uuid in self._held or self._joined(uuid)
+
+    def _end(self, uuid: str) -> None:
+        with suppress(Exception):  # then it went with the connection
+            if self.is_open:
+                self._run(self._words.part, uuid=uuid, process=self._process)
 
     def _joined(self, uuid: str) -> bool:
         with self._gate(uuid) as open_:
@@ -253,18 +248,6 @@ class Link:
         finally:
             if free and self.is_open:
                 self._run(self._words.unlock, lock=number)
-
-    def let_go(self, uuid: str) -> None:
-        """Prove it no longer, when it was let go of as often as it was held."""
-        with self._lock:
-            if uuid not in self._held:
-                return
-            self._held[uuid] -= 1
-            if self._held[uuid] == 0:
-                del self._held[uuid]
-                with suppress(Exception):  # then it went with the connection
-                    if self.is_open:
-                        self._run(self._words.part, uuid=uuid, process=self._process)
 
     def gone(self, uuids: Sequence[str]) -> list[str]:
         """Those of these sessions that no process holds which lives."""
@@ -342,9 +325,7 @@ class ServerWrites:
         link.open()
         self._link = link
         link.on_told = self.call
-        self._heard, self._call = socket.socketpair()
-        self._heard.setblocking(False)
-        self._call.setblocking(False)
+        self._bell = Bell()
         self._polled = False
         self._lost = False
 
@@ -357,14 +338,13 @@ class ServerWrites:
         if news:
             return True  # what came before the server knew is not told
         listened = select.poll()
-        listened.register(self._heard, select.POLLIN)
+        listened.register(self._bell, select.POLLIN)
         listened.register(self._link.fileno(), select.POLLIN)
         told = {descriptor for descriptor, _ in listened.poll(0 if self._polled else 1000 * seconds)}
-        called = self._heard.fileno() in told
+        called = self._bell.fileno() in told
         if called:
-            with suppress(BlockingIOError):
-                self._heard.recv(4096)
-        heard = self._link.hear() if told - {self._heard.fileno()} else False
+            self._bell.hush()
+        heard = self._link.hear() if told - {self._bell.fileno()} else False
         self._lost |= not self._link.is_open
         return called or heard or self._polled
 
@@ -379,16 +359,14 @@ class ServerWrites:
         return told or not self._link.hears
 
     def call(self) -> None:
-        with suppress(OSError):  # it is called already, or over
-            self._call.send(b"x")
+        self._bell.ring()
 
     def replaced(self) -> bool:
         lost, self._lost = self._lost, False
         return lost
 
     def close(self) -> None:
-        self._heard.close()
-        self._call.close()
+        self._bell.close()
 
 
 os.register_at_fork(after_in_child=Link.forked)

@@ -10,28 +10,27 @@ import ctypes
 import fcntl
 import os
 import select
-import socket
 import struct
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 from uuid import UUID
 from weakref import WeakValueDictionary
 
+from xq.adapters.databases.bell import Bell
+from xq.adapters.databases.proof import Proof
 from xq.errors import ConfigurationError
 from xq.store import Row, Store
 
 YOUNG = 0.5  # seconds that a new lock file proves no death: whoever lost the old one locks this one meanwhile
-ENDING = 0.5  # seconds to wait for whoever is ending a session, which may be kept for a while (session_ttr)
 POLL = 0.02  # seconds between two looks, where no file can be watched
 # A write is told of before its transaction can be seen: how long to sleep between the looks for it.
 COMMITTING = (0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128)
 
 
-class Locks:
+class Locks(Proof):
     """Proof of life: each session is one byte of a file beside the database, which its processes lock together."""
 
     # One for the process: where locks are the process's, closing any descriptor of the file drops them all.
@@ -39,12 +38,10 @@ class Locks:
     _finding = threading.Lock()
 
     def __init__(self, database: str) -> None:
+        super().__init__()
         self._database = database
         self.path = f"{database}-xq"
-        self._held: Counter[str] = Counter()
-        self._ending: set[str] = set()  # a process does not conflict with itself
         self._descriptor = -1
-        self._lock = threading.RLock()
 
     def __del__(self) -> None:
         self._close()  # in a child as well, where the locks would else outlive its parent
@@ -59,32 +56,16 @@ class Locks:
                 locks = cls._of_path[path] = cls(path)
             return locks
 
-    def hold(self, uuid: str) -> bool:
-        """Prove that a process of this session lives. False where another process is about to end it.
+    def _get_ready(self) -> None:
+        """Raises ConfigurationError when the lock file cannot be had."""
+        self.renew()
 
-        Raises ConfigurationError when the lock file cannot be had.
-        """
-        deadline = time.monotonic() + ENDING
-        while True:
-            with self._lock:
-                self.renew()
-                if uuid not in self._ending and self._locked(uuid, fcntl.F_RDLCK):
-                    self._held[uuid] += 1
-                    return True
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(POLL)
+    def _begin(self, uuid: str) -> bool:
+        return self._locked(uuid, fcntl.F_RDLCK)
 
-    def let_go(self, uuid: str) -> None:
-        """Prove it no longer, when it was let go of as often as it was held."""
-        with self._lock:
-            if uuid not in self._held:
-                return
-            self._held[uuid] -= 1
-            if self._held[uuid] == 0:
-                del self._held[uuid]
-                self._locked(uuid, fcntl.F_UNLCK)
-                self._rest()
+    def _end(self, uuid: str) -> None:
+        self._locked(uuid, fcntl.F_UNLCK)
+        self._rest()
 
     @contextmanager
     def alone(self, uuid: str) -> Iterator[bool]:
@@ -299,16 +280,12 @@ class FileWrites:
         self._logs = [f"{file}-wal" for file in files]
         self._files = files
         self._seen = self._there()
-        # Sockets know that they are closed. The number of a closed pipe may be that of another file by now, and a late
-        # call would be written into it.
-        self._heard, self._call = socket.socketpair()
-        self._heard.setblocking(False)
-        self._call.setblocking(False)
+        self._bell = Bell()
         self._watch = watch()
 
     def wait(self, seconds: float, eagerly: bool) -> bool:
         listened = select.poll()  # select() knows no descriptor beyond 1023
-        listened.register(self._heard, select.POLLIN)
+        listened.register(self._bell, select.POLLIN)
         watched = 0
         if self._watch is not None:
             watched = sum(map(self._watch.add, self._logs))
@@ -319,9 +296,8 @@ class FileWrites:
         told = {descriptor for descriptor, _ in listened.poll(1000 * seconds)}
         if self._watch is not None and self._watch.fileno() in told:
             self._watch.clear()
-        if self._heard.fileno() in told:
-            with suppress(BlockingIOError):
-                self._heard.recv(4096)
+        if self._bell.fileno() in told:
+            self._bell.hush()
         return bool(told) or polls
 
     tells = True
@@ -343,8 +319,7 @@ class FileWrites:
         return [store.execute(sql) for sql in self._versions]
 
     def call(self) -> None:
-        with suppress(OSError):  # it is called already, or over
-            self._call.send(b"x")
+        self._bell.ring()
 
     def replaced(self) -> bool:
         # A connection stays with the files that it opened.
@@ -357,5 +332,4 @@ class FileWrites:
     def close(self) -> None:
         if self._watch is not None:
             self._watch.close()
-        self._heard.close()
-        self._call.close()
+        self._bell.close()

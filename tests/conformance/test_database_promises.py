@@ -14,8 +14,8 @@ import pytest
 import xq
 from benchmarks.servers import PgBouncer
 from tests.conformance.steps import PATIENCE, eventually, is_exact
-from tests.conformance.test_databases import CHOSEN, KINDS, fresh
-from tests.conftest import Maker
+from tests.conformance.test_databases import CHOSEN, KINDS
+from tests.conftest import Maker, database_on
 from tests.servers import MariaDB, Postgres, Server
 from xq.errors import ConfigurationError
 
@@ -43,7 +43,7 @@ def queue_on(database: pw.Database, installed: bool = True, **attributes: Any) -
 
 @pytest.mark.parametrize("kind", CHOSEN)
 def test_a_process_that_puts_has_a_connection_for_each_thread_and_one_that_takes_two_more(kind):
-    with fresh(KINDS[kind]) as (server, name):
+    with database_on(KINDS[kind]) as (server, name):
 
         def connections() -> int:
             ((found,),) = server.run(CONNECTIONS[kind].format(name=name))
@@ -79,7 +79,7 @@ def test_a_process_that_puts_has_a_connection_for_each_thread_and_one_that_takes
 
 @ON_POSTGRES
 def test_postgresql_tells_only_while_somebody_waits_and_unless_it_is_switched_off():
-    with fresh(Postgres) as (server, name), closing(server.peewee(name)) as database:
+    with database_on(Postgres) as (server, name), closing(server.peewee(name)) as database:
         Task = queue_on(database)
 
         def is_told() -> bool:
@@ -107,7 +107,7 @@ def test_postgresql_tells_only_while_somebody_waits_and_unless_it_is_switched_of
 
 @ON_POSTGRES
 def test_a_user_who_may_read_and_write_the_tables_can_use_a_queue_and_not_install_one():
-    with fresh(Postgres) as (server, name):
+    with database_on(Postgres) as (server, name):
         with closing(server.peewee(name)) as database:
             queue_on(database)
         for sql in (
@@ -132,7 +132,7 @@ def test_a_user_who_may_read_and_write_the_tables_can_use_a_queue_and_not_instal
 
 @ON_MARIADB
 def test_a_user_who_may_not_make_triggers_can_use_a_queue_of_mariadb_and_not_install_one():
-    with fresh(MariaDB) as (server, name):
+    with database_on(MariaDB) as (server, name):
         with closing(server.peewee(name)) as database:
             queue_on(database)
         server.run("CREATE OR REPLACE USER clerk")
@@ -270,20 +270,26 @@ def test_what_a_crash_undoes_where_commits_do_not_wait_is_undone_whole(kind, how
 # what passes by the triggers, or cannot be
 
 
+def queue_of_a_site_that_is_gone(database: Any) -> Any:
+    """A queue of two tasks, one of which went along with what it referred to."""
+
+    class Site(pw.Model):
+        class Meta:
+            database: Any
+
+    Site.bind(database)
+    database.create_tables([Site])
+    Task = queue_on(database, site=pw.ForeignKeyField(Site, null=True, on_delete="CASCADE"))
+    Task.put({"site": Site.create()})
+    Task.put({})
+    Site.delete().execute()
+    return Task
+
+
 @ON_MARIADB
 def test_mariadb_counts_neither_truncate_nor_cascades_and_check_tells():
-    with fresh(MariaDB) as (server, name), closing(server.peewee(name)) as database:
-
-        class Site(pw.Model):
-            class Meta:
-                database: Any
-
-        Site.bind(database)
-        database.create_tables([Site])
-        Task = queue_on(database, site=pw.ForeignKeyField(Site, null=True, on_delete="CASCADE"))
-        Task.put({"site": Site.create()})
-        Task.put({})
-        Site.delete().execute()
+    with database_on(MariaDB) as (server, name), closing(server.peewee(name)) as database:
+        Task = queue_of_a_site_that_is_gone(database)
         assert Task.xq.check() == ["1 tasks in R in all were removed uncounted: recount() repairs it"]
         Task.xq.recount()
         assert is_exact(Task)
@@ -295,18 +301,8 @@ def test_mariadb_counts_neither_truncate_nor_cascades_and_check_tells():
 
 @ON_POSTGRES
 def test_postgresql_counts_truncate_and_cascades():
-    with fresh(Postgres) as (server, name), closing(server.peewee(name)) as database:
-
-        class Site(pw.Model):
-            class Meta:
-                database: Any
-
-        Site.bind(database)
-        database.create_tables([Site])
-        Task = queue_on(database, site=pw.ForeignKeyField(Site, null=True, on_delete="CASCADE"))
-        Task.put({"site": Site.create()})
-        Task.put({})
-        Site.delete().execute()
+    with database_on(Postgres) as (server, name), closing(server.peewee(name)) as database:
+        Task = queue_of_a_site_that_is_gone(database)
         assert is_exact(Task)
         database.execute_sql("TRUNCATE TABLE task")
         assert is_exact(Task)
@@ -315,7 +311,7 @@ def test_postgresql_counts_truncate_and_cascades():
 
 @ON_MARIADB
 def test_mariadb_installs_nothing_within_a_transaction_and_postgresql_does():
-    with fresh(MariaDB) as (server, name), closing(server.peewee(name)) as database:
+    with database_on(MariaDB) as (server, name), closing(server.peewee(name)) as database:
         Task = queue_on(database, installed=False)
         database.execute_sql("CREATE TABLE task (id INT)")
         with database.atomic(), pytest.raises(xq.Error):
@@ -324,7 +320,7 @@ def test_mariadb_installs_nothing_within_a_transaction_and_postgresql_does():
 
 @ON_POSTGRES
 def test_postgresql_installs_within_a_transaction():
-    with fresh(Postgres) as (server, name), closing(server.peewee(name)) as database:
+    with database_on(Postgres) as (server, name), closing(server.peewee(name)) as database:
         Task = queue_on(database, installed=False)
         with database.atomic() as transaction:
             database.create_tables([Task])
@@ -335,7 +331,7 @@ def test_postgresql_installs_within_a_transaction():
 
 @ON_POSTGRES
 def test_postgresql_keeps_no_text_with_a_nul():
-    with fresh(Postgres) as (server, name), closing(server.peewee(name)) as database:
+    with database_on(Postgres) as (server, name), closing(server.peewee(name)) as database:
         Task = queue_on(database)
         with pytest.raises(xq.BadValue, match="NUL"):
             Task.put({"name": "a\0b"})
@@ -344,7 +340,7 @@ def test_postgresql_keeps_no_text_with_a_nul():
 
 @ON_POSTGRES
 def test_what_a_trigger_of_the_applications_own_fails_at_is_told_as_it_is():
-    with fresh(Postgres) as (server, name), closing(server.peewee(name)) as database:
+    with database_on(Postgres) as (server, name), closing(server.peewee(name)) as database:
         Task = queue_on(database)
         database.execute_sql(
             "CREATE FUNCTION fails() RETURNS TRIGGER LANGUAGE plpgsql AS $$ BEGIN PERFORM 1 = no_such(1); END $$"

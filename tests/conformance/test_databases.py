@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import datetime
-import itertools
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,8 +17,8 @@ from playhouse.cockroachdb import CockroachDatabase
 
 import xq
 from tests.conformance.steps import PATIENCE, another_process, eventually, is_exact, transitions
-from tests.conftest import Maker, chosen
-from tests.servers import MariaDB, Postgres, Server, shared
+from tests.conftest import Maker, chosen, database_on
+from tests.servers import MariaDB, Postgres, Server
 from xq.adapters.drivers import DRIVERS
 from xq.errors import ConfigurationError
 from xq.testing import Clock
@@ -28,25 +27,10 @@ KINDS: Mapping[str, type[Server]] = {"postgres": Postgres, "mariadb": MariaDB}
 CHOSEN = chosen(KINDS)
 FEATURES = {"keep": True, "ttr": 60, "delayed": True, "history": True}
 
-_numbers = itertools.count(1)
-
-
-@contextmanager
-def fresh(kind: type[Server]) -> Iterator[tuple[Server, str]]:
-    """A server, and the name of an empty database there."""
-    if reason := kind.missing():
-        pytest.skip(reason)
-    server, name = shared(kind), f"of_a_class_{next(_numbers)}"
-    server.create(name)
-    try:
-        yield server, name
-    finally:
-        server.drop(name)
-
 
 @pytest.fixture
 def postgres() -> Iterator[pw.Database]:
-    with fresh(Postgres) as (server, name):
+    with database_on(Postgres) as (server, name):
         database = server.peewee(name)
         yield database
         database.close()
@@ -110,7 +94,7 @@ def works(database: Any) -> bool:
 
 @pytest.mark.parametrize(("kind", "way"), EACH)
 def test_a_queue_works_by_each_class_of_peewee(kind, way):
-    with fresh(KINDS[kind]) as (server, name):
+    with database_on(KINDS[kind]) as (server, name):
         assert works(WAYS[kind][way](server, name))
 
 
@@ -146,7 +130,7 @@ def goes_on_in_a_child(database: Any) -> bool:
     ("kind", "way"), [pytest.param(*each.values, id=each.id) for each in EACH if "ool" in str(each.id)]
 )
 def test_a_child_takes_no_connection_from_the_pool_of_its_parent(kind, way):
-    with fresh(KINDS[kind]) as (server, name):
+    with database_on(KINDS[kind]) as (server, name):
         assert goes_on_in_a_child(WAYS[kind][way](server, name))
 
 
@@ -169,7 +153,7 @@ def test_a_proxy_may_be_initialised_after_the_queue_was_declared(kind):
     tasks: Any = Task
     with pytest.raises(ConfigurationError, match="no database yet"):
         tasks.take()
-    with fresh(KINDS[kind]) as (server, name):
+    with database_on(KINDS[kind]) as (server, name):
         proxy.initialize(server.peewee(name))
         proxy.create_tables([Task])
         tasks.put({})
@@ -275,7 +259,7 @@ def test_a_program_with_another_search_path_is_counted_as_well(postgres):
 
 @pytest.mark.skipif("postgres" not in CHOSEN, reason="of PostgreSQL")
 def test_a_table_behind_the_first_schema_of_the_search_path_must_be_named_with_its_own():
-    with fresh(Postgres) as (server, name):
+    with database_on(Postgres) as (server, name):
         with closing(server.peewee(name)) as database:
             database.execute_sql('CREATE SCHEMA "first of all"')
             Maker(database, None).model().create_table()
@@ -315,7 +299,7 @@ KEYS: Mapping[str, tuple[dict[str, Any], Any]] = {
 @pytest.mark.parametrize("kind", CHOSEN)
 def test_a_key_may_be_of_each_kind(kind, key):
     attributes, brought = KEYS[key]
-    with fresh(KINDS[kind]) as (server, name):
+    with database_on(KINDS[kind]) as (server, name):
         maker = Maker(server.peewee(name), Clock())
         Task = maker({"buried": True, "keep": True, "history": True}, attributes=attributes)
         put = Task.put({"name": "a", **brought})
@@ -351,7 +335,7 @@ class Microseconds(pw.DateTimeField):
 @pytest.mark.parametrize(("field", "due"), [(pw.DateTimeField, 11), (Microseconds, 10.75)])
 @pytest.mark.parametrize("kind", [kind for kind in CHOSEN if kind == "mariadb"])
 def test_a_timer_of_mariadb_is_rounded_up_to_what_its_column_holds(kind, field, due):
-    with fresh(KINDS[kind]) as (server, name):
+    with database_on(KINDS[kind]) as (server, name):
         clock = Clock(1_700_000_000)
         maker = Maker(server.peewee(name), clock)
         Task = maker(FEATURES, model=maker.model(runat=field(null=True)), roles=("runat",))
@@ -388,7 +372,7 @@ def test_the_application_may_have_columns_of_json_and_arrays(postgres, field):
 
 @pytest.mark.parametrize("kind", [kind for kind in CHOSEN if kind == "mariadb"])
 def test_the_application_may_have_columns_of_json_on_mariadb(kind):
-    with fresh(KINDS[kind]) as (server, name):
+    with database_on(KINDS[kind]) as (server, name):
         # Without being told, Peewee writes what MySQL alone understands.
         maker = Maker(server.peewee(name, mariadb=True), Clock())
         Task = maker({"keep": True}, model=maker.model(data=pw.JSONField(null=True)))

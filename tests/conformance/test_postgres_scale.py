@@ -14,8 +14,9 @@ import pytest
 
 import xq
 from tests.conformance.steps import PATIENCE, eventually, is_exact, transitions
-from tests.conformance.test_databases import CHOSEN, fresh
+from tests.conformance.test_databases import CHOSEN
 from tests.conformance.test_servers_fail import Standby
+from tests.conftest import database_on
 from tests.servers import Postgres
 from xq.errors import ConfigurationError
 from xq.testing import Clock
@@ -57,7 +58,7 @@ WAYS: Mapping[str, tuple[str, list[str]]] = {
 
 @pytest.fixture
 def db() -> Iterator[pw.Database]:
-    with fresh(Postgres) as (server, name):
+    with database_on(Postgres) as (server, name):
         database = server.peewee(name)
         yield database
         database.close()
@@ -257,7 +258,7 @@ def test_a_take_reads_no_more_of_the_partitions_than_their_first_rows(db):
 
 
 def test_an_application_may_spread_its_tasks_over_several_databases():
-    with fresh(Postgres) as one, fresh(Postgres) as two:
+    with database_on(Postgres) as one, database_on(Postgres) as two:
         databases = [server.peewee(name) for server, name in (one, two)]
         queues = [queue_on(database) for database in databases]
         for database, Task in zip(databases, queues, strict=True):

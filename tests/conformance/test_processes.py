@@ -75,6 +75,37 @@ def ready(pipes: list[Any]) -> list[Any]:
 # a storm
 
 
+def log(Log: Any, who: str, what: str, *tasks: Any) -> None:
+    Log.insert_many([{"task": task.id, "what": what, "session": who} for task in tasks]).execute()
+
+
+def do_anything(Task: Any, Log: Any, rng: random.Random, who: str, mine: list[Any]) -> None:
+    """One call of any kind, and a note of what it moved; `mine` are the tasks that this one has taken."""
+    what = rng.choice(("put", "put_many", "take", "take", "take_many", "ack", "ack", "release", "bury", "dig"))
+    if what == "put":
+        log(Log, who, "X-R", Task.put({"name": who}))
+    elif what == "put_many":
+        log(Log, who, "X-R", *Task.xq.put_many([{}, {"priority": rng.randrange(3)}, {}]))
+    elif what == "take":
+        task = Task.take()
+        if task is not None:
+            log(Log, who, "R-T", task)
+            mine.append(task)
+    elif what == "take_many":
+        taken = Task.xq.take_many(3)
+        if taken:
+            log(Log, who, "R-T", *taken)
+            mine.extend(taken)
+    elif what == "dig":
+        dug = Task.dig(n=2)
+        if dug:
+            log(Log, who, "B-R", *dug)
+    elif mine:
+        task = mine.pop(rng.randrange(len(mine)))
+        getattr(task, what)()
+        log(Log, who, {"ack": "T-X", "release": "T-R", "bury": "T-B"}[what], task)
+
+
 def worker(pipe: Connection, seed: int, database: Any, roles: tuple[str, ...]) -> None:
     """Does anything to any task, and tells after each step that it is alive, until it is told to end or is killed."""
     kind, name, params = database
@@ -84,44 +115,16 @@ def worker(pipe: Connection, seed: int, database: Any, roles: tuple[str, ...]) -
     me = sessions.of(db).current().uuid
     mine: list[Any] = []
 
-    def log(what: str, *tasks: Any) -> None:
-        Log.insert_many([{"task": task.id, "what": what, "session": me} for task in tasks]).execute()
-
-    def step() -> None:
-        what = rng.choice(("put", "put_many", "take", "take", "take_many", "ack", "ack", "release", "bury", "dig"))
-        with db.atomic():
-            if what == "put":
-                log("X-R", Task.put({"name": str(seed)}))
-            elif what == "put_many":
-                log("X-R", *Task.xq.put_many([{}, {}, {}]))
-            elif what == "take":
-                task = Task.take()
-                if task is not None:
-                    log("R-T", task)
-                    mine.append(task)
-            elif what == "take_many":
-                taken = Task.xq.take_many(3)
-                if taken:
-                    log("R-T", *taken)
-                    mine.extend(taken)
-            elif what == "dig":
-                dug = Task.dig(n=2)
-                if dug:
-                    log("B-R", *dug)
-            elif mine:
-                task = mine.pop(rng.randrange(len(mine)))
-                getattr(task, what)()
-                log({"ack": "T-X", "release": "T-R", "bury": "T-B"}[what], task)
-
     pipe.send(me)
     while not pipe.poll():
-        step()
+        with db.atomic():
+            do_anything(Task, Log, rng, me, mine)
         pipe.send(None)
     pipe.recv()
     for task in mine:
         with db.atomic():
             task.release()
-            log("T-R", task)
+            log(Log, me, "T-R", task)
     db.close()
 
 
@@ -240,29 +243,9 @@ def test_threads_that_do_anything_at_once_lose_nothing_and_take_nothing_twice(sh
     def work(seed: int) -> None:
         rng = random.Random(seed)
         mine: list[Any] = []
-        name = str(seed)
-
-        def log(what: str, *tasks: Any) -> None:
-            Log.insert_many([{"task": task.id, "what": what, "session": name} for task in tasks]).execute()
-
         for _ in range(80):
             with shared_db.atomic():
-                what = rng.choice(("put", "take", "take", "ack", "release", "bury", "dig"))
-                if what == "put":
-                    log("X-R", *Task.xq.put_many([{}, {"priority": rng.randrange(3)}]))
-                elif what == "take":
-                    taken = Task.xq.take_many(2)
-                    if taken:
-                        log("R-T", *taken)
-                        mine.extend(taken)
-                elif what == "dig":
-                    dug = Task.dig(n=2)
-                    if dug:
-                        log("B-R", *dug)
-                elif mine:
-                    task = mine.pop(rng.randrange(len(mine)))
-                    getattr(task, what)()
-                    log({"ack": "T-X", "release": "T-R", "bury": "T-B"}[what], task)
+                do_anything(Task, Log, rng, str(seed), mine)
 
     shared_db.close()
     in_threads(shared_db, *(lambda seed=seed: work(seed) for seed in range(6)))

@@ -6,7 +6,6 @@ import itertools
 import json
 import logging
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ import pytest
 
 import xq
 from tests import servers
+from tests.conformance.clocks import another_clock, needs_another_clock
 from tests.conformance.steps import PATIENCE, eventually, is_exact, processes, waiter
 from tests.conftest import SERVERS, Maker, chosen
 from tests.servers import Server
@@ -348,31 +348,6 @@ def test_a_server_that_begins_to_only_read_is_waited_for_without_haste(server, m
 
 # a clock of the client that is not the server's
 
-CLOCK = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdlib.h>
-#include <sys/time.h>
-#include <time.h>
-int clock_gettime(clockid_t clock, struct timespec *at) {
-    int (*real)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, "clock_gettime");
-    int failed = real(clock, at);
-    if (!failed && clock == CLOCK_REALTIME) at->tv_sec += atol(getenv("AHEAD"));
-    return failed;
-}
-int gettimeofday(struct timeval *at, void *zone) {
-    struct timespec now;
-    if (clock_gettime(CLOCK_REALTIME, &now)) return -1;
-    at->tv_sec = now.tv_sec; at->tv_usec = now.tv_nsec / 1000;
-    return 0;
-}
-time_t time(time_t *at) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    if (at) *at = now.tv_sec;
-    return now.tv_sec;
-}
-"""
 ELSEWHEN = """
 import sys, time
 from tests.conformance.steps import eventually
@@ -394,13 +369,12 @@ print("all are ready", flush=True)
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux") or not shutil.which("cc"), reason="needs cc, and Linux")
+@needs_another_clock
 @pytest.mark.parametrize("hours", [-5, 5])
 def test_times_go_by_the_clock_of_the_server_whatever_the_client_believes(server, make, tmp_path, hours):
     Task = make(FEATURES | {"ttl": True, "ttr": True})
-    source, library, script = (tmp_path / name for name in ("clock.c", "clock.so", "elsewhen.py"))
-    source.write_text(CLOCK)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    script = tmp_path / "elsewhen.py"
+    library = another_clock(tmp_path, str(hours * 3600))
     options = {"ssl_disabled": True} if isinstance(server, servers.MariaDB) else {"prefer_psycopg3": True}
     script.write_text(
         ELSEWHEN.format(
@@ -408,7 +382,7 @@ def test_times_go_by_the_clock_of_the_server_whatever_the_client_believes(server
         )
     )
     path = os.pathsep.join(filter(None, sys.path))
-    env = os.environ | {"LD_PRELOAD": str(library), "AHEAD": str(hours * 3600), "PYTHONPATH": path}
+    env = os.environ | {"LD_PRELOAD": str(library), "PYTHONPATH": path}
     ran = subprocess.run(
         [sys.executable, script, server.NAME, make.db.database, str(server.port)],
         env=env,

@@ -20,6 +20,7 @@ import pytest
 from playhouse.pool import PooledSqliteDatabase
 
 import xq
+from tests.conformance.clocks import another_clock, needs_another_clock
 from tests.conformance.steps import another_process, eventually, look, processes, state
 from tests.conformance.test_life import FEATURES, takes, watch
 from tests.conftest import Maker
@@ -345,27 +346,6 @@ def test_a_process_with_more_than_a_thousand_open_files_has_a_thread_all_the_sam
 
 # the clock of the machine
 
-FAKE = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <sys/stat.h>
-#include <sys/time.h>
-#include <time.h>
-#include <unistd.h>
-static long ahead(void) { return access("%s", F_OK) == 0 ? 7200 : 0; }
-int clock_gettime(clockid_t clock, struct timespec *at) {
-    int (*real)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, "clock_gettime");
-    int failed = real(clock, at);
-    if (!failed && clock == CLOCK_REALTIME) at->tv_sec += ahead();
-    return failed;
-}
-int gettimeofday(struct timeval *at, void *zone) {
-    struct timespec now;
-    if (clock_gettime(CLOCK_REALTIME, &now)) return -1;
-    at->tv_sec = now.tv_sec; at->tv_usec = now.tv_nsec / 1000;
-    return 0;
-}
-"""
 SLEEPER = """
 import sys, time
 import peewee as pw
@@ -380,12 +360,11 @@ time.sleep(60)
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux") or not shutil.which("cc"), reason="needs cc, and Linux")
+@needs_another_clock
 def test_what_falls_due_since_the_clock_was_set_is_moved(path):
-    jump, source, library, script = (path.with_name(name) for name in ("jump", "fake.c", "fake.so", "sleeper.py"))
-    source.write_text(FAKE % jump)
+    jump, script = path.with_name("jump"), path.with_name("sleeper.py")
     script.write_text(SLEEPER)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    library = another_clock(path.parent, f'access("{jump}", F_OK) == 0 ? 7200 : 0')
     Task = queue_on(path)
     env = os.environ | {"LD_PRELOAD": str(library), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with subprocess.Popen([sys.executable, script, path], env=env, stdout=subprocess.PIPE) as sleeper:
