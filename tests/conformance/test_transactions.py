@@ -177,6 +177,38 @@ def test_a_full_queue_or_a_duplicate_leaves_the_transaction_usable(make):
     assert is_exact(Task)
 
 
+WHOLE = 2**70  # no integer of any database
+FAULTS = {
+    "put": (xq.BadValue, lambda Task: Task.put({"size": WHOLE})),
+    "put_many": (xq.BadValue, lambda Task: Task.xq.put_many([{}, {"size": WHOLE}])),
+    "put in place of another": (xq.BadValue, lambda Task: Task.put({"job": "a", "size": WHOLE}, on_conflict="replace")),
+    "ack": (xq.BadValue, lambda Task: Task.take().ack(update={"size": WHOLE})),
+    "bury_many": (xq.BadValue, lambda Task: Task.xq.bury_many(Task.xq.take_many(2), update={"size": WHOLE})),
+    "a key": (xq.BadValue, lambda Task: Task.ack(WHOLE)),
+    "a number as a moment": (xq.BadType, lambda Task: Task.put({"moment": 5})),
+    "a move to where its value is": (xq.Duplicate, lambda Task: Task.dig(Task.get(Task.status == "B").id)),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_only_the_database_finds_fault_with_leaves_the_transaction_usable(make, fault):
+    if fault == "a number as a moment" and not isinstance(make.db, pw.PostgresqlDatabase):
+        return  # others take it for one, or for a value that is none
+    raised, call = FAULTS[fault]
+    features = {"unique": True, "buried": True, "keep": True}
+    # A field that may be impossible to read has a savepoint in any case.
+    moment = {"moment": pw.DateTimeField(null=True)} if "moment" in fault else {}
+    Task = make(features, roles=("unique",), attributes=moment)
+    bring(Task, "B", task(job="a"))
+    with make.db.atomic():
+        Task.xq.put_many([task(job="a", name="first"), task()])
+        with pytest.raises(raised):
+            call(Task)
+        Task.put(task(name="last"))
+    assert [each.name for each in Task.select().where(Task.name.in_(("first", "last")))] == ["first", "last"]
+    assert is_exact(Task)
+
+
 def test_a_made_key_that_is_taken_leaves_the_transaction_usable(make):
     keys = iter([1, 1, 2])
     Task = make({"id": lambda task: next(keys)})
