@@ -8,7 +8,8 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import another_process, bring, is_exact, refused, row, state, transitions
+from tests.conformance.steps import Work, another_process, bring, is_exact, isolate, refused, row, state, transitions
+from tests.conftest import DATABASES, SERVERS, Maker, chosen
 from tests.factories import task, tasks
 
 FEATURES = {"buried": True, "delayed": True, "keep": True, "ttr": 20}
@@ -130,7 +131,7 @@ def test_a_session_first_used_in_a_transaction_that_was_rolled_back_is_known_lat
     with queue._meta.database.atomic() as transaction:
         queue.take()
         transaction.rollback()
-    assert queue.xq.sessions() == []
+    assert queue.xq.taken() == []
     queue.take()
     ((_, uuid, _),) = queue.xq.taken()
     assert [known for known, _ in queue.xq.sessions()] == [uuid]
@@ -296,6 +297,30 @@ def test_others_see_a_task_after_the_commit_and_not_before(make_shared):
             Task.put(task(name="a"))
             assert next(other) == (0, 0, {})
         assert next(other) == "a"
+
+
+@pytest.mark.parametrize("kind", chosen(SERVERS))
+def test_a_first_take_in_an_open_transaction_keeps_nobody_waiting(kind, tmp_path):
+    with DATABASES[kind](tmp_path) as db:
+        isolate(db, "READ COMMITTED")  # by default, MariaDB locks more than the row
+        Task = Maker(db, None)(FEATURES)
+        Task.xq.put_many(tasks(3))
+
+        def take_and_put():
+            return Task.take().id, Task.put(task()).id
+
+        def script():
+            yield "ready"
+            yield take_and_put()
+
+        with another_process(db, script) as other:
+            next(other)
+            with db.atomic():
+                mine = Task.take()
+                assert Work(db, take_and_put).result() == (2, 4)
+                assert next(other) == (3, 5)
+        assert mine.ack().status == "D"
+        assert is_exact(Task)
 
 
 def test_reconfigure_refuses_and_moves_within_one_transaction(queue):
