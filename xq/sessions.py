@@ -60,7 +60,10 @@ class ProofOfLife(Protocol):
         """Prove it again, where the proof was lost. Returns whether all others have had the time to do so, too."""
 
     def write_apart(self, sql: str, values: Mapping[str, object]) -> bool:
-        """Run a statement, with named values, on a connection of its own. False where it has none."""
+        """Run a statement, with named values, on a connection of its own.
+
+        False where it has none, or would have to wait there.
+        """
 
     def there(self) -> bool:
         """Whether the database is there at all; it is not made by asking."""
@@ -265,7 +268,7 @@ class Sessions:
                 self._proof = self._proof or (found,)
 
     def write_apart(self, sql: str, values: Mapping[str, object]) -> bool:
-        """Run a statement on the connection that proves our life, where there is one. Returns whether there is."""
+        """Run a statement on the connection that proves our life, where that can be. Returns whether it was run."""
         return self.proof is not None and self.proof.write_apart(sql, values)
 
     def current(self) -> Session:

@@ -48,6 +48,7 @@ class Words:
     bury: str  # that no process holds the session `:uuid`
     forget: str  # of those who waited all that are dead, other than the process `:process`
     renew: str  # have the session `:uuid` go on for `:lease` seconds, where it has not ended
+    apart: str  # what a statement begins with that shall fail rather than wait for a lock
     there: str  # a row, where the session `:uuid` has not ended
 
 
@@ -179,11 +180,14 @@ class Link:
                     self._connection.close()
 
     def _run(self, sql: str, **values: Any) -> list[Row]:
-        text, names = by_position(sql, "%s")
         with self._lock, self._connector.errors():
-            cursor = self._connection.cursor()
-            cursor.execute(text, [values[name] for name in names] or None)
-            return list(cursor.fetchall()) if cursor.description else []
+            return self._ask(sql, values)
+
+    def _ask(self, sql: str, values: Mapping[str, object]) -> list[Row]:
+        text, names = by_position(sql, "%s")
+        cursor = self._connection.cursor()
+        cursor.execute(text, [values[name] for name in names] or None)
+        return list(cursor.fetchall()) if cursor.description else []
 
     # proof of life
 
@@ -307,9 +311,16 @@ class Link:
             return lost
 
     def write_apart(self, sql: str, values: Mapping[str, object]) -> bool:
-        with self._lock:
+        with self._lock, self._connector.errors():
             self.open()
-            self._run(sql, **values)
+            try:
+                self._ask(self._words.apart + sql, values)
+            except Exception as error:
+                # The lock may be that of the transaction of this very thread, which would wait for itself: MariaDB
+                # locks what stands beside a session that it ends, or looks for.
+                if not self._connector.driver.is_locked(error):
+                    raise
+                return False
         return True
 
     def there(self) -> bool:

@@ -67,6 +67,7 @@ class Mysql(Server):
         bury=f"DELETE FROM {ALIVE} WHERE uuid = :uuid",
         forget="",
         renew=f"UPDATE {SESSIONS} SET ends = {SERVER_TIME} + :lease WHERE uuid = :uuid AND ends > {SERVER_TIME}",
+        apart="SET STATEMENT innodb_lock_wait_timeout = 0 FOR ",
         there=f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > {SERVER_TIME})",
     )
 

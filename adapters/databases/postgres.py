@@ -78,6 +78,7 @@ class Postgres(Server):
         forget=f"DELETE FROM {ALIVE} WHERE uuid = '' AND process <> :process "
         "AND pg_try_advisory_xact_lock_shared(process)",
         renew=f"UPDATE {SESSIONS} SET ends = {SERVER_TIME} + :lease WHERE uuid = :uuid AND ends > {SERVER_TIME}",
+        apart="",  # no transaction locks what is not there yet
         there=f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > {SERVER_TIME})",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from contextlib import nullcontext
 
 import peewee as pw
@@ -297,6 +298,22 @@ def test_others_see_a_task_after_the_commit_and_not_before(make_shared):
             Task.put(task(name="a"))
             assert next(other) == (0, 0, {})
         assert next(other) == "a"
+
+
+def test_sessions_may_come_and_go_within_a_transaction(make_shared):
+    Task = make_shared(FEATURES)
+    Task.xq.put_many(tasks(3))
+    with make_shared.db.atomic():
+        with pytest.raises(xq.UnknownSession):
+            Task.xq.session(uuid.UUID(int=0))
+        with Task.xq.session():
+            assert Task.take()
+        mine = Task.take()
+        with Task.xq.session():
+            assert Task.take()
+    assert Task.xq.count("T") == 1
+    assert mine.ack().status == "D"
+    assert is_exact(Task)
 
 
 @pytest.mark.parametrize("kind", chosen(SERVERS))
