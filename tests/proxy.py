@@ -43,6 +43,9 @@ class Connection:
     def cut_later(self, end: str, passes: int) -> None:
         self.cut_on, self.passes = getattr(self, end), passes
 
+    def spare(self) -> None:
+        self.cut_on = None
+
     def is_cut_by(self, end: socket.socket) -> bool:
         """Whether what comes from this end is the last thing that happens."""
         if end is not self.cut_on:
@@ -107,13 +110,18 @@ class Proxy:
         """Cut a connection with an answer, after so many others, which the server has given and nobody sees."""
         self._do(lambda connection: connection.cut_later("server", after), [which])
 
-    def cut_new_when_asked(self, after: int | None) -> None:
-        """Cut each connection that is made from now on, with a question after so many; None: none any more."""
-        self._cut_new = None if after is None else ("client", after)
+    def cut_new_when_asked(self, after: int) -> None:
+        """Cut each connection that is made from now on, with a question after so many."""
+        self._cut_new = "client", after
 
-    def cut_new_when_answered(self, after: int | None) -> None:
-        """Cut each connection that is made from now on, with an answer after so many; None: none any more."""
-        self._cut_new = None if after is None else ("server", after)
+    def cut_new_when_answered(self, after: int) -> None:
+        """Cut each connection that is made from now on, with an answer after so many."""
+        self._cut_new = "server", after
+
+    def spare(self) -> None:
+        """Cut nothing any more that was to be cut later."""
+        self._cut_new = None
+        self._do(Connection.spare, ())
 
     def refuse(self, refuses: bool = True) -> None:
         """Let nobody connect."""

@@ -64,7 +64,10 @@ class ProofOfLife(Protocol):
         """Prove it again, where the proof was lost. Returns whether all others have had the time to do so, too."""
 
     def apart(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
-        """The rows of a statement, with named values, run on a connection of its own. None where it has none."""
+        """The rows of a statement, with named values, run on a connection of its own.
+
+        None where it has none, or would have to wait there.
+        """
 
     def there(self) -> bool:
         """Whether the database is there at all; it is not made by asking."""
@@ -275,7 +278,7 @@ class Sessions:
                 self._proof = self._proof or (found,)
 
     def apart(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
-        """The rows of a statement run on the connection that proves our life; None where there is no such connection.
+        """The rows of a statement run on the connection that proves our life; None where that cannot be.
 
         It neither waits for the application's transaction nor sees the moment at which that one began.
         """

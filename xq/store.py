@@ -151,6 +151,9 @@ class Driver(Protocol):
     def is_conflict(self, error: BaseException) -> bool:
         """Whether the database undid a transaction for another's sake: run again, it may succeed."""
 
+    def is_locked(self, error: BaseException) -> bool:
+        """Whether a statement was given up because another transaction had locked what it needed."""
+
     # of a connection that nobody uses meanwhile
 
     def number(self, connection: Any) -> int:

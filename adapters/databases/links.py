@@ -45,6 +45,7 @@ class Words:
     living: str  # the sessions that processes hold which live
     forget: str  # of those who waited all that are dead, other than the process `:process`
     time: str  # of the server, in seconds since 1970; no query, but what stands in those below
+    apart: str  # what a statement begins with that shall fail rather than wait for a lock
     unless_there: str  # what follows an INSERT of a row that may be there already
 
     # That the process `:process` holds the session `:uuid` no longer (see `join`), and that none does.
@@ -194,11 +195,14 @@ class Link(Proof):
                     self._connection.close()
 
     def _run(self, sql: str, **values: Any) -> list[Row]:
-        text, names = by_position(sql, "%s")
         with self._lock, self._connector.errors():
-            cursor = self._connection.cursor()
-            cursor.execute(text, [values[name] for name in names] or None)
-            return list(cursor.fetchall()) if cursor.description else []
+            return self._ask(sql, values)
+
+    def _ask(self, sql: str, values: Mapping[str, object]) -> list[Row]:
+        text, names = by_position(sql, "%s")
+        cursor = self._connection.cursor()
+        cursor.execute(text, [values[name] for name in names] or None)
+        return list(cursor.fetchall()) if cursor.description else []
 
     # proof of life
 
@@ -308,9 +312,16 @@ class Link(Proof):
             return lost
 
     def apart(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
-        with self._lock:
+        with self._lock, self._connector.errors():
             self.open()
-            return self._run(sql, **values)
+            try:
+                return self._ask(self._words.apart + sql, values)
+            except Exception as error:
+                # The lock may be that of the transaction of this very thread, which would wait for itself: MariaDB
+                # locks what stands beside a session that it ends, or looks for.
+                if not self._connector.driver.is_locked(error):
+                    raise
+                return None
 
     def there(self) -> bool:
         return True  # nothing is made by connecting

@@ -65,6 +65,7 @@ class Mysql(Server):
         forget="",
         time=SERVER_TIME,
         unless_there=" ON DUPLICATE KEY UPDATE uuid = uuid",
+        apart="SET STATEMENT innodb_lock_wait_timeout = 0 FOR ",
     )
 
     # words

@@ -77,6 +77,7 @@ class Postgres(Server):
         "AND pg_try_advisory_xact_lock_shared(process)",
         time=SERVER_TIME,
         unless_there=" ON CONFLICT DO NOTHING",
+        apart="",  # no transaction locks what is not there yet
     )
 
     # words

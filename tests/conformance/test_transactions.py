@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import uuid
 from contextlib import nullcontext
 
 import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import another_process, bring, is_exact, refused, row, state, transitions
+from tests.conformance.steps import Work, another_process, bring, is_exact, isolate, refused, row, state, transitions
+from tests.conftest import DATABASES, SERVERS, Maker, chosen
 from tests.factories import task, tasks
 
 FEATURES = {"buried": True, "delayed": True, "keep": True, "ttr": 20}
@@ -177,6 +179,38 @@ def test_a_full_queue_or_a_duplicate_leaves_the_transaction_usable(make):
     assert is_exact(Task)
 
 
+WHOLE = 2**70  # no integer of any database
+FAULTS = {
+    "put": (xq.BadValue, lambda Task: Task.put({"size": WHOLE})),
+    "put_many": (xq.BadValue, lambda Task: Task.xq.put_many([{}, {"size": WHOLE}])),
+    "put in place of another": (xq.BadValue, lambda Task: Task.put({"job": "a", "size": WHOLE}, on_conflict="replace")),
+    "ack": (xq.BadValue, lambda Task: Task.take().ack(update={"size": WHOLE})),
+    "bury_many": (xq.BadValue, lambda Task: Task.xq.bury_many(Task.xq.take_many(2), update={"size": WHOLE})),
+    "a key": (xq.BadValue, lambda Task: Task.ack(WHOLE)),
+    "a number as a moment": (xq.BadType, lambda Task: Task.put({"moment": 5})),
+    "a move to where its value is": (xq.Duplicate, lambda Task: Task.dig(Task.get(Task.status == "B").id)),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_only_the_database_finds_fault_with_leaves_the_transaction_usable(make, fault):
+    if fault == "a number as a moment" and not isinstance(make.db, pw.PostgresqlDatabase):
+        return  # others take it for one, or for a value that is none
+    raised, call = FAULTS[fault]
+    features = {"unique": True, "buried": True, "keep": True}
+    # A field that may be impossible to read has a savepoint in any case.
+    moment = {"moment": pw.DateTimeField(null=True)} if "moment" in fault else {}
+    Task = make(features, roles=("unique",), attributes=moment)
+    bring(Task, "B", task(job="a"))
+    with make.db.atomic():
+        Task.xq.put_many([task(job="a", name="first"), task()])
+        with pytest.raises(raised):
+            call(Task)
+        Task.put(task(name="last"))
+    assert [each.name for each in Task.select().where(Task.name.in_(("first", "last")))] == ["first", "last"]
+    assert is_exact(Task)
+
+
 def test_a_made_key_that_is_taken_leaves_the_transaction_usable(make):
     keys = iter([1, 1, 2])
     Task = make({"id": lambda task: next(keys)})
@@ -264,6 +298,46 @@ def test_others_see_a_task_after_the_commit_and_not_before(make_shared):
             Task.put(task(name="a"))
             assert next(other) == (0, 0, {})
         assert next(other) == "a"
+
+
+def test_sessions_may_come_and_go_within_a_transaction(make_shared):
+    Task = make_shared(FEATURES)
+    Task.xq.put_many(tasks(3))
+    with make_shared.db.atomic():
+        with pytest.raises(xq.UnknownSession):
+            Task.xq.session(uuid.UUID(int=0))
+        with Task.xq.session():
+            assert Task.take()
+        mine = Task.take()
+        with Task.xq.session():
+            assert Task.take()
+    assert Task.xq.count("T") == 1
+    assert mine.ack().status == "D"
+    assert is_exact(Task)
+
+
+@pytest.mark.parametrize("kind", chosen(SERVERS))
+def test_a_first_take_in_an_open_transaction_keeps_nobody_waiting(kind, tmp_path):
+    with DATABASES[kind](tmp_path) as db:
+        isolate(db, "READ COMMITTED")  # by default, MariaDB locks more than the row
+        Task = Maker(db, None)(FEATURES)
+        Task.xq.put_many(tasks(3))
+
+        def take_and_put():
+            return Task.take().id, Task.put(task()).id
+
+        def script():
+            yield "ready"
+            yield take_and_put()
+
+        with another_process(db, script) as other:
+            next(other)
+            with db.atomic():
+                mine = Task.take()
+                assert Work(db, take_and_put).result() == (2, 4)
+                assert next(other) == (3, 5)
+        assert mine.ack().status == "D"
+        assert is_exact(Task)
 
 
 def test_reconfigure_refuses_and_moves_within_one_transaction(queue):

@@ -469,6 +469,36 @@ def test_a_process_that_is_killed_leaves_nobody_waiting(make_shared):
         eventually(lambda: not waited_for(Task))
 
 
+@pytest.mark.parametrize("what", ["a task", "its end"])
+def test_of_a_process_that_is_killed_while_it_waits_no_row_is_left(make_shared, what):
+    Task = make_shared()
+    db = Task._meta.database
+    put = Task.put(task())
+    assert Task.take()
+
+    def rows() -> dict[str, list[Any]]:
+        """Who waits, who lives, and which sessions there are."""
+        columns = {"task_xq_wait": "session", "xq_alive": "uuid, process", "xq_session": "uuid, queue"}
+        there = [table for table in columns if db.table_exists(table)]
+        return {table: sorted(db.execute_sql(f"SELECT {columns[table]} FROM {table}").fetchall()) for table in there}
+
+    def waits():
+        yield Task.take()
+        if what == "a task":
+            Task.take(timeout=PATIENCE)
+        else:
+            Task.wait(put, timeout=PATIENCE)
+
+    before = rows()
+    with another_process(db, waits) as other:
+        assert next(other) is None
+        other.tell(None)
+        eventually(lambda: what == "a task" or waited_for(Task))
+        assert all(len(now) > len(before[table]) for table, now in rows().items() if now)
+        other.kill()
+        eventually(lambda: rows() == before)
+
+
 def test_a_process_that_ends_leaves_nobody_waiting(make_shared):
     Task = make_shared()
     db = Task._meta.database
