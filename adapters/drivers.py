@@ -130,8 +130,10 @@ class Psycopg:
         return rows
 
     def is_misfit(self, error: BaseException) -> bool:
-        # There is no such comparison; the types are not the same, or cannot be told.
+        # There is no such comparison; the types are not the same, or cannot be told. Not what a trigger of the
+        # application's own finds: a statement that was not begun yet has no context.
         unlike = getattr(error, "sqlstate", None) in ("42883", "42804", "42P18", "42846")
+        unlike = unlike and not error.diag.context  # type: ignore[attr-defined]
         return unlike or "cannot adapt type" in str(error) or "cannot dump" in str(error)
 
     def is_beyond(self, error: BaseException) -> bool:

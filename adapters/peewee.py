@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from weakref import ref
 
 import peewee as pw
+from playhouse import pool
 
 from xq.adapters.drivers import DRIVERS
 from xq.errors import BadType, BadValue, ConfigurationError, shown
@@ -73,10 +74,14 @@ class _Transaction(pw._transaction):
 
     def rollback(self, begin: bool = True) -> None:
         connection = self.db.connection()
-        if self._driver.in_transaction(connection) and not self._driver.is_broken(connection):
-            super().rollback(begin)
-        else:
-            self.db._clear_commit_callbacks()
+        try:
+            if self._driver.in_transaction(connection) and not self._driver.is_broken(connection):
+                super().rollback(begin)
+                return
+        except pw.PeeweeException:
+            if not self._driver.is_broken(connection):
+                raise
+        self.db._clear_commit_callbacks()
 
 
 class _Savepoint(pw._savepoint):
@@ -88,7 +93,7 @@ class _Savepoint(pw._savepoint):
     def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
         try:
             super().__exit__(exc_type, exc_val, exc_tb)
-        except pw.DatabaseError:
+        except pw.PeeweeException:
             if exc_val is None:
                 raise
 
@@ -253,11 +258,18 @@ class PeeweeStore(Generic[M]):
         self._known_database.close()
 
     def forked(self) -> None:
-        database = self.database
-        if database is not None and not database.is_closed():
+        database: Any = self.database
+        if database is None:
+            return
+        inherited = [] if database.is_closed() else [database.connection()]
+        if isinstance(database, pool.PooledDatabase):
+            inherited += [connection for *_, connection in database._connections]
+            inherited += [used.connection for used in database._in_use.values()]
+            database._connections, database._in_use = [], {}
+        for connection in inherited:
             # Not even closed, nor freed: SQLite would believe that it is the parent, and may delete its log.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(database.connection()))
-            database._state.reset()  # type: ignore[attr-defined]
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        database._state.reset()
 
     @property
     def has_threads(self) -> bool:

@@ -1,4 +1,4 @@
-"""Whether a worker should ack one task and take the next in one statement: a section of make profile."""
+"""Whether a worker should ack one task and take the next in one transaction, or in one statement: of make profile."""
 
 from __future__ import annotations
 
@@ -20,6 +20,16 @@ def two(queue: Batches) -> Next:
     def ack_and_take(task: Any) -> Any:
         queue.ack(task)
         return queue.take()
+
+    return ack_and_take
+
+
+def together(queue: Xq) -> Next:
+    both = two(queue)
+
+    def ack_and_take(task: Any) -> Any:
+        with queue.db.atomic():
+            return both(task)
 
     return ack_and_take
 
@@ -47,20 +57,24 @@ def one(queue: PostgresFloor) -> Next:
     return ack_and_take
 
 
+owned = partial(Xq, roles=("owner",))
 WAYS: Mapping[str, tuple[Callable[[Place], Any], Callable[[Any], Next]]] = {
     "the floor, two statements": (floor, two),
     "the floor, one statement": (floor, one),
     "the floor, counted by xq's triggers, two statements": (counted_floor, two),
     "the floor, counted by xq's triggers, one statement": (counted_floor, one),
-    "xq, two calls": (partial(Xq, roles=("owner",)), two),
+    "xq, two calls": (owned, two),
+    "xq, two calls in a transaction": (owned, together),
 }
 
 
-def fused(effort: Effort, home: Home) -> Table:
+def fused(durable: bool, effort: Effort, home: Home) -> Table:
     with ExitStack() as stack:
         queues = {}
         for name, (opens, way) in WAYS.items():
-            queue = opens(Place(home.new(name)))
+            if way is one and home.engine != "postgres":
+                continue
+            queue = opens(Place(home.new(name, durable)))
             stack.callback(queue.close)
             queues[name] = (queue, way(queue))
 
@@ -89,9 +103,15 @@ def fused(effort: Effort, home: Home) -> Table:
 SECTIONS = [
     Section(
         "fused",
-        "Ack and take in one statement",
-        "A worker that acks a task and takes the next: two statements, each with a commit, or one that does both.",
-        fused,
-        ("postgres",),
+        "Ack and take at once",
+        "A worker that acks a task and takes the next: two statements, each with a commit; one that does both, where a "
+        "database has such; or two calls within a transaction.",
+        partial(fused, False),
+    ),
+    Section(
+        "fused-full",
+        "Ack and take at once, and every commit on the disk",
+        "The same where each commit waits for the disk.",
+        partial(fused, True),
     ),
 ]

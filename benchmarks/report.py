@@ -25,7 +25,7 @@ from benchmarks.databases import HOMES, Home
 RESULTS = Path(__file__).parent / "RESULTS.md"
 ORDER = (  # of the sections in the file
     *("single", "features", "batches", "processes", "threads", "full", "backlog", "burst", "latency", "killed", "idle"),
-    *("millions", "held", "fused", "peers", "layers", "functions"),
+    *("millions", "held", "fused", "fused-full", "peers", "layers", "functions"),
 )
 HEADER = """\
 # What xq costs

@@ -44,7 +44,7 @@ def test_the_database_understands_every_statement(name):
     for entry in entries(queue):
         if entry.title.startswith("install: the trigger") and entry.sql.startswith("CREATE"):
             continue  # understood when the table was made, and refused now that it is there
-        for sql in filter(None, [entry.sql, entry.then, entry.then_all]):
+        for sql in entry.texts:
             db.connection().execute(f"EXPLAIN {sql}", defaultdict(lambda: None))
 
 
@@ -84,7 +84,7 @@ def test_what_a_queue_runs_is_what_the_golden_file_has():
     db = pw.SqliteDatabase(":memory:", factory=Recorded)
     Page = QUEUES["readme"](db).model
     db.create_tables([Page])
-    written = [sql for entry in entries(Page.xq) for sql in (entry.sql, entry.then, entry.then_all)]
+    written = [sql for entry in entries(Page.xq) for sql in entry.texts]
     known = {by_position(sql, "?")[0] for sql in written}
     Recorded.asked = []
     page = {"url": "a", "title": None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from xq.machine import ABSENT, KEEP, Machine, Timer, Transition
@@ -69,22 +69,23 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """SQL with named values. `then` runs for each row that it returned, in the same transaction; or `then_all`, where
-    there is one, for all of them, if `listed` makes a list of their keys.
+    """SQL with named values: a look, or a change with what belongs to it, which is one transaction.
 
-    `names` are those of the values for the application's fields, in the order in which the call brings them,
-    of one row after the other. `admitted`, where it is not empty, must return a row before: else nothing is done, and
-    nothing is returned. `lock` returns the rows that `sql` then changes, by their keys, and holds them; `back` reads
-    them anew. Both for a database whose UPDATE returns nothing.
+    Parts that are empty do not run: few statements have any but `sql`, and no database needs all of them.
     """
 
     sql: str
-    then: str = ""
-    then_all: str = ""
+    _: KW_ONLY
+    # The values for the application's fields, in the order in which the call brings them, of one row after the other.
     names: tuple[str, ...] = ()
-    admitted: str = ""
-    lock: str = ""
-    back: str = ""
+    # Before it, in this order:
+    admitted: str = ""  # must return a row: else nothing is done, and nothing is returned
+    lock: str = ""  # returns the rows that `sql` then changes by their keys, which stand last in each, and holds them
+    before: str = ""  # for all of those
+    # After it:
+    after: str = ""  # for each row that it returned, by the key
+    after_all: str = ""  # in place of `after`, for all of them, if `listed` makes a list of their keys
+    back: str = ""  # for those of `lock`: reads them anew. Without it, what `lock` returned is returned
 
 
 def listed(keys: Sequence[Sequence[Any]]) -> str | None:

@@ -69,8 +69,11 @@ class Database:
         self.clock = clock
         self._opened: Opened | None = None
 
-    def connect(self) -> Opened:
-        """The queue on the database that its model has now, installed or not."""
+    def compile(self) -> Opened:
+        """The definition, compiled for the database that its model has now, be the queue installed there or not.
+
+        From now on each new connection is set up as this database wants it.
+        """
         database = self.store.database
         if self._opened is not None and self._opened.database() is database:
             return self._opened
@@ -87,7 +90,7 @@ class Database:
         )
 
     def open(self, to_write: bool = False) -> Opened:
-        """As `connect`, where the queue is installed: looked at on the first call. Raises NotInstalled.
+        """As `compile`, where the queue is installed: looked at on the first call. Raises NotInstalled.
 
         `to_write` for a call whose first statement writes: it may look only with the lock that writes need.
         """
@@ -95,13 +98,22 @@ class Database:
         if opened is None or opened.database() is not self.store.database:
             if to_write:
                 self.begin_writing()
-            opened = self.connect()
+            opened = self.compile()
             missing = opened.installation.missing()
             if missing:
                 self.close()
                 raise NotInstalled(self.store.name, missing)
             self._opened = opened
         return opened
+
+    def is_installed(self) -> bool:
+        """Whether `open` would find the queue."""
+        if self.opened is None:
+            opened = self.compile()
+            if opened.installation.missing():
+                return False
+            self._opened = opened
+        return True
 
     @property
     def opened(self) -> Opened | None:
@@ -115,7 +127,7 @@ class Database:
         A transaction of SQLite that reads first and finds another writer when it wants to write is refused at once.
         """
         if self.store.in_transaction():
-            opened = self.connect()
+            opened = self.compile()
             try:
                 if opened.dialect.begin_writing:
                     self.store.change(opened.dialect.begin_writing)

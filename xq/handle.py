@@ -419,16 +419,16 @@ class Queue(Generic[T]):
 
     def install(self) -> None:
         """Bring what the queue needs into the database; does nothing where it is there. Sets SQLite files to WAL."""
-        self._database.connect().installation.install()
+        self._database.compile().installation.install()
         self._database.close()
 
     def ddl(self) -> str:
         """The SQL that `install` runs, as text for migrations of your own. It may be run twice."""
-        return self._database.connect().installation.ddl()
+        return self._database.compile().installation.ddl()
 
     def check(self) -> list[str]:
         """What is missing or uncounted, in words; empty when all is well. Reads the whole table."""
-        return self._database.connect().installation.check()
+        return self._database.compile().installation.check()
 
     def tune(self) -> list[str]:
         """Have the database keep up with a table whose rows change all the time. Returns the SQL that was run.
@@ -443,7 +443,7 @@ class Queue(Generic[T]):
 
     def uninstall(self) -> None:
         """Take away all that was installed, and leave the plain table."""
-        self._database.connect().installation.uninstall()
+        self._database.compile().installation.uninstall()
         self._database.close()
 
     def reconfigure(self, features: Mapping[str, Any], move: Mapping[str, str] | None = None) -> None:

@@ -34,7 +34,7 @@ class History:
             )
         table, columns = beside(store.table, "history"), HISTORY
         if store.database is not None:
-            dialect = self.database.connect().dialect
+            dialect = self.database.compile().dialect
             table, columns = dialect.name("history"), dialect.told
         name = (table, *columns)
         if name not in self._readers:

@@ -24,7 +24,7 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
     new = replace(new, words={**old.words, **new.words})  # of the states that are lost as well
     lost = [state for state in old.machine.states if state not in new.machine.states]
     _check(new.machine, lost, move)
-    before, after = database.open(), Database(store, new, database.clock, database.observers).connect()
+    before, after = database.open(), Database(store, new, database.clock, database.observers).compile()
     with before.dialect.installing(store):
         counts = [row for row in database.execute(before.dialect.actual_counts()) if row[1] in lost]
         stranded = [(state, n) for tube, state, n in counts if tube == "" and state not in move]

@@ -13,12 +13,15 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
-from xq.errors import BadType, BadValue, UnknownSession
+from xq.errors import BadType, BadValue, NotInstalled, UnknownSession
+
+R = TypeVar("R")
+S = TypeVar("S")
 
 ORPHANS = 5.0  # seconds between two looks for tasks whose session nobody lists
 
@@ -225,8 +228,7 @@ class Sessions:
         """Whether a session of this process was ended since what proved that it lives was lost."""
         session = self._open.get(name)
         if session is not None and session.held and session.listed:
-            some = next(iter(self.keepers), None)
-            if some is not None and not some.is_there(name):
+            if not self._ask(lambda keeper: keeper.is_there(name), otherwise=True):
                 self._lose(session)
                 self.end(name, "release")  # what it has taken since
         # Of a key alone nobody knows by which session it was taken: until the next take, by the one before.
@@ -251,6 +253,13 @@ class Sessions:
     def keepers(self) -> list[Keeper]:
         """The queues of this process that are installed in this database."""
         return [keeper for keeper in list(keepers) if keeper.sessions is self and keeper.installed]
+
+    def _ask(self, question: Callable[[Keeper], R], otherwise: S) -> R | S:
+        """What any of the queues says of all sessions."""
+        for keeper in self.keepers:
+            with suppress(NotInstalled):  # its table was dropped just now
+                return question(keeper)
+        return otherwise
 
     @property
     def proof(self) -> ProofOfLife | None:
@@ -308,7 +317,7 @@ class Sessions:
     def rejoin(self, session: Session) -> bool:
         """Join a session that may have been left, or lost, or ended meanwhile. False when it has ended."""
         session.hold()
-        if any(keeper.rejoin(session.uuid) for keeper in self.keepers):
+        if self._ask(lambda keeper: keeper.rejoin(session.uuid), otherwise=False):
             self._open[session.uuid] = session
             return True
         session.let_go()
@@ -342,15 +351,14 @@ class Sessions:
 
     def end(self, name: str, event: str) -> None:
         """Give back what a session holds, as the event `event`, now or when session_ttr has passed."""
-        keepers = self.keepers
-        if keepers and not keepers[0].postpone(name):
+        if not self._ask(lambda keeper: keeper.postpone(name), otherwise=True):
             self._give_back(name, event)
 
     def _give_back(self, name: str, event: str) -> None:
-        keepers = self.keepers
-        for keeper in keepers:
-            keeper.give_back(name, event)
-        keepers[0].strike(name)
+        for keeper in self.keepers:
+            with suppress(NotInstalled):
+                keeper.give_back(name, event)
+        self._ask(lambda keeper: keeper.strike(name), otherwise=None)
 
     def end_the_dead(self, unless_since: float = math.inf) -> bool:
         """End the sessions of which no process is left, and those whose time is over.
@@ -364,10 +372,7 @@ class Sessions:
             return self._end_the_dead()
 
     def _end_the_dead(self) -> bool:
-        keepers = {"": None} | {keeper.name: keeper for keeper in self.keepers}
-        some = next(filter(None, keepers.values()), None)
-        if some is None:
-            return False
+        keepers: dict[str, Keeper | None] = {"": None} | {keeper.name: keeper for keeper in self.keepers}
         all_prove = self.proof is None or self.proof.renew()
         for name in self.proof.lost() if self.proof else ():
             if name in self._open:
@@ -375,7 +380,10 @@ class Sessions:
                 self._lose(self._open[name])  # and below it ends, as any of which no process is left
         mine = [session for session in self.held() if session.listed]  # before: another thread may list one meanwhile
         ends: dict[str, float | None] = {}
-        for name, queue, seconds in some.listed():
+        listed = self._ask(lambda keeper: keeper.listed(), otherwise=None)
+        if listed is None:
+            return False
+        for name, queue, seconds in listed:
             if queue in keepers:
                 ends[name] = seconds if ends.get(name) is None else ends[name]
         for session in mine:
@@ -384,7 +392,9 @@ class Sessions:
                 self.end(session.uuid, "release")
         if self.looked_at > self._orphans_at:
             self._orphans_at = self.looked_at + ORPHANS
-            ends |= dict.fromkeys(filter(_is_uuid, (name for k in keepers.values() if k for name in k.orphans())))
+            for keeper in filter(None, keepers.values()):
+                with suppress(NotInstalled):
+                    ends |= dict.fromkeys(filter(_is_uuid, keeper.orphans()))
         here = {session.uuid for session in self.held()}
         others = {uuid: seconds for uuid, seconds in ends.items() if uuid not in here or seconds is not None}
         living = [name for name, seconds in others.items() if seconds is None]
@@ -397,7 +407,7 @@ class Sessions:
         for name, seconds in others.items():
             if seconds is not None and seconds <= 0:
                 with self.alone(name):
-                    if some.over(name):
+                    if self._ask(lambda keeper, name=name: keeper.over(name), otherwise=False):  # type: ignore[misc]
                         self._give_back(name, "died")
                         self.deaths += 1
         return bool(others)
@@ -415,7 +425,8 @@ class Sessions:
                 session.let_go()
                 self.leave(session)
                 for keeper in self.keepers:
-                    keeper.forget_waits(session.uuid)
+                    with suppress(NotInstalled):
+                        keeper.forget_waits(session.uuid)
 
     def dropped(self) -> None:
         """The database object is gone, and nobody can finish what was taken through it: others give it back."""
@@ -429,6 +440,8 @@ class Sessions:
         self.looking = threading.RLock()
         self._proof = None
         self._own = None
+        self._own_lost = False
+        self._lost = set()
         self._open = {}
         self._lock = threading.Lock()
 

@@ -33,6 +33,7 @@ LOOK = 0.4  # seconds between two looks at who lives, while other sessions may h
 LONGEST = 86_400.0  # seconds that the timer is set for at most
 ROLL_UP = 1.0  # seconds between two times that counters are added up, while there is anything to count
 ASK = 60.0  # seconds between two questions whether something makes the queues slow
+ABSENT = 5.0  # seconds for which a queue that is not installed is not looked for
 RETRY = 0.5  # seconds after which what failed is tried again
 # Seconds from one look to the next, however much is written: half of what a due time may be late, and for waiters
 # little enough not to be noticed.
@@ -49,6 +50,7 @@ class QueueKeeper:
         self.waiting = waiting
         self.attended: object = None  # the opened queue for which a thread is there, or where there can be none
         self._sweeper: Sweeper | None = None
+        self._absent: tuple[ref[object] | None, float] = (None, 0.0)  # where it was not, until which monotonic time
         waiting.listen = self.listen
         sessions.keepers.add(self)
 
@@ -106,14 +108,21 @@ class QueueKeeper:
 
     @property
     def installed(self) -> bool:
-        return self.attended is not None or not self.database.connect().installation.missing()
+        """Whether the queue is in its database. Where it is not, that is looked for every ABSENT seconds."""
+        absent, until = self._absent
+        database = self.database.store.database
+        if absent is not None and absent() is database and time.monotonic() < until:
+            return self.database.opened is not None
+        there = self.database.is_installed()
+        self._absent = (None, 0.0) if there or database is None else (ref(database), time.monotonic() + ABSENT)
+        return there
 
     # sessions
 
     @property
     def name(self) -> str:
         """Of the queue, in its database."""
-        return self.database.connect().dialect.source_name
+        return self.database.compile().dialect.source_name
 
     @property
     def sessions(self) -> Sessions | None:

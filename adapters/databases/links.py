@@ -17,13 +17,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 from weakref import WeakKeyDictionary, finalize
 
-from xq.adapters.databases.sql import by_position
+from xq.adapters.databases.sql import SESSIONS, by_position
 from xq.store import Connector, Row, Store
 
+ALIVE = "xq_alive"  # the sessions that each process holds; it proves by a lock of its own that it lives
 ENDING = 0.5  # seconds to wait for whoever is ending a session
 POLL = 0.02  # seconds between two tries to get a lock
 LEASE = 10.0  # seconds that a session goes on where no connection stays open, and so nothing tells that it lives
@@ -39,17 +40,34 @@ class Words:
     number: str  # the number of the connection, as the server knows it
     listen: tuple[str, ...]  # the process `:process` hears of commits; nothing where the server tells of none
     expect: str  # that somebody of the process waits, or (`:waits`) no more; a row, unless it was told to tell nobody
-    lock: str  # hold `:lock`, a number of 63 bits, as long as the connection lasts; a row that tells whether it could
-    unlock: str
     tell: str  # those who listen
-    join: str  # that the process `:process` holds the session `:uuid`
-    part: str  # that it holds it no longer
+    lock: str  # hold `:lock`, a number of 62 bits, as long as the connection lasts; a row that tells whether it could
+    unlock: str
     living: str  # the sessions that processes hold which live
-    bury: str  # that no process holds the session `:uuid`
     forget: str  # of those who waited all that are dead, other than the process `:process`
-    renew: str  # have the session `:uuid` go on for `:lease` seconds, where it has not ended
+    time: str  # of the server, in seconds since 1970; no query, but what stands in those below
+    unless_there: str  # what follows an INSERT of a row that may be there already
     apart: str  # what a statement begins with that shall fail rather than wait for a lock
-    there: str  # a row, where the session `:uuid` has not ended
+
+    # That the process `:process` holds the session `:uuid` no longer (see `join`), and that none does.
+    part: ClassVar[str] = f"DELETE FROM {ALIVE} WHERE uuid = :uuid AND process = :process"
+    bury: ClassVar[str] = f"DELETE FROM {ALIVE} WHERE uuid = :uuid"
+
+    @property
+    def join(self) -> str:
+        """That the process `:process` holds the session `:uuid`."""
+        return f"INSERT INTO {ALIVE} (uuid, process) VALUES (:uuid, :process){self.unless_there}"
+
+    @property
+    def renew(self) -> str:
+        """Have the session `:uuid` go on for `:lease` seconds, where it has not ended."""
+        return f"UPDATE {SESSIONS} SET ends = {self.time} + :lease WHERE uuid = :uuid AND ends > {self.time}"
+
+    @property
+    def there(self) -> str:
+        """A row, where the session `:uuid` has not ended."""
+        goes_on = f"(ends IS NULL OR ends > {self.time})"
+        return f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = '' AND {goes_on}"
 
 
 class Link:
@@ -327,7 +345,7 @@ class Link:
         return True  # nothing is made by connecting
 
 
-class Listener:
+class ServerWrites:
     """Waits until the server tells of a commit, or this process calls."""
 
     unseen = math.inf  # it tells when a commit can be seen

@@ -6,20 +6,20 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar
 
-from xq.adapters.databases.links import Words
-from xq.adapters.databases.servers import ALIVE, BYTES, INTEGERS, PART, ROLL_UP, Server
-from xq.adapters.databases.sql import SESSIONS, Object, filled
+from xq.adapters.databases.links import ALIVE, Words
+from xq.adapters.databases.servers import BYTES, PART, ROLL_UP, Server
+from xq.adapters.databases.sql import INTEGERS, TIMES, Object, filled, parts_of_uuid
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError
-from xq.machine import ABSENT, FOREVER, TAKEN, Guard
+from xq.machine import FOREVER, Guard
 from xq.store import HISTORY, Field, Kind, Row, Store, Values
 
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
 EXACTLY = "COLLATE utf8mb4_nopad_bin"  # and with the spaces at its end
-TIMES = ("datetime", "timestamptz")
 EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
 NO_TRIGGERS = 1419  # the number of the error
 PREFIX = 191  # characters of a long text that an index holds
@@ -61,14 +61,11 @@ class Mysql(Server):
         tell="",
         lock="SELECT GET_LOCK(CONCAT('xq.', :lock), 0)",
         unlock="SELECT RELEASE_LOCK(CONCAT('xq.', :lock))",
-        join=f"INSERT IGNORE INTO {ALIVE} (uuid, process) VALUES (:uuid, :process)",
-        part=f"DELETE FROM {ALIVE} WHERE uuid = :uuid AND process = :process",
         living=f"SELECT DISTINCT uuid FROM {ALIVE} WHERE IS_USED_LOCK(CONCAT('xq.', process)) IS NOT NULL",
-        bury=f"DELETE FROM {ALIVE} WHERE uuid = :uuid",
         forget="",
-        renew=f"UPDATE {SESSIONS} SET ends = {SERVER_TIME} + :lease WHERE uuid = :uuid AND ends > {SERVER_TIME}",
+        time=SERVER_TIME,
+        unless_there=" ON DUPLICATE KEY UPDATE uuid = uuid",
         apart="SET STATEMENT innodb_lock_wait_timeout = 0 FOR ",
-        there=f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > {SERVER_TIME})",
     )
 
     # words
@@ -135,87 +132,69 @@ class Mysql(Server):
 
     # which rows
 
-    def pick(self, columns: str, chosen: str, index: str = "", one: bool = False) -> str:
-        return f"{super().pick(columns, chosen, index, one)}{self.lock} SKIP LOCKED"
+    def pick(self, columns: str, rows: Rows) -> str:
+        if rows.way == "held" and "owner" not in self.roles:
+            mine = f"{self.is_state(rows.state)} AND {self.of_session('o.owner')}"
+            query = f"SELECT {columns} FROM {self.table_in_schema} JOIN {self._beside} WHERE {mine} LIMIT :n"
+        else:
+            query = super().pick(columns, rows)
+        return f"{query}{self.lock} SKIP LOCKED"
+
+    @property
+    def _beside(self) -> str:
+        """What follows a join with the owners beside the table."""
+        return f"{self.owners} AS o ON {self.same_key(self.table, 'o')}"
 
     def _locked(self, rows: Rows, columns: str) -> str:
         """A query that locks the rows, and returns them as they are."""
-        table, state = self.table_in_schema, self.is_state(rows.state)
-        if rows.way in ("first", "oldest"):
-            tube = f" AND {self.in_tube}" if rows.tube else ""
-            index = f"oldest_{rows.state}{'_of_tube' * rows.tube}"
-            chosen = f"{state}{tube}{self.not_due(rows.state)} ORDER BY {self.order}"
-            return self.pick(columns, chosen, index, rows.way == "first")
-        if rows.way == "due":
-            column = self.roles[rows.column]
-            due = f"{state} AND {column} <= {self.bound(self.kind(rows.column))} ORDER BY {column}"
-            return self.pick(columns, due, rows.column)
-        same = " AND ".join(f"{self.table}.{key} = o.{key}" for key in self.keys)
-        joined = f"{table} JOIN {self.owners} AS o ON {same}"
-        if rows.way == "held":
-            if "owner" in self.roles:
-                return self.pick(columns, f"{state} AND {self.held}")
-            return (
-                f"SELECT {columns} FROM {joined} WHERE {state} AND o.owner >= :session AND o.owner < :session_end "
-                f"LIMIT :n{self.lock} SKIP LOCKED"
-            )
         if rows.way in ("all", "each"):
-            return f"SELECT {columns} FROM {table} WHERE {state}{self.lock}"
+            return f"SELECT {columns} FROM {self.table_in_schema} WHERE {self.where(rows)}{self.lock}"
+        if rows.way not in ("key", "keys"):
+            return self.pick(columns, rows)
         # By the key: by the index of states all that others have taken would be locked as well.
-        table = f"{table} FORCE INDEX (PRIMARY)"
-        key, kind = f"{self.table}.{self.keys[0]}", self.source.key[0].kind
-        listed = self.holds(key, f"IN ({self.keys_at_once})", kind)
-        chosen = self.by_key(f"{self.table}.") if rows.way == "key" else listed
-        if not rows.fence:
-            return f"SELECT {columns} FROM {table} WHERE {chosen} AND {state}{self.lock}"
-        mine = "owner" in self.roles
-        owner = self.roles["owner"] if mine else "o.owner"
-        of = table if mine else f"{table} STRAIGHT_JOIN {self.owners} AS o ON {same}"
-        fence = {"session": f"LEFT({owner}, 37) = :session", "take": f"{owner} = :mark"}[rows.fence]
-        return f"SELECT {columns} FROM {of} WHERE {chosen} AND {state} AND {fence}{self.lock}"
+        of = f"{self.table_in_schema} FORCE INDEX (PRIMARY)"
+        if rows.fence and "owner" not in self.roles:
+            of += f" STRAIGHT_JOIN {self._beside}"
+        fence = self.fence(rows, self.roles.get("owner", "o.owner"))
+        return f"SELECT {columns} FROM {of} WHERE {self.named(rows, f'{self.table}.')}{fence}{self.lock}"
 
     def due(self, rows: Rows) -> str:
         return self._locked(rows, ", ".join(self.keys))
 
     # what changes
 
-    def move(self, rows: Rows, change: Change) -> Statement:
-        table = self.table_in_schema
-        names = tuple(self._parameters[name] for name in change.update)
-        own = {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
+    def update(self, rows: Rows, change: Change) -> Statement:
+        table, names = self.table_in_schema, self.brings(change)
         if rows.way == "all":  # nobody wants them back
-            tell = f" AND {self.telling}"
-            where = f"WHERE {self.is_state(rows.state)}"
-            if change.target == ABSENT:
-                return Statement(f"DELETE FROM {table} {where}{tell}", names=names)
-            return Statement(f"UPDATE {table} SET {self._set(own | self._of_roles(change))} {where}", names=names)
-        of_table = [f"{self.table}.{self.quote(field.column)}" for field in self.source.fields]
-        chosen = "WHERE :chosen"
-        if change.target == ABSENT:  # a deleted task is returned as it last was, its update applied
-            last = [
-                own.get(self.quote(field.column), column)
-                for field, column in zip(self.source.fields, of_table, strict=True)
-            ]
-            tell = f" AND {self.telling}"
-            lock = self._locked(rows, ", ".join([*last, *(f"{self.table}.{key}" for key in self.keys)]))
-            # In order, and so many: else, where they are most of the table, it would read and lock the whole of it.
-            first = f" ORDER BY {', '.join(self.keys)} LIMIT :many"
-            return Statement(f"DELETE FROM {table} {chosen}{tell}{first}", names=names, lock=lock)
-        remembers = change.roles.get("status") == TAKEN and "owner" not in self.roles
+            return Statement(f"UPDATE {table} SET {self.sets(change)} WHERE {self.where(rows)}", names=names)
         return Statement(
-            f"UPDATE {table} FORCE INDEX (PRIMARY) SET {self._set(own | self._of_roles(change))} {chosen}",
-            then=f"INSERT INTO {self.owners} ({', '.join(self.keys)}, owner) VALUES :rows "
-            "ON DUPLICATE KEY UPDATE owner = VALUES(owner)"
-            if remembers
-            else "",
+            f"UPDATE {table} FORCE INDEX (PRIMARY) SET {self.sets(change)} WHERE :chosen",
             names=names,
-            lock=self._locked(rows, ", ".join(f"{self.table}.{key}" for key in self.keys)),
-            back=f"SELECT {self.columns} FROM {table} {chosen}",
+            lock=self._locked(rows, ", ".join(self._keys_of_table)),
+            back=f"SELECT {self.columns} FROM {table} WHERE :chosen",
         )
 
-    @staticmethod
-    def _set(columns: Mapping[str, str]) -> str:
-        return ", ".join(f"{column} = {value}" for column, value in columns.items())
+    def delete(self, rows: Rows, change: Change) -> Statement:
+        table, names = self.table_in_schema, self.brings(change)
+        if rows.way == "all":
+            return Statement(f"DELETE FROM {table} WHERE {self.where(rows)} AND {self.telling}", names=names)
+        return Statement(
+            # In order, and so many: else, where they are most of the table, it would read and lock the whole of it.
+            f"DELETE FROM {table} WHERE :chosen AND {self.telling} ORDER BY {', '.join(self.keys)} LIMIT :many",
+            names=names,
+            lock=self._locked(rows, ", ".join([*self.last(change, f"{self.table}."), *self._keys_of_table])),
+        )
+
+    @property
+    def _keys_of_table(self) -> list[str]:
+        return [f"{self.table}.{key}" for key in self.keys]
+
+    def remembering(self, rows: Rows, statement: Statement) -> Statement:
+        remembered = (
+            f"INSERT INTO {self.owners} ({', '.join(self.keys)}, owner) VALUES :rows "
+            "ON DUPLICATE KEY UPDATE owner = VALUES(owner)"
+        )
+        return replace(statement, before=remembered)  # triggers look there
 
     def run_alone(self, store: Store[Any], statement: Statement, values: Values) -> list[Row]:
         if not statement.lock:
@@ -234,21 +213,16 @@ class Mysql(Server):
             each = ["(" + ", ".join(f":k{i}_{j}" for j in range(wide)) + ")" for i in range(len(keys))]
             chosen = f"{self.key} IN ({', '.join(each)})"
             whole = {**values, **named, "many": len(keys)}
-            if statement.then:  # before: triggers look there
+            if statement.before:
                 rows = ", ".join(f"{row[:-1]}, :owner)" for row in each)
-                self.execute(store, filled(statement.then, rows=rows), whole)
+                self.execute(store, filled(statement.before, rows=rows), whole)
             self.execute(store, filled(statement.sql, chosen=chosen), whole)
             if not statement.back:
                 return [row[: len(row) - wide] for row in found]
             return self.execute(store, filled(statement.back, chosen=chosen), whole)
 
-    def remember_owner(self) -> str:
-        return "by the plan itself"
-
-    remember_owners = remember_owner
-
     def roll_up(self, store: Store[Any]) -> None:
-        count = self.object(self.name("count"))
+        count = self.side("count")
         ((last,),) = store.execute(f"SELECT MAX(id) FROM {count}")
         if last is None:
             return
@@ -346,10 +320,9 @@ class Mysql(Server):
     def existing(self, store: Store[Any]) -> dict[str, str]:
         table = self.literal(self.source.name)
         shared = ", ".join(self.literal(item.name) for item in self.shared())
-        beside = self.literal(self.name("").replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_") + "%")
         found = store.execute(
             "SELECT table_name, 'table' FROM information_schema.tables WHERE "
-            f"(table_schema = {self._schema} AND BINARY table_name LIKE {beside}) "
+            f"(table_schema = {self._schema} AND BINARY table_name LIKE {self.like_mine}) "
             f"OR (table_schema = DATABASE() AND table_name IN ({shared})) "
             "UNION ALL SELECT DISTINCT index_name, 'index' FROM information_schema.statistics "
             f"WHERE table_schema = {self._schema} AND table_name = {table} "
@@ -366,12 +339,8 @@ class Mysql(Server):
         present = {name.lower() for (name,) in found}
         return {field.column for field in self.source.fields if field.column.lower() in present}
 
-    def objects(self) -> list[Object]:
-        return [*self.side_tables(), *self.indexes(), *self.triggers()]
-
     def side_tables(self) -> list[Object]:
         keys, parts = ", ".join(self.keys), ", ".join(self._parts())
-        as_parts = ", ".join(f"{key} AS {part}" for key, part in zip(self.keys, self._parts(), strict=True))
         letter, text = self.varying(1), self.varying(255)
         nothing = f"FROM {self.table_in_schema} LIMIT 0"
         # In the types of the key, whatever they are.
@@ -380,7 +349,7 @@ class Mysql(Server):
             f"target {letter} NOT NULL, n BIGINT NOT NULL)",
             "wait": f"(waiter {self.varying(64)} DEFAULT '', session {self.varying(36)} DEFAULT '', "
             f"since DOUBLE, event {text}, target {letter}, PRIMARY KEY ({parts}, waiter)) "
-            f"AS SELECT {as_parts} {nothing}",
+            f"AS SELECT {self.keys_as_parts} {nothing}",
         }
         if "owner" not in self.roles:
             tables["owner"] = f"(owner {self.varying(64)} DEFAULT '', PRIMARY KEY ({keys})) AS SELECT {keys} {nothing}"
@@ -388,15 +357,7 @@ class Mysql(Server):
             types = {"bigauto": "BIGINT AUTO_INCREMENT PRIMARY KEY", "bigint": "BIGINT", "text": text}
             columns = ", ".join(f"{self.quote(column)} {types[kind]}" for column, kind in HISTORY.items())
             tables["history"] = f"({columns})"
-        return [
-            Object(
-                "table",
-                self.name(suffix),
-                (f"CREATE TABLE IF NOT EXISTS {self.object(self.name(suffix))} {body}",),
-                self.drop("table", self.name(suffix)),
-            )
-            for suffix, body in tables.items()
-        ]
+        return [self.side_table(suffix, body) for suffix, body in tables.items()]
 
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
         name, table = self.name(suffix), self.table_in_schema
@@ -410,12 +371,11 @@ class Mysql(Server):
                 f"GENERATED ALWAYS AS ({made}) VIRTUAL INVISIBLE, "
                 f"ADD UNIQUE INDEX IF NOT EXISTS {self.quote(name)} ({held})"
             )
-            return Object("index", name, (alter,), self.drop("index", name))
+            return self.made("index", suffix, alter)
         leading = self.roles["status"]
         listed = columns if columns.startswith(leading) else f"{leading}, {columns}"
         short = ", ".join(self._short(column) for column in listed.split(", "))
-        create = (f"CREATE INDEX IF NOT EXISTS {self.quote(name)} ON {table} ({short})",)
-        return Object("index", name, create, self.drop("index", name))
+        return self.made("index", suffix, f"CREATE INDEX IF NOT EXISTS {self.quote(name)} ON {table} ({short})")
 
     def _short(self, column: str) -> str:
         """A column of an index, or so much of it as one can hold."""
@@ -436,7 +396,6 @@ class Mysql(Server):
         return f"IF({self._ours}, {_part(1)}, 'write')"
 
     def _trigger(self, suffix: str, body: Sequence[str]) -> Object:
-        name = self.name(suffix)
         declared = ""
         if self.has_history:
             at = f"IF({self._ours} AND {_part(3)} <> '', {_part(3)} * 1e0, {SERVER_TIME})"
@@ -444,14 +403,11 @@ class Mysql(Server):
                 f"DECLARE told {self.varying(255)} DEFAULT {self.event}; "
                 f"DECLARE at_us BIGINT DEFAULT ROUND({at} * 1000000); "
             )
-        return Object(
+        return self.made(
             "trigger",
-            name,
-            (
-                f"CREATE OR REPLACE TRIGGER {self.object(name)} AFTER {suffix.upper()} ON {self.table_in_schema} "
-                f"FOR EACH ROW BEGIN {declared}{' '.join(body)} END",
-            ),
-            self.drop("trigger", name),
+            suffix,
+            f"CREATE OR REPLACE TRIGGER {self.side(suffix)} AFTER {suffix.upper()} "
+            f"ON {self.table_in_schema} FOR EACH ROW BEGIN {declared}{' '.join(body)} END",
         )
 
 
@@ -465,6 +421,5 @@ def _told(field: Field, part: str) -> str:
         return f"HEX({part})"
     if field.kind != "uuid":
         return part
-    pieces = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
-    dashed = ", '-', ".join(f"SUBSTR({part}, {start}, {length})" for start, length in pieces)
+    dashed = ", '-', ".join(parts_of_uuid(part))
     return f"CASE LENGTH({part}) WHEN 32 THEN CONCAT({dashed}) ELSE {part} END"

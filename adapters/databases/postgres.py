@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar
 
-from xq.adapters.databases.links import Words
+from xq.adapters.databases.links import ALIVE, Words
 from xq.adapters.databases.postgres_triggers import (
     CHANNEL,
     NOTIFY,
@@ -15,11 +16,11 @@ from xq.adapters.databases.postgres_triggers import (
     Triggers,
     part,
 )
-from xq.adapters.databases.servers import ALIVE, BYTES, INTEGERS, ROLL_UP, Server
-from xq.adapters.databases.sql import SESSIONS, SETTINGS, Object
-from xq.compile import Change, Rows, Statement
+from xq.adapters.databases.servers import BYTES, ROLL_UP, Server
+from xq.adapters.databases.sql import INTEGERS, SETTINGS, TIMES, Object
+from xq.compile import Rows, Statement
 from xq.errors import ConfigurationError
-from xq.machine import TAKEN, Guard
+from xq.machine import Guard
 from xq.store import HISTORY, Field, Kind, Store
 
 LONG = 60  # seconds after which an open transaction is told of: takes beside it are slower already
@@ -71,15 +72,12 @@ class Postgres(Server):
         tell=f"SELECT pg_notify('{CHANNEL}', '')",
         lock="SELECT pg_try_advisory_lock(:lock)",
         unlock="SELECT pg_advisory_unlock(:lock)",
-        join=f"INSERT INTO {ALIVE} (uuid, process) VALUES (:uuid, :process) ON CONFLICT DO NOTHING",
-        part=f"DELETE FROM {ALIVE} WHERE uuid = :uuid AND process = :process",
         living=f"SELECT DISTINCT uuid FROM {ALIVE} WHERE NOT pg_try_advisory_xact_lock_shared(process)",
-        bury=f"DELETE FROM {ALIVE} WHERE uuid = :uuid",
         forget=f"DELETE FROM {ALIVE} WHERE uuid = '' AND process <> :process "
         "AND pg_try_advisory_xact_lock_shared(process)",
-        renew=f"UPDATE {SESSIONS} SET ends = {SERVER_TIME} + :lease WHERE uuid = :uuid AND ends > {SERVER_TIME}",
+        time=SERVER_TIME,
+        unless_there=" ON CONFLICT DO NOTHING",
         apart="",  # no transaction locks what is not there yet
-        there=f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR ends > {SERVER_TIME})",
     )
 
     # words
@@ -94,11 +92,7 @@ class Postgres(Server):
         return seconds
 
     def seconds(self, kind: Kind, column: str) -> str:
-        timed = kind in ("datetime", "timestamptz")
-        return f"CAST(extract(epoch FROM {column}) AS float8)" if timed else column
-
-    def bound(self, kind: Kind) -> str:
-        return self.moment(kind, self.now) if kind in ("datetime", "timestamptz") else self.now
+        return f"CAST(extract(epoch FROM {column}) AS float8)" if kind in TIMES else column
 
     def amount(self, value: Any) -> str:
         return f"CAST({super().amount(value)} AS float8)"
@@ -128,63 +122,50 @@ class Postgres(Server):
 
     # which rows
 
-    def pick(self, columns: str, chosen: str, index: str = "", one: bool = False) -> str:
-        locked = f"{super().pick(columns, chosen, index, one)}{self.lock} SKIP LOCKED"
-        # Materialized: a query that locks must not run twice.
-        return locked if one else f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
-
-    def fenced(self, rows: Rows, chosen: str, state: str) -> str:
+    def where(self, rows: Rows) -> str:
         if not rows.fence or "owner" in self.roles:
-            return super().fenced(rows, chosen, state)
+            return super().where(rows)
         # The row, then the owner beside it: what another transaction does to both it does in this order, too. A mere
         # look at the owner would be a look into the past, where the row had to be waited for.
-        fence = {"session": "substr(o.owner, 1, 37) = :session", "take": "o.owner = :mark"}[rows.fence]
         keys = ", ".join(self.keys)
-        locked = f"SELECT {keys} FROM {self.table_in_schema} WHERE {chosen} AND {state}{self.lock}"
+        locked = f"SELECT {keys} FROM {self.table_in_schema} WHERE {self.named(rows)}{self.lock}"
         theirs = ", ".join(f"o.{key}" for key in self.keys)
-        same = " AND ".join(f"o.{key} = locked.{key}" for key in self.keys)
-        held = f"SELECT {theirs} FROM {self.owners} AS o, locked WHERE {same} AND {fence}{self.lock} OF o"
+        mine = f"{self.same_key('o', 'locked')}{self.fence(rows, 'o.owner')}"
+        held = f"SELECT {theirs} FROM {self.owners} AS o, locked WHERE {mine}{self.lock} OF o"
         return (
             f"{self.key} IN (WITH locked AS MATERIALIZED ({locked}), held AS MATERIALIZED ({held}) SELECT * FROM held)"
         )
 
-    def picked(self, chosen: str, index: str = "", one: bool = False) -> str:
-        if chosen.endswith(self.held) and "owner" not in self.roles:
-            return self._picked_of_session()
-        return super().picked(chosen, index, one)
+    def pick(self, columns: str, rows: Rows) -> str:
+        beside = rows.way == "held" and "owner" not in self.roles
+        query = self._pick_beside(rows) if beside else super().pick(columns, rows)
+        locked = f"{query}{self.lock} SKIP LOCKED"
+        # Materialized: a query that locks must not run twice.
+        return locked if rows.way == "first" else f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
 
-    def _picked_of_session(self) -> str:
+    def _pick_beside(self, rows: Rows) -> str:
+        """A query of the rows of a session, of which the side table knows."""
         keys = ", ".join(f"t.{key}" for key in self.keys)
-        same = " AND ".join(f"o.{key} = t.{key}" for key in self.keys)
-        taken = self.is_state(TAKEN, f"t.{self.roles['status']}")
-        theirs = 'o.owner COLLATE "C" >= :session AND o.owner COLLATE "C" < :session_end'
+        taken = self.is_state(rows.state, f"t.{self.roles['status']}")
+        theirs = self.of_session('o.owner COLLATE "C"')
         return (
-            f"{self.key} IN (WITH picked AS MATERIALIZED (SELECT {keys} FROM {self.table_in_schema} AS t, "
-            f"{self.owners} AS o WHERE {same} AND {taken} AND {theirs} LIMIT :n{self.lock} SKIP LOCKED) "
-            "SELECT * FROM picked)"
+            f"SELECT {keys} FROM {self.table_in_schema} AS t, {self.owners} AS o "
+            f"WHERE {self.same_key('o', 't')} AND {taken} AND {theirs} LIMIT :n"
         )
 
     # what changes
 
-    def move(self, rows: Rows, change: Change) -> Statement:
-        found = super().move(rows, change)
-        sql = found.sql
-        if not found.then:
-            return Statement(sql, names=found.names)
+    def remembering(self, rows: Rows, statement: Statement) -> Statement:
         keys = ", ".join(self.keys)
         remembered = (
             f"INSERT INTO {self.owners} ({keys}, owner) SELECT {keys}, :owner FROM moved "
             f"ON CONFLICT ({keys}) DO UPDATE SET owner = excluded.owner"
         )
-        return Statement(f"WITH moved AS ({sql}), remembered AS ({remembered}) SELECT * FROM moved", names=found.names)
-
-    def remember_owner(self) -> str:
-        return "by the statement itself"
-
-    remember_owners = remember_owner
+        sql = f"WITH moved AS ({statement.sql}), remembered AS ({remembered}) SELECT * FROM moved"
+        return replace(statement, sql=sql)
 
     def roll_up(self, store: Store[Any]) -> None:
-        count = self.object(self.name("count"))
+        count = self.side("count")
         # Those that another process adds up are passed by.
         some = f"SELECT ctid FROM {count} LIMIT {ROLL_UP}{self.lock} SKIP LOCKED"
         store.execute(
@@ -265,10 +246,9 @@ class Postgres(Server):
     def existing(self, store: Store[Any]) -> dict[str, str]:
         shared = ", ".join(f"to_regclass({self.literal(item.name)})" for item in self.shared())
         mine = f"to_regclass({self.literal(self.table_in_schema)})"
-        beside = self.literal(self.name("").replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_") + "%")
         found = store.execute(
             "SELECT relname, 'table' FROM pg_class WHERE relkind IN ('r', 'p') AND "
-            f"(oid IN ({shared}) OR (relname LIKE {beside} AND "
+            f"(oid IN ({shared}) OR (relname LIKE {self.like_mine} AND "
             f"relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = {mine}))) "
             "UNION ALL SELECT c.relname, 'index' FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
             f"WHERE i.indrelid = {mine} AND i.indisvalid "
@@ -283,18 +263,14 @@ class Postgres(Server):
         )
         return {name for (name,) in found} & {field.column for field in self.source.fields}
 
-    def objects(self) -> list[Object]:
-        return [*self.side_tables(), *self.indexes(), *self.triggers()]
-
     def side_tables(self) -> list[Object]:
         keys, parts = ", ".join(self.keys), ", ".join(self._parts())
-        as_parts = ", ".join(f"{key} AS {part}" for key, part in zip(self.keys, self._parts(), strict=True))
         nothing = f"FROM {self.table_in_schema} WITH NO DATA"
         # In the types of the key, whatever they are.
         tables = {
             "count": ("(tube text, source text, target text, n bigint NOT NULL)", ""),
             "wait": (
-                f"AS SELECT {as_parts}, CAST('' AS text) AS waiter, CAST('' AS text) AS session, "
+                f"AS SELECT {self.keys_as_parts}, CAST('' AS text) AS waiter, CAST('' AS text) AS session, "
                 f"CAST(0 AS float8) AS since, CAST('' AS text) AS event, CAST('' AS text) AS target {nothing}",
                 f"{parts}, waiter",
             ),
@@ -312,23 +288,22 @@ class Postgres(Server):
             tables["history"] = (f"({columns}, {xid})", "")
         found = []
         for suffix, (body, key) in tables.items():
-            name = self.name(suffix)
-            create = [f"CREATE TABLE IF NOT EXISTS {self.object(name)} {body}"]
+            more, table = [], self.side(suffix)
             if key:
                 unique = self.quote(self.name(f"{suffix}_key"))
-                create.append(f"CREATE UNIQUE INDEX IF NOT EXISTS {unique} ON {self.object(name)} ({key})")
+                more.append(f"CREATE UNIQUE INDEX IF NOT EXISTS {unique} ON {table} ({key})")
             if suffix == "count":  # rewritten all the time
-                create.append(f"ALTER TABLE {self.object(name)} SET ({BUSY})")
-            found.append(Object("table", name, tuple(create), self.drop("table", name)))
+                more.append(f"ALTER TABLE {table} SET ({BUSY})")
+            found.append(self.side_table(suffix, body, *more))
         return found
 
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
-        name = self.name(suffix)
-        create = (
-            f"CREATE {'UNIQUE ' * unique}INDEX IF NOT EXISTS {self.quote(name)} "
-            f"ON {self.table_in_schema} ({columns}) WHERE {condition}"
+        return self.made(
+            "index",
+            suffix,
+            f"CREATE {'UNIQUE ' * unique}INDEX IF NOT EXISTS {self.quote(self.name(suffix))} "
+            f"ON {self.table_in_schema} ({columns}) WHERE {condition}",
         )
-        return Object("index", name, (create,), self.drop("index", name))
 
     def triggers(self) -> list[Object]:
         return Triggers(self).all()

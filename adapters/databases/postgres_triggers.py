@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from xq.adapters.databases.servers import ALIVE, PART
-from xq.adapters.databases.sql import Object
+from xq.adapters.databases.links import ALIVE
+from xq.adapters.databases.servers import PART
+from xq.adapters.databases.sql import TIMES, Object
 from xq.machine import ABSENT, TAKEN
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 CHANNEL = "xq"
 SERVER_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS float8)"  # moves within a transaction, and is stable
 TEXT_OF_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS text)"  # of this statement and no other
-TIMES = ("datetime", "timestamptz")
 SOON = 1.0  # seconds: what falls due later is found without being told of, by a look once a second
 NOTIFY = f"PERFORM pg_notify('{CHANNEL}', '');"
 
@@ -101,7 +101,7 @@ class Triggers:
         of = self.of
         numbers = of.numbers_of("changed", came)
         body = [
-            f"INSERT INTO {of.object(of.name('count'))} (tube, source, target, n) "
+            f"INSERT INTO {of.side('count')} (tube, source, target, n) "
             f"SELECT {n.tube}, {n.source}, {n.target}, COUNT(*) FROM {rows} WHERE {n.when} GROUP BY 1, 2, 3;"
             for n in numbers
         ]
@@ -177,11 +177,12 @@ class Triggers:
 
     def _object(self, suffix: str, made: str) -> Object:
         of, name = self.made_for, self.made_for.name(suffix)
-        create = (
+        return of.made(
+            "trigger",
+            suffix,
             f"DROP TRIGGER IF EXISTS {of.quote(name)} ON {of.table_in_schema}",
             f"DO {dollars(f'BEGIN {made} END')}",
         )
-        return Object("trigger", name, create, of.drop("trigger", name))
 
     def _made(self, suffix: str, event: str, how: str, body: Sequence[str], variables: str = "") -> str:
         """What makes the function of a trigger, and the trigger."""

@@ -6,16 +6,14 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from xq.adapters.databases.links import Link, Listener, Words
+from xq.adapters.databases.links import ALIVE, Link, ServerWrites, Words
 from xq.adapters.databases.sql import QUEUES, Dialect
 from xq.compile import Statement
 from xq.machine import ABSENT, ELSEWHERE, TAKEN, Guard
 from xq.sessions import ProofOfLife
 from xq.store import Row, Store, Values, Writes
 
-ALIVE = "xq_alive"  # the sessions that each process holds; it proves by a lock of its own that it lives
 ROLL_UP = 10_000  # rows of counters that are added up at once
-INTEGERS = ("auto", "bigauto", "integer", "bigint")
 PART = "\x1f"  # between the parts of what triggers are told
 BYTES = ("BLOB", "BYTEA", "BINARY", "VARBINARY", "UUIDB")  # types of a key that is told in hexadecimal digits
 
@@ -73,7 +71,7 @@ class Server(Dialect):
             return self.run_alone(store, statement, values)
 
     def run_alone(self, store: Store[Any], statement: Statement, values: Values) -> list[Row]:
-        return super().run(store, statement, values)
+        return self.execute(store, statement.sql, values)
 
     def change(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> int:
         values = {**values, "told": self._told(event, values)}
@@ -96,7 +94,7 @@ class Server(Dialect):
     def counters(self) -> str:
         return (
             f"SELECT tube, source, target, {self.whole('SUM(n)')} AS n, COUNT(*) "
-            f"FROM {self.object(self.name('count'))} GROUP BY tube, source, target"
+            f"FROM {self.side('count')} GROUP BY tube, source, target"
         )
 
     def whole(self, number: str) -> str:
@@ -104,10 +102,19 @@ class Server(Dialect):
         return f"CAST({number} AS BIGINT)"
 
     def add_counter(self) -> str:
-        return (
-            f"INSERT INTO {self.object(self.name('count'))} (tube, source, target, n) "
-            "VALUES (:tube, :source, :target, :count)"
-        )
+        return f"INSERT INTO {self.side('count')} (tube, source, target, n) VALUES (:tube, :source, :target, :count)"
+
+    # what is installed
+
+    @property
+    def like_mine(self) -> str:
+        """What the names of that which belongs to this queue are like; as SQL."""
+        return self.literal(self.name("").replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_") + "%")
+
+    @property
+    def keys_as_parts(self) -> str:
+        """The key of a row, named as in the table of waits."""
+        return ", ".join(f"{key} AS {part}" for key, part in zip(self.keys, self._parts(), strict=True))
 
     # sessions
 
@@ -127,7 +134,7 @@ class Server(Dialect):
 
     def writes(self, store: Store[Any]) -> Writes | None:
         link = self._link(store)
-        return None if link is None else Listener(link)
+        return None if link is None else ServerWrites(link)
 
     def prepare(self, store: Store[Any]) -> None:
         pass
@@ -193,32 +200,20 @@ class Server(Dialect):
         return f"IF ({condition}) THEN {' '.join(statements)} END IF;"  # else a CASE within would end at its THEN
 
     def count_row(self, number: Number) -> str:
-        counts = self.object(self.name("count"))
+        counts = self.side("count")
         values = f"VALUES ({number.tube}, {number.source}, {number.target}, 1)"
         return self.if_(number.when, f"INSERT INTO {counts} (tube, source, target, n) {values};")
 
     def note(self, version: str, source: str, target: str, rows: str = "") -> str:
         """A statement that writes a transition into the history, of a version of a row or of each of `rows`."""
-        status = self.roles["status"]
-        holders = {"OLD": source, "NEW": target} if version in ("OLD", "NEW") else {version: ""}
-        held = " ".join(
-            f"WHEN {self.is_state(TAKEN, f'{at}.{status}')} THEN {self._holder(at)}"
-            for at, letter in holders.items()
-            if letter != f"'{ABSENT}'"
-        )
-        what = {"at_us": "at_us", "source": source, "target": target, "event": "told", "owner": f"CASE {held} END"}
-        return f"{self.noted(self.object(self.name('history')), version, what, rows)};"
+        owner = self.owner_noted({"OLD": source, "NEW": target} if version in ("OLD", "NEW") else {version: ""})
+        what = {"at_us": "at_us", "source": source, "target": target, "event": "told", "owner": owner}
+        return f"{self.noted(self.side('history'), version, what, rows)};"
 
-    def _holder(self, version: str) -> str:
-        """Who holds this version of a row."""
+    def owner_of(self, version: str) -> str:
         if "owner" in self.roles:
             return f"{version}.{self.roles['owner']}"
         return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self.same_key('o', version)})"
-
-    @property
-    def owners(self) -> str:
-        """The table of owners beside that of the application."""
-        return self.object(self.name("owner"))
 
     def same_key(self, alias: str, version: str) -> str:
         return " AND ".join(f"{alias}.{key} = {version}.{key}" for key in self.keys)

@@ -27,6 +27,9 @@ STALE = {  # the ends of names that a configuration of a queue may have, and ano
 }
 
 
+TIMES = ("datetime", "timestamptz")  # kinds of columns
+INTEGERS = ("auto", "bigauto", "integer", "bigint")
+
 # A named value, or what is quoted, in which there is none.
 NAMED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|:(?P<name>[^\W\d]\w*)""")
 
@@ -49,6 +52,12 @@ def by_position(sql: str, mark: str) -> tuple[str, tuple[str, ...]]:
     return (text, tuple(names)) if names else (sql, ())  # without values, a driver leaves its marks alone
 
 
+def parts_of_uuid(text: str) -> list[str]:
+    """The parts of 32 digits that dashes come between; as SQL."""
+    parts = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+    return [f"substr({text}, {start}, {length})" for start, length in parts]
+
+
 def filled(sql: str, **texts: str) -> str:
     """SQL with a text in place of some of the names that stand where values do."""
     return NAMED.sub(lambda found: texts.get(found["name"] or "", found[0]), sql)
@@ -67,10 +76,36 @@ class Object:
 class Dialect(ABC):
     """The SQL for one queue in one database.
 
-    Statuses are literals in it, never parameters: a planner that does not see the value cannot use a partial
-    index. Values are named: `:now` the clock of a test, `:owner` what a take
-    writes, `:mark` and `:session` what opens a fence, `:k0` the parts of a key,
-    `:f3` the application's fields, and the options of a call by their names.
+    Statuses are literals in it, never parameters: a planner that does not see the value cannot use a partial index.
+    All that comes with a call is a named value:
+
+    any statement
+        now                  the clock of a test, in seconds since 1970; NULL for that of the database
+        told                 what a server's triggers are told: the event, of which queue, and `now`
+    which rows
+        k0, k1 ...           the parts of a key
+        keys                 the keys of a list, in JSON
+        session, mark        a fence: how the owner begins, which is the session; the whole owner, which is one take
+        session_end          the end of a range of owners that `session` begins
+        tube                 the tube of a take, or of a counter
+        unique               a value of the role unique
+        n, many              how many rows, at most; so many as were locked
+        since, until         microseconds since 1970 (the history)
+    what is written
+        f3, f3_0, f3_1 ...   the application's fields, by their place in the table; in an INSERT with that of the row
+        ttl, increment ...   the options of a call, in seconds, by their names
+        own_ttl ...          what is remembered of them in a role, `forever` for never
+        owner                the mark of a take
+        adding               how many tasks a put adds, where their number is limited
+    the records of xq
+        uuid, queue, lease   a session, the queue in which it may hold tasks, and for how many seconds it goes on
+        waiter               who waits for the end of a task
+        source, target, count, event   a transition, how often it was seen, and what it was of
+        name, value          a setting
+        number               a change within a transaction, of those whose rollback must be noticed
+
+    Three names are none of values: `filled` puts SQL in their places, when it is known of how many rows a statement is.
+    `listed` and `rows` become values beside one another, and `chosen` a condition.
     """
 
     def __init__(
@@ -90,7 +125,6 @@ class Dialect(ABC):
         self.table = self.quote(table.name)
         self.key = self._tuple(self.keys)
         self.columns = ", ".join(self.quote(field.column) for field in table.fields)
-        self._key_at = [table.fields.index(field) for field in table.key]
         self._parameters = {field.name: f"f{i}" for i, field in enumerate(table.fields)}
 
     # what differs between databases
@@ -108,13 +142,21 @@ class Dialect(ABC):
     def seconds(self, kind: Kind, column: str) -> str:
         """What `moment` made, as seconds since 1970."""
 
-    @abstractmethod
     def bound(self, kind: Kind) -> str:
         """Now, to be compared with a column of this kind."""
+        return self.moment(kind, self.now) if kind in TIMES else self.now
 
     @abstractmethod
-    def objects(self) -> list[Object]:
-        """What installing creates, in order: side tables, indexes, triggers."""
+    def side_tables(self) -> list[Object]:
+        """The tables that belong to this queue alone."""
+
+    @abstractmethod
+    def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
+        """An index of the rows that meet a condition."""
+
+    @abstractmethod
+    def triggers(self) -> list[Object]:
+        """What sees every change of the table, whoever makes it."""
 
     @abstractmethod
     def existing(self, store: Store[Any]) -> dict[str, str]:
@@ -155,12 +197,12 @@ class Dialect(ABC):
         """What tells that another process may have written; None where none can."""
 
     @abstractmethod
-    def remember_owner(self) -> str:
-        """Write down, beside the table, who took a row."""
+    def remembering(self, rows: Rows, statement: Statement) -> Statement:
+        """A statement that takes these rows, and what writes down beside the table who took them."""
 
     @abstractmethod
-    def remember_owners(self) -> str:
-        """Write down, beside the table, who took the rows of a list of keys."""
+    def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
+        """Run a statement with all its parts. The triggers are told the event."""
 
     @property
     @abstractmethod
@@ -254,6 +296,10 @@ class Dialect(ABC):
         """A name, quoted, in the schema of the table."""
         return f"{self.quote(self.source.schema)}.{self.quote(name)}" if self.source.schema else self.quote(name)
 
+    def side(self, suffix: str) -> str:
+        """What belongs to this queue, by the end of its name: the tables count, owner, wait and history, say."""
+        return self.object(self.name(suffix))
+
     def exact(self, column: str, kind: Kind = "text") -> str:
         """A column, compared as it is, whatever collation it has; an index on it does not help then."""
         return column
@@ -285,11 +331,16 @@ class Dialect(ABC):
     # which rows
 
     @property
+    def owners(self) -> str:
+        """The table of owners beside that of the application, where no role holds them."""
+        return self.side("owner")
+
+    @property
     def owner(self) -> str:
         """Whoever holds the row: the role, or what the side table says."""
         if "owner" in self.roles:
             return self.roles["owner"]
-        return f"(SELECT o.owner FROM {self.object(self.name('owner'))} AS o WHERE {self._same_key('o')})"
+        return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self._same_key('o')})"
 
     def _same_key(self, alias: str) -> str:
         return " AND ".join(f"{alias}.{key} = {self.table}.{key}" for key in self.keys)
@@ -320,35 +371,49 @@ class Dialect(ABC):
         """Lower priority first, then the key."""
         return ", ".join(filter(None, [self.roles.get("priority"), *self.keys]))
 
-    def fenced(self, rows: Rows, chosen: str, state: str) -> str:
-        """The rows of a key, or of a list of them, in a state, and in the right hand."""
-        fence = {
-            "": "",
-            "session": f" AND substr({self.owner}, 1, 37) = :session",
-            "take": f" AND {self.owner} = :mark",
-        }[rows.fence]
-        return f"{chosen} AND {state}{fence}"
-
     def where(self, rows: Rows) -> str:
-        state = self.is_state(rows.state)
+        """The condition of a statement that moves these rows."""
+        if rows.way in ("key", "keys"):
+            return f"{self.named(rows)}{self.fence(rows, self.owner)}"
+        if rows.way in ("all", "each"):
+            return self.is_state(rows.state)
+        return f"{self.key} {'=' if rows.way == 'first' else 'IN'} ({self.pick(', '.join(self.keys), rows)})"
+
+    def named(self, rows: Rows, of: str = "") -> str:
+        """The row of the key, or those of the list of keys, in their state; `of` as in `by_key`."""
         if rows.way == "key":
-            return self.fenced(rows, self.by_key(), state)
-        if rows.way == "keys":
-            # By the key: an index that leads with the status would read all that are taken.
-            state = self.is_state(rows.state, self.not_by_index(self.roles["status"]))
-            return self.fenced(rows, f"{self.key} IN ({self.keys_at_once})", state)
-        if rows.way in ("first", "oldest"):
-            tube = f" AND {self.in_tube}" if rows.tube else ""
-            index = f"oldest_{rows.state}{'_of_tube' * rows.tube}"
-            chosen = f"{state}{tube}{self.not_due(rows.state)} ORDER BY {self.order}"
-            return self.picked(chosen, index, one=rows.way == "first")
+            return f"{self.by_key(of)} AND {self.is_state(rows.state)}"
+        # By the key: an index that leads with the status would read all that are taken.
+        state = self.is_state(rows.state, self.not_by_index(self.roles["status"]))
+        listed = self.holds(f"{of}{self.keys[0]}", f"IN ({self.keys_at_once})", self.source.key[0].kind)
+        return f"{listed} AND {state}"
+
+    def fence(self, rows: Rows, owner: str) -> str:
+        """What follows a condition on rows of which only those in the right hand are meant."""
+        return {
+            "": "",
+            "session": f" AND substr({owner}, 1, 37) = :session",
+            "take": f" AND {owner} = :mark",
+        }[rows.fence]
+
+    def pick(self, columns: str, rows: Rows) -> str:
+        """A query of those rows that nobody names: the first `n`, or the first one."""
+        by, chosen = self.choice(rows)
+        limit = "1" if rows.way == "first" else ":n"
+        return f"SELECT {columns} FROM {self.table_in_schema}{by} WHERE {chosen} LIMIT {limit}"
+
+    def choice(self, rows: Rows) -> tuple[str, str]:
+        """How such rows are found: what has the index used that is made for it, and the condition with its order."""
+        state = self.is_state(rows.state)
+        if rows.way == "held":
+            return "", f"{state} AND {self.held}"
         if rows.way == "due":
             column = self.roles[rows.column]
             due = f"{state} AND {column} <= {self.bound(self.kind(rows.column))} ORDER BY {column}"
-            return self.picked(due, rows.column)
-        if rows.way == "held":
-            return self.picked(f"{state} AND {self.held}")
-        return state
+            return self.by_index(self.name(rows.column)), due
+        tube = f" AND {self.in_tube}" if rows.tube else ""
+        index = self.name(f"oldest_{rows.state}{'_of_tube' * rows.tube}")
+        return self.by_index(index), f"{state}{tube}{self.not_due(rows.state)} ORDER BY {self.order}"
 
     @property
     def held_by(self) -> str:
@@ -357,22 +422,15 @@ class Dialect(ABC):
 
     @property
     def held(self) -> str:
-        """The owner begins with the session: said as a range, which an index can look up."""
+        """The owner begins with the session."""
         if "owner" in self.roles:
-            return f"{self.held_by} >= :session AND {self.held_by} < :session_end"
-        side = self.object(self.name("owner"))
-        keys = ", ".join(self.keys)
-        return f"{self.key} IN (SELECT {keys} FROM {side} WHERE owner >= :session AND owner < :session_end)"
+            return self.of_session(self.held_by)
+        return f"{self.key} IN (SELECT {', '.join(self.keys)} FROM {self.owners} WHERE {self.of_session('owner')})"
 
-    def picked(self, chosen: str, index: str = "", one: bool = False) -> str:
-        """The first `n` rows that a condition chooses, or the first one, by this index of the queue."""
-        return f"{self.key} {'=' if one else 'IN'} ({self.pick(', '.join(self.keys), chosen, index, one)})"
-
-    def pick(self, columns: str, chosen: str, index: str = "", one: bool = False) -> str:
-        """A query of the first `n` rows that a condition chooses, or of the first one."""
-        by = self.by_index(self.name(index)) if index else ""
-        limit = "1" if one else ":n"
-        return f"SELECT {columns} FROM {self.table_in_schema}{by} WHERE {chosen} LIMIT {limit}"
+    @staticmethod
+    def of_session(owner: str) -> str:
+        """An owner begins with the session: said as a range, which an index can look up."""
+        return f"{owner} >= :session AND {owner} < :session_end"
 
     # what changes
 
@@ -403,24 +461,40 @@ class Dialect(ABC):
 
     def move(self, rows: Rows, change: Change) -> Statement:
         """Move rows to another state, or delete them, or prolong their state. Returns them as they then are."""
-        where, returning = self.where(rows), f" RETURNING {self.columns}" if rows.way != "all" else ""
-        names = tuple(self._parameters[name] for name in change.update)
         if change.target == ABSENT:
-            if change.update:  # a deleted task is returned as it last was, its update applied
-                sets = {name: f":{self._parameters[name]}" for name in change.update}
-                returning = " RETURNING " + ", ".join(
-                    sets.get(field.name, self.quote(field.column)) for field in self.source.fields
-                )
-            chosen = f"{self.told_first}{where}{returning}"
-            return Statement(f"DELETE FROM {self.object(self.source.name)} WHERE {chosen}", names=names)
-        own = {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
-        sets = own | self._of_roles(change)
-        assignments = ", ".join(f"{column} = {value}" for column, value in sets.items())
-        sql = f"UPDATE {self.object(self.source.name)} SET {assignments} WHERE {where}{returning}"
-        if change.roles.get("status") != TAKEN or "owner" in self.roles:
-            return Statement(sql, names=names)
-        several = rows.way != "key" and rows.way != "first" and len(self.keys) == 1
-        return Statement(sql, self.remember_owner(), self.remember_owners() if several else "", names)
+            return self.delete(rows, change)
+        statement = self.update(rows, change)
+        beside = change.roles.get("status") == TAKEN and "owner" not in self.roles
+        return self.remembering(rows, statement) if beside else statement
+
+    def update(self, rows: Rows, change: Change) -> Statement:
+        where, returning = self.where(rows), f" RETURNING {self.columns}" if rows.way != "all" else ""
+        return Statement(
+            f"UPDATE {self.table_in_schema} SET {self.sets(change)} WHERE {where}{returning}", names=self.brings(change)
+        )
+
+    def delete(self, rows: Rows, change: Change) -> Statement:
+        where = f"{self.told_first}{self.where(rows)}"
+        returning = f" RETURNING {', '.join(self.last(change))}" if rows.way != "all" else ""
+        return Statement(f"DELETE FROM {self.table_in_schema} WHERE {where}{returning}", names=self.brings(change))
+
+    def brings(self, change: Change) -> tuple[str, ...]:
+        """The named values of the application's own columns that a change writes."""
+        return tuple(self._parameters[name] for name in change.update)
+
+    def _own(self, change: Change) -> dict[str, str]:
+        return {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
+
+    def sets(self, change: Change) -> str:
+        """What follows SET."""
+        written = self._own(change) | self._of_roles(change)
+        return ", ".join(f"{column} = {value}" for column, value in written.items())
+
+    def last(self, change: Change, of: str = "") -> list[str]:
+        """The columns of a row that is deleted, as it last was, its update applied; `of` as in `by_key`."""
+        own = self._own(change)
+        columns = [self.quote(field.column) for field in self.source.fields]
+        return [own.get(column, f"{of}{column}") for column in columns]
 
     def _of_roles(self, change: Change) -> dict[str, str]:
         """What is written into the columns of roles; those that the queue knows and does not map are not there."""
@@ -473,25 +547,9 @@ class Dialect(ABC):
     def crowd(self, guard: Guard) -> str:
         """How many tasks are in the states of a guard, from the counters: the same effort for any number."""
         states = ", ".join(f"'{state}'" for state in self.holding(guard))
-        counts = self.object(self.name("count"))
+        counts = self.side("count")
         into, out = (f"CASE WHEN {column} IN ({states}) THEN n ELSE 0 END" for column in ("target", "source"))
         return f"(SELECT COALESCE(SUM({into} - {out}), 0) FROM {counts} WHERE tube = '')"
-
-    def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
-        """Run a statement, with what follows from it, as one transaction. The triggers are told the event."""
-        if not statement.then:
-            return self.execute(store, statement.sql, values)
-        with store.atomic():
-            rows = self.execute(store, statement.sql, values)
-            keys = [[row[place] for place in self._key_at] for row in rows]
-            keys_listed = self.listed(keys) if statement.then_all else None
-            if keys_listed:
-                self.execute(store, statement.then_all, {"keys": keys_listed, "owner": values["owner"]})
-            else:
-                for key in keys:
-                    named = {f"k{i}": part for i, part in enumerate(key)}
-                    self.execute(store, statement.then, {**named, "owner": values["owner"]})
-        return rows
 
     def listed(self, keys: Sequence[Sequence[Any]]) -> str | None:
         """Keys as the one value `:keys`; None where that cannot be."""
@@ -552,11 +610,11 @@ class Dialect(ABC):
 
     def counters(self) -> str:
         """Tube, source, target, how often, and how many rows of the table tell it."""
-        return f"SELECT tube, source, target, n, 1 FROM {self.object(self.name('count'))}"
+        return f"SELECT tube, source, target, n, 1 FROM {self.side('count')}"
 
     def add_counter(self) -> str:
         return (
-            f"INSERT INTO {self.object(self.name('count'))} (tube, source, target, n) "
+            f"INSERT INTO {self.side('count')} (tube, source, target, n) "
             f"VALUES (:tube, :source, :target, :count){self.on_conflict('tube, source, target', 'n = n + :count')}"
         )
 
@@ -578,7 +636,7 @@ class Dialect(ABC):
 
     def count_what_is_there(self) -> str:
         """The tasks that are there before counting begins, unless it has begun."""
-        counts = self.object(self.name("count"))
+        counts = self.side("count")
         return (
             f"INSERT INTO {counts} (tube, source, target, n) "
             f"SELECT tube, '', state, n FROM ({self.actual_counts()}) AS actual "
@@ -607,7 +665,7 @@ class Dialect(ABC):
         if self.history_kept < math.inf:
             # Rows of the history pass one by one: a tenth later many go at once.
             late = self.history_kept + max(1.0, self.history_kept / 10)
-            history = self.object(self.name("history"))
+            history = self.side("history")
             oldest = f"SELECT at_us FROM {history} WHERE {self._not_newest} ORDER BY id LIMIT 1"
             times.append(f"SELECT ({oldest}) / 1000000.0 + {late!r} AS at")
         return f"SELECT MIN(at) - {self.now} FROM ({' UNION ALL '.join(times)}) AS times"
@@ -616,7 +674,7 @@ class Dialect(ABC):
 
     @property
     def waits(self) -> str:
-        return self.object(self.name("wait"))
+        return self.side("wait")
 
     def _parts(self) -> list[str]:
         return [f"k{i}" for i in range(len(self.keys))]
@@ -680,6 +738,20 @@ class Dialect(ABC):
         names, values = ", ".join(map(self.quote, columns)), ", ".join(columns.values())
         return f"INSERT INTO {history} ({names}) {f'SELECT {values} {rows}' if rows else f'VALUES ({values})'}"
 
+    def owner_noted(self, versions: Mapping[str, str]) -> str:
+        """Who holds the task, of those versions of its row in which it is taken: alias -> its letter, as SQL."""
+        status = self.roles["status"]
+        held = " ".join(
+            f"WHEN {self.is_state(TAKEN, f'{version}.{status}')} THEN {self.owner_of(version)}"
+            for version, letter in versions.items()
+            if letter != f"'{ABSENT}'"
+        )
+        return f"CASE {held} END"
+
+    @abstractmethod
+    def owner_of(self, version: str) -> str:
+        """Who holds this version of a row, as a trigger sees it."""
+
     def note_move(self, state: str, target: str) -> str:
         """Write into the history that every task in a state moves, where no trigger does."""
         owner = self.owner if state == TAKEN else "NULL"
@@ -691,7 +763,7 @@ class Dialect(ABC):
             "owner": owner,
         }
         rows = f"FROM {self.table_in_schema} WHERE {self.is_state(state)}"
-        return self.noted(self.object(self.name("history")), self.table, what, rows)
+        return self.noted(self.side("history"), self.table, what, rows)
 
     def history(self, of: Iterable[str]) -> str:
         """The rows of the history, each with the time since the one before it of its task; `of` a key, since, until."""
@@ -709,7 +781,7 @@ class Dialect(ABC):
         columns = ", ".join(map(self.quote, self.told))
         return (
             f"SELECT {columns}, dur_us "
-            f"FROM (SELECT {columns}, {before} AS dur_us FROM {self.object(self.name('history'))}{whose}) AS told"
+            f"FROM (SELECT {columns}, {before} AS dur_us FROM {self.side('history')}{whose}) AS told"
             f"{' WHERE ' * bool(asked)}{' AND '.join(asked)} ORDER BY id"
         )
 
@@ -721,11 +793,11 @@ class Dialect(ABC):
     @property
     def _not_newest(self) -> str:
         """The newest row of the history stays: the next one has the id after it, and so no id is used twice."""
-        return f"id < (SELECT MAX(id) FROM {self.object(self.name('history'))})"
+        return f"id < (SELECT MAX(id) FROM {self.side('history')})"
 
     def forget_history(self) -> str:
         """Delete the oldest `n` rows of the history, but for the newest and those that are to be kept."""
-        table = self.object(self.name("history"))
+        table = self.side("history")
         oldest = f"SELECT id, at_us FROM {table} WHERE {self._not_newest} ORDER BY id LIMIT :n"
         forgotten = f"SELECT id FROM ({oldest}) AS oldest WHERE at_us < {self._forgotten_before}"
         return f"DELETE FROM {table} WHERE id IN ({forgotten})"
@@ -824,6 +896,20 @@ class Dialect(ABC):
             for name, columns in (tables | self.more_shared()).items()
         ]
 
+    def objects(self) -> list[Object]:
+        """What installing creates, in order."""
+        return [*self.side_tables(), *self.indexes(), *self.triggers()]
+
+    def made(self, kind: str, suffix: str, *create: str) -> Object:
+        """Something that belongs to this queue, and the SQL that creates it."""
+        name = self.name(suffix)
+        return Object(kind, name, create, self.drop(kind, name))
+
+    def side_table(self, suffix: str, body: str, *more: str) -> Object:
+        """A table that belongs to this queue, and what is to be created with it."""
+        create = f"CREATE TABLE IF NOT EXISTS {self.side(suffix)} {body}"
+        return self.made("table", suffix, create, *more)
+
     def more_shared(self) -> dict[str, str]:
         """Tables that all queues of a database share in this kind of database alone: name -> columns."""
         return {}
@@ -831,10 +917,6 @@ class Dialect(ABC):
     def indexes(self) -> list[Object]:
         """What finds the rows of each way. Rows at rest stand in none of them, where the database has partial ones."""
         return [self.index(suffix, *found) for suffix, found in self._indexes().items()]
-
-    @abstractmethod
-    def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
-        """An index of the rows that meet a condition."""
 
     def _indexes(self) -> dict[str, tuple[str, str, bool]]:
         """What each index is of, by suffix: columns, the condition of its rows, whether it is unique."""

@@ -6,11 +6,13 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
-from xq.adapters.databases.sql import SESSIONS, Dialect, Object
+from xq.adapters.databases.sql import INTEGERS, SESSIONS, TIMES, Dialect, Object, parts_of_uuid
 from xq.adapters.databases.sqlite_files import FileWrites, Locks
-from xq.compile import Statement
+from xq.compile import Rows, Statement
 from xq.machine import ABSENT, ELSEWHERE, TAKEN, Guard
 from xq.sessions import ProofOfLife
 from xq.store import HISTORY, Field, Kind, Row, Store, Values, Writes
@@ -106,26 +108,24 @@ class Sqlite(Dialect):
     mark = "?"
 
     def moment(self, kind: Kind, seconds: str) -> str:
-        if kind in ("datetime", "timestamptz"):
+        if kind in TIMES:
             return f"strftime('%Y-%m-%d %H:%M:%f', {seconds}, 'unixepoch')"
         if kind == "bigint":
             return f"CAST({seconds} + 0.999 AS INTEGER)"  # rounded up: nothing falls due too early
         return seconds
 
     def seconds(self, kind: Kind, column: str) -> str:
-        return f"(julianday({column}) - 2440587.5) * 86400.0" if kind in ("datetime", "timestamptz") else column
+        return f"(julianday({column}) - 2440587.5) * 86400.0" if kind in TIMES else column
 
     def not_by_index(self, column: str) -> str:
         return f"+{column}"
 
-    def remember_owner(self) -> str:
-        names = ", ".join(self.keys)
-        values = ", ".join(f":k{i}" for i in range(len(self.keys)))
-        return f"INSERT OR REPLACE INTO {self.object(self.name('owner'))} ({names}, owner) VALUES ({values}, :owner)"
-
-    def remember_owners(self) -> str:
-        owner = self.object(self.name("owner"))
-        return f"INSERT OR REPLACE INTO {owner} ({self.key}, owner) SELECT value, :owner FROM json_each(:keys)"
+    def remembering(self, rows: Rows, statement: Statement) -> Statement:
+        names, values = ", ".join(self.keys), ", ".join(f":k{i}" for i in range(len(self.keys)))
+        one = f"INSERT OR REPLACE INTO {self.owners} ({names}, owner) VALUES ({values}, :owner)"
+        all_ = f"INSERT OR REPLACE INTO {self.owners} ({names}, owner) SELECT value, :owner FROM json_each(:keys)"
+        several = rows.way not in ("key", "first") and len(self.keys) == 1
+        return replace(statement, after=one, after_all=all_ if several else "")
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         return refusal.endswith(f"UNIQUE constraint failed: {self.source.name}.{self.source.roles[guard.role].column}")
@@ -134,21 +134,19 @@ class Sqlite(Dialect):
         # Without a schema SQLite would look in every attached one, and find the index of another queue.
         return f"DROP {kind.upper()} IF EXISTS {self._schema}.{self.quote(name)}"
 
-    def pick(self, columns: str, chosen: str, index: str = "", one: bool = False) -> str:
+    def choice(self, rows: Rows) -> tuple[str, str]:
         # SQLite lets a key be NULL: such a row equals nothing, and must not stand in the way of others.
         named = "".join(
             f"{key} IS NOT NULL AND "
             for key, field in zip(self.keys, self.source.key, strict=True)
             if field.kind not in ("auto", "bigauto")
         )
-        return super().pick(columns, named + chosen, index, one)
+        by, chosen = super().choice(rows)
+        return by, named + chosen
 
     def by_index(self, name: str) -> str:
         # Statistics of another day may tell the planner that a state holds most rows, and the table is read whole.
         return f" INDEXED BY {self.quote(name)}"
-
-    def bound(self, kind: Kind) -> str:
-        return self.moment(kind, self.now) if kind in ("datetime", "timestamptz") else self.now
 
     def told_key(self, parts: Sequence[str]) -> str:
         told = [_told(field, part) for field, part in zip(self.source.key, parts, strict=True)]
@@ -156,14 +154,34 @@ class Sqlite(Dialect):
 
     def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
         if not event:
-            return super().run(store, statement, values)
+            return self._run(store, statement, values)
         before, UNDER_WAY.told = UNDER_WAY.told, (event, values.get("owner"), values["now"])
         try:
-            return super().run(store, statement, values)
+            return self._run(store, statement, values)
         finally:
             UNDER_WAY.told = before
             if UNDER_WAY.interrupted is not None:
                 _raise_what_interrupted()
+
+    def _run(self, store: Store[Any], statement: Statement, values: Values) -> list[Row]:
+        if not statement.after:
+            return self.execute(store, statement.sql, values)
+        with store.atomic():
+            rows = self.execute(store, statement.sql, values)
+            keys = [[row[place] for place in self._key_at] for row in rows]
+            keys_listed = self.listed(keys) if statement.after_all else None
+            if keys_listed:
+                self.execute(store, statement.after_all, {"keys": keys_listed, "owner": values["owner"]})
+            else:
+                for key in keys:
+                    named = {f"k{i}": part for i, part in enumerate(key)}
+                    self.execute(store, statement.after, {**named, "owner": values["owner"]})
+        return rows
+
+    @cached_property
+    def _key_at(self) -> list[int]:
+        """The places of the key in a row."""
+        return [self.source.fields.index(field) for field in self.source.key]
 
     def change(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> int:
         before, UNDER_WAY.told = UNDER_WAY.told, (event or WRITE, None, values["now"])
@@ -251,9 +269,6 @@ class Sqlite(Dialect):
         present = {name.lower() for (name,) in self.execute(store, listed, values)}
         return {field.column for field in self.source.fields if field.column.lower() in present}
 
-    def objects(self) -> list[Object]:
-        return [*self.side_tables(), *self.indexes(), *self.triggers()]
-
     def side_tables(self) -> list[Object]:
         kinds = list(map(_type, self.source.key))
         parts = ", ".join(f"{part} {kind}" for part, kind in zip(self._parts(), kinds, strict=True))
@@ -270,22 +285,15 @@ class Sqlite(Dialect):
             # each transaction, a tenth of all; that ids are not used twice follows from the newest row, which stays.
             types = {"bigauto": "INTEGER PRIMARY KEY", "bigint": "INTEGER", "text": "TEXT"}
             tables["history"] = f"({', '.join(f'{column} {types[kind]}' for column, kind in HISTORY.items())})"
-        return [
-            Object(
-                "table",
-                self.name(suffix),
-                (f"CREATE TABLE IF NOT EXISTS {self.object(self.name(suffix))} {body}",),
-                self.drop("table", self.name(suffix)),
-            )
-            for suffix, body in tables.items()
-        ]
+        return [self.side_table(suffix, body) for suffix, body in tables.items()]
 
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
-        create = (
-            f"CREATE {'UNIQUE ' * unique}INDEX IF NOT EXISTS {self.object(self.name(suffix))} "
-            f"ON {self.table} ({columns}) WHERE {condition}"
+        return self.made(
+            "index",
+            suffix,
+            f"CREATE {'UNIQUE ' * unique}INDEX IF NOT EXISTS {self.side(suffix)} "
+            f"ON {self.table} ({columns}) WHERE {condition}",
         )
-        return Object("index", self.name(suffix), (create,), self.drop("index", self.name(suffix)))
 
     def triggers(self) -> list[Object]:
         status, tube = self.roles["status"], self.roles.get("tube", "")
@@ -356,39 +364,27 @@ class Sqlite(Dialect):
             "delete": ("DELETE", deleted),
         }
         return [
-            Object(
+            self.made(
                 "trigger",
-                self.name(suffix),
-                (
-                    self.drop("trigger", self.name(suffix)),
-                    f"CREATE TRIGGER {self.object(self.name(suffix))} AFTER {event} ON {self.table} "
-                    f"BEGIN {' '.join(body)} END",
-                ),
+                suffix,
                 self.drop("trigger", self.name(suffix)),
+                f"CREATE TRIGGER {self.side(suffix)} AFTER {event} ON {self.table} BEGIN {' '.join(body)} END",
             )
             for suffix, (event, body) in events.items()
         ]
 
     def _note(self, version: str, source: str, target: str, when: str) -> str:
         """A statement of a trigger: write this version of a row into the history, where the task came or went."""
-        status = self.roles["status"]
-        holders = {"OLD": source, "NEW": target}
-        held = " ".join(
-            f"WHEN {self.is_state(TAKEN, f'{at}.{status}')} THEN {self._holder(at)}"
-            for at, letter in holders.items()
-            if letter != f"'{ABSENT}'"
-        )
         what = {
             "at_us": f"COALESCE(NULLIF({asked(CLOCK)}, '{CLOCK}'), {_microseconds(MACHINE_TIME)})",
             "source": source,
             "target": target,
             "event": asked(WRITE),
-            "owner": f"CASE {held} END",
+            "owner": self.owner_noted({"OLD": source, "NEW": target}),
         }
         return f"{self.noted(self.quote(self.name('history')), version, what, f'WHERE {when}')};"
 
-    def _holder(self, version: str) -> str:
-        """Who holds this version of a row, as a trigger sees it."""
+    def owner_of(self, version: str) -> str:
         if "owner" in self.roles:
             return f"{version}.{self.roles['owner']}"
         if version == "NEW":
@@ -404,13 +400,11 @@ def _told(field: Field, part: str) -> str:
     if field.kind == "decimal":
         return f"CAST({part} AS NUMERIC)"  # a column makes a number of it, and a parameter is the text
     if field.kind == "uuid":
-        pieces = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
-        dashed = " || '-' || ".join(f"substr({part}, {start}, {length})" for start, length in pieces)
+        dashed = " || '-' || ".join(parts_of_uuid(part))
         return f"CASE length({part}) WHEN 32 THEN {dashed} ELSE {part} END"
     return f"CASE typeof({part}) WHEN 'blob' THEN hex({part}) ELSE {part} END"
 
 
 def _type(field: Field) -> str:
     """The type of a column that is compared with this one: were its affinity another, no index would serve."""
-    integers = ("auto", "bigauto", "integer", "bigint")
-    return "INTEGER" if field.kind in integers else "TEXT" if field.kind in ("text", "uuid") else field.type
+    return "INTEGER" if field.kind in INTEGERS else "TEXT" if field.kind in ("text", "uuid") else field.type

@@ -6,6 +6,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from typing import Any
 
 import peewee as pw
@@ -119,6 +120,24 @@ def test_what_was_taken_by_a_call_whose_answer_was_lost_comes_back(place):
     eventually(lambda: place.states() == {"R": 1})
     assert place.Task.take().ack().status == "D"
     assert is_exact(place.there)
+
+
+def test_a_transaction_within_a_transaction_that_lost_its_connection_raises_what_ended_it(place):
+    class TheFirst(Exception):
+        pass
+
+    def nested(whole: Any) -> None:
+        with whole:
+            place.Task.put({})
+            place.proxy.cut(place.db)
+            raise TheFirst
+
+    with pytest.raises(TheFirst):
+        nested(place.Task.xq.store.atomic())
+    with suppress(pw.PeeweeException), place.db.atomic(), pytest.raises(TheFirst):
+        nested(place.Task.xq.store.atomic())
+    assert place.states() == {}
+    place.Task.put({})
 
 
 def test_a_connection_that_was_cut_while_nobody_used_it_is_made_anew_without_an_error(place):
@@ -408,6 +427,22 @@ def test_who_loses_its_link_only_loses_its_tasks(place):
         eventually(lambda: place.states() == {"R": 2})
         assert other.send("ack") == "SessionLost"
         assert other.send("take") == 1
+
+
+def test_a_child_of_who_lost_its_tasks_has_lost_none(place):
+    Task = Maker(as_worker(place), None)(FEATURES)
+    Task.put({})
+    watch(place.there)
+    Task.take()
+    ends_connections_of(place, OF_USER[place.kind])
+    eventually(lambda: place.states() == {"R": 1})
+    assert refused(lambda: Task.ack(1)) == "SessionLost"
+
+    def child() -> Generator[str, None, None]:
+        yield refused(lambda: Task.ack(1))
+
+    with another_process(Task._meta.database, child) as other:
+        assert next(other) == "WrongState"
 
 
 def test_who_loses_all_connections_but_its_link_loses_nothing(place):

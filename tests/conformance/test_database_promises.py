@@ -340,3 +340,15 @@ def test_postgresql_keeps_no_text_with_a_nul():
         with pytest.raises(xq.BadValue, match="NUL"):
             Task.put({"name": "a\0b"})
         assert is_exact(Task)
+
+
+@ON_POSTGRES
+def test_what_a_trigger_of_the_applications_own_fails_at_is_told_as_it_is():
+    with fresh(Postgres) as (server, name), closing(server.peewee(name)) as database:
+        Task = queue_on(database)
+        database.execute_sql(
+            "CREATE FUNCTION fails() RETURNS TRIGGER LANGUAGE plpgsql AS $$ BEGIN PERFORM 1 = no_such(1); END $$"
+        )
+        database.execute_sql("CREATE TRIGGER fails BEFORE INSERT ON task FOR EACH ROW EXECUTE FUNCTION fails()")
+        with pytest.raises(pw.ProgrammingError, match="no_such"):
+            Task.put({})

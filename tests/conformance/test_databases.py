@@ -17,7 +17,7 @@ from playhouse import db_url, pool, postgres_ext
 from playhouse.cockroachdb import CockroachDatabase
 
 import xq
-from tests.conformance.steps import PATIENCE, eventually, is_exact, transitions
+from tests.conformance.steps import PATIENCE, another_process, eventually, is_exact, transitions
 from tests.conftest import Maker, chosen
 from tests.servers import MariaDB, Postgres, Server, shared
 from xq.adapters.drivers import DRIVERS
@@ -112,6 +112,47 @@ def works(database: Any) -> bool:
 def test_a_queue_works_by_each_class_of_peewee(kind, way):
     with fresh(KINDS[kind]) as (server, name):
         assert works(WAYS[kind][way](server, name))
+
+
+def goes_on_in_a_child(database: Any) -> bool:
+    """Whether a child leaves the connections to its parent, those that wait in the pool as well."""
+    Task = Maker(database, None)(FEATURES, roles=("runat",))
+    inherited = [database.connection()]
+
+    def hold() -> object:
+        with database.connection_context():
+            return database.connection()
+
+    with ThreadPoolExecutor(1) as thread:
+        inherited.append(thread.submit(hold).result(PATIENCE))
+    Task.put({})
+
+    def child() -> Any:
+        task = Task.take()
+        yield all(database.connection() is not connection for connection in inherited)
+        yield bool(task.ack())
+
+    with another_process(database, child) as other:
+        assert next(other)
+        assert Task.xq.count("T") == 1
+        assert next(other)
+    assert Task.put({}).take().ack().status == "D"
+    assert is_exact(Task)
+    database.close_all()
+    return True
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"), [pytest.param(*each.values, id=each.id) for each in EACH if "ool" in str(each.id)]
+)
+def test_a_child_takes_no_connection_from_the_pool_of_its_parent(kind, way):
+    with fresh(KINDS[kind]) as (server, name):
+        assert goes_on_in_a_child(WAYS[kind][way](server, name))
+
+
+@pytest.mark.skipif(not chosen(["sqlite"]), reason="of SQLite")
+def test_a_child_takes_no_connection_from_the_pool_of_its_parent_on_sqlite(tmp_path):
+    assert goes_on_in_a_child(pool.PooledSqliteDatabase(str(tmp_path / "app.db"), timeout=20))
 
 
 @pytest.mark.parametrize("kind", CHOSEN)

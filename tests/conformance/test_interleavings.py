@@ -26,7 +26,7 @@ from tests.conformance.steps import (
 )
 from tests.factories import task
 from xq import sessions
-from xq.adapters.databases.links import Listener
+from xq.adapters.databases.links import ServerWrites
 from xq.adapters.databases.sqlite_files import FileWrites
 
 
@@ -199,7 +199,7 @@ def test_history_is_pruned_by_itself_where_nothing_else_is_due(make_shared):
 
 
 def test_a_signal_that_is_lost_is_made_up_for(make_shared, monkeypatch):
-    for listening in (FileWrites, Listener):
+    for listening in (FileWrites, ServerWrites):
         monkeypatch.setattr(listening, "wait", lambda self, seconds, eagerly: threading.Event().wait(seconds))
     Task = make_shared()
     work = Work(make_shared.db, lambda: Task.take(timeout=PATIENCE))

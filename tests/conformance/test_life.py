@@ -550,6 +550,20 @@ def test_a_session_left_within_a_transaction_that_is_rolled_back_ends_all_the_sa
     eventually(lambda: session.uuid not in open_sessions(queue), within=20)
 
 
+def test_a_queue_whose_table_was_dropped_is_in_no_others_way(make_shared):
+    Gone = make_shared(FEATURES, model=make_shared.model(table_name="gone"))
+    Task, Late = make_shared(FEATURES), make_shared(FEATURES, model=make_shared.model(table_name="late"))
+    for each in (Gone, Task, Late):
+        each.put({})
+        assert each.take().release()
+    with Task.xq.session() as session:
+        assert all(each.take() for each in (Gone, Task, Late))
+        make_shared.db.execute_sql("DROP TABLE gone")
+    assert (Task.xq.count("R"), Late.xq.count("R")) == (1, 1)
+    assert session.uuid not in open_sessions(Task)
+    assert Task.take().ack()
+
+
 # session_ttr
 
 

@@ -39,15 +39,22 @@ class Entry:
     sql: str
     source: str = ""
     status: str = ""
-    then: str = ""
-    then_all: str = ""
     first: str = ""  # must return rows before
+    before: str = ""
+    after: str = ""
+    after_all: str = ""
     back: str = ""  # returns the rows after it
+
+    @property
+    def texts(self) -> list[str]:
+        """All that runs, in its order."""
+        return [text for text in (self.first, self.before, self.sql, self.after, self.after_all, self.back) if text]
 
     @property
     def shape(self) -> tuple[str, ...]:
         """What it has in common with the statements for other source states."""
-        return (self.title, self._any_status(self.sql), self.then, self.then_all, self._any_status(self.first))
+        changing = map(self._any_status, (self.sql, self.first))
+        return (self.title, *changing, self.before, self.after, self.after_all)
 
     def _any_status(self, sql: str) -> str:
         before, where, after = sql.partition(" WHERE ")
@@ -169,7 +176,7 @@ MANY = ("ack", "release", "bury", "kill")  # the events of ack_many and so on
 
 def dialect(queue: Any) -> Any:
     """The SQL of a queue. It may stand in no database yet."""
-    return queue._database.connect().dialect
+    return queue._database.compile().dialect
 
 
 def entries(queue: Any) -> Iterator[Entry]:
@@ -298,8 +305,8 @@ def looks(queue: Any) -> Iterator[Entry]:
 
 def _entry(of: Any, title: str, source: str, statement: Statement) -> Entry:
     status = of.is_state(source) if source else ""
-    first = statement.lock or statement.admitted
-    return Entry(title, statement.sql, source, status, statement.then, statement.then_all, first, statement.back)
+    parts = {name: getattr(statement, name) for name in ("before", "after", "after_all", "back")}
+    return Entry(title, statement.sql, source, status, statement.lock or statement.admitted, **parts)
 
 
 def _fences(queue: Any, row: Transition) -> list[Any]:
@@ -351,11 +358,13 @@ def render(name: str, database: str) -> str:
         parts += ["", f"-- {sources + ' ' if sources else ''}{first.title}"]
         if first.first:
             parts += [laid_out(first.first) + ";", "-- and where that returns rows"]
+        if first.before:
+            parts += [laid_out(first.before) + ";", "-- and then"]
         parts += [laid_out(first.sql) + ";"]
-        if first.then:
-            parts += ["-- and for each row of these", laid_out(first.then) + ";"]
-        if first.then_all:
-            parts += ["-- or for all of them, by a list of their keys", laid_out(first.then_all) + ";"]
+        if first.after:
+            parts += ["-- and for each row of these", laid_out(first.after) + ";"]
+        if first.after_all:
+            parts += ["-- or for all of them, by a list of their keys", laid_out(first.after_all) + ";"]
         if first.back:
             parts += ["-- and returned are", laid_out(first.back) + ";"]
     return "\n".join(parts) + "\n"

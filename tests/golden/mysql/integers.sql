@@ -97,14 +97,14 @@ SELECT `job`.`id` FROM `job` FORCE INDEX (`job_xq_oldest_R`)
     WHERE `status` = 0
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `job` FORCE INDEX (PRIMARY)
-    SET `status` = 1
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `job_xq_owner` (`id`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `job` FORCE INDEX (PRIMARY)
+    SET `status` = 1
+    WHERE :chosen;
 -- and returned are
 SELECT `id`, `name`, `status` FROM `job`
     WHERE :chosen;
@@ -114,14 +114,14 @@ SELECT `job`.`id` FROM `job` FORCE INDEX (`job_xq_oldest_R`)
     WHERE `status` = 0
     ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `job` FORCE INDEX (PRIMARY)
-    SET `status` = 1
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `job_xq_owner` (`id`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `job` FORCE INDEX (PRIMARY)
+    SET `status` = 1
+    WHERE :chosen;
 -- and returned are
 SELECT `id`, `name`, `status` FROM `job`
     WHERE :chosen;
@@ -129,7 +129,7 @@ SELECT `id`, `name`, `status` FROM `job`
 -- T ack X: one, of this session
 SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` = :k0 AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `job`.`id` = :k0 AND `status` = 1 AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -138,7 +138,7 @@ DELETE FROM `job`
 -- T ack X: many, of this session
 SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` IN (:listed) AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `job`.`id` IN (:listed) AND `status` = 1 AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -165,7 +165,7 @@ DELETE FROM `job`
 -- T ack X with update={'name': ...}: one
 SELECT `job`.`id`, :f1, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` = :k0 AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `job`.`id` = :k0 AND `status` = 1 AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -174,7 +174,7 @@ DELETE FROM `job`
 -- T release R: one, of this session
 SELECT `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` = :k0 AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `job`.`id` = :k0 AND `status` = 1 AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `job` FORCE INDEX (PRIMARY)
     SET `status` = 0
@@ -186,7 +186,7 @@ SELECT `id`, `name`, `status` FROM `job`
 -- T release R: many, of this session
 SELECT `job`.`id` FROM `job` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `job_xq_owner` AS o
     ON `job`.`id` = o.`id`
-    WHERE `job`.`id` IN (:listed) AND `status` = 1 AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `job`.`id` IN (:listed) AND `status` = 1 AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `job` FORCE INDEX (PRIMARY)
     SET `status` = 0

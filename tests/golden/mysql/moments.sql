@@ -167,15 +167,15 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
-        `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + 60.0), TIMESTAMP'1970-01-01 00:00:00')
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `visit_xq_owner` (`host`, `number`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `visit` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+        `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + 60.0), TIMESTAMP'1970-01-01 00:00:00')
+    WHERE :chosen;
 -- and returned are
 SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
@@ -185,15 +185,15 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
-        `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + 60.0), TIMESTAMP'1970-01-01 00:00:00')
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `visit_xq_owner` (`host`, `number`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `visit` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+        `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + 60.0), TIMESTAMP'1970-01-01 00:00:00')
+    WHERE :chosen;
 -- and returned are
 SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
@@ -203,15 +203,15 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
-        `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttr), TIMESTAMP'1970-01-01 00:00:00')
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `visit_xq_owner` (`host`, `number`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `visit` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+        `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttr), TIMESTAMP'1970-01-01 00:00:00')
+    WHERE :chosen;
 -- and returned are
 SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
@@ -221,15 +221,15 @@ SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_olde
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`deadline` IS NULL OR `deadline` > TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00'))
     ORDER BY `host`, `number` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `visit` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
-        `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttr), TIMESTAMP'1970-01-01 00:00:00')
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `visit_xq_owner` (`host`, `number`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `visit` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'T' END,
+        `runat` = TIMESTAMPADD(SECOND, CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttr), TIMESTAMP'1970-01-01 00:00:00')
+    WHERE :chosen;
 -- and returned are
 SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
@@ -237,7 +237,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 -- T ack X: one, of this session
 SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
-    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -255,7 +255,7 @@ DELETE FROM `visit`
 -- T ack X with update={'note': ...}: one
 SELECT `visit`.`host`, `visit`.`number`, :f2, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
-    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `visit`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
@@ -264,7 +264,7 @@ DELETE FROM `visit`
 -- T release R: one, of this session
 SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
-    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -321,7 +321,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 -- T release R with ttl: one, of this session
 SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
-    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -374,7 +374,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 -- T touch T with increment: one, of this session
 SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
-    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `deadline` = TIMESTAMPADD(SECOND, CEIL((TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', `deadline`) / 1e6) + :increment), TIMESTAMP'1970-01-01 00:00:00'),
@@ -521,7 +521,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 -- T bury B: one, of this session
 SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
-    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -661,7 +661,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 -- T release W with delay: one, of this session
 SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
-    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
@@ -689,7 +689,7 @@ SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
 -- T release W with delay, ttl: one, of this session
 SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `visit_xq_owner` AS o
     ON `visit`.`host` = o.`host` AND `visit`.`number` = o.`number`
-    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE (`visit`.`host` = :k0 AND CONVERT(`visit`.`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `visit`.`number` = :k1 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `visit` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,

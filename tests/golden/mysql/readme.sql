@@ -115,15 +115,15 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'T',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `page_xq_owner` (`id`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `page` FORCE INDEX (PRIMARY)
+    SET `status` = 'T',
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0
+    WHERE :chosen;
 -- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
@@ -133,15 +133,15 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
     ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'T',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `page_xq_owner` (`id`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `page` FORCE INDEX (PRIMARY)
+    SET `status` = 'T',
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + 60.0
+    WHERE :chosen;
 -- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
@@ -151,15 +151,15 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'T',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `page_xq_owner` (`id`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `page` FORCE INDEX (PRIMARY)
+    SET `status` = 'T',
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr
+    WHERE :chosen;
 -- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
@@ -169,15 +169,15 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
     ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'T',
-        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `page_xq_owner` (`id`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `page` FORCE INDEX (PRIMARY)
+    SET `status` = 'T',
+        `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttr
+    WHERE :chosen;
 -- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
@@ -185,7 +185,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T ack D: one, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
@@ -198,7 +198,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T ack D: many, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END,
@@ -237,7 +237,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T ack D with update={'url': ...}: one
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `url` = :f1,
@@ -251,7 +251,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T release R: one, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -264,7 +264,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T release R: many, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R',
@@ -346,7 +346,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T touch T with increment: one, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
@@ -471,7 +471,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T bury B: one, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -484,7 +484,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T bury B: many, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -574,7 +574,7 @@ SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
 -- T release W with delay: one, of this session
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY) STRAIGHT_JOIN `page_xq_owner` AS o
     ON `page`.`id` = o.`id`
-    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(o.owner, 37) = :session FOR UPDATE;
+    WHERE `page`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(o.owner, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W',

@@ -289,7 +289,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T ack Z: one, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
@@ -302,7 +302,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T ack Z: many, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
@@ -341,7 +341,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T ack Z with delay: one, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'Z' END,
@@ -367,7 +367,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T ack Z with update={'address': ...}: one
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `address` = :f1,
@@ -381,7 +381,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release R: one, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -394,7 +394,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release R: many, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -466,7 +466,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release R with ttl, ttr: one, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END,
@@ -524,7 +524,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T touch T with increment: one, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `runat` = COALESCE(`runat`, COALESCE(:now, (@@timestamp * 1e0))) + :increment
@@ -711,7 +711,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T bury B: one, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -724,7 +724,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T bury B: many, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` IN (:listed) AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END,
@@ -894,7 +894,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release W with delay: one, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,
@@ -920,7 +920,7 @@ SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempt
 
 -- T release W with delay, ttl, ttr: one, of this session
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND LEFT(`owner`, 37) = :session FOR UPDATE;
+    WHERE `mail`.`id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;
 -- and where that returns rows
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END,

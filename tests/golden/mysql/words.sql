@@ -166,15 +166,15 @@ SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_oldest_R`)
     WHERE (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new')
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = 'in hand',
-        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + NULL)
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `order_xq_owner` (`id`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `order` FORCE INDEX (PRIMARY)
+    SET `select` = 'in hand',
+        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + NULL)
+    WHERE :chosen;
 -- and returned are
 SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
@@ -184,15 +184,15 @@ SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_oldest_R`)
     WHERE (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new')
     ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = 'in hand',
-        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + NULL)
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `order_xq_owner` (`id`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `order` FORCE INDEX (PRIMARY)
+    SET `select` = 'in hand',
+        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + NULL)
+    WHERE :chosen;
 -- and returned are
 SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
@@ -202,15 +202,15 @@ SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_oldest_R`)
     WHERE (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new')
     ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = 'in hand',
-        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttr)
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `order_xq_owner` (`id`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `order` FORCE INDEX (PRIMARY)
+    SET `select` = 'in hand',
+        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttr)
+    WHERE :chosen;
 -- and returned are
 SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
@@ -220,15 +220,15 @@ SELECT `order`.`id` FROM `order` FORCE INDEX (`order_xq_oldest_R`)
     WHERE (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new')
     ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
 -- and where that returns rows
-UPDATE `order` FORCE INDEX (PRIMARY)
-    SET `select` = 'in hand',
-        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttr)
-    WHERE :chosen;
--- and for each row of these
 INSERT INTO `order_xq_owner` (`id`, owner)
     VALUES :rows
     ON DUPLICATE KEY UPDATE owner =
     VALUES(owner);
+-- and then
+UPDATE `order` FORCE INDEX (PRIMARY)
+    SET `select` = 'in hand',
+        `runat` = CEIL(COALESCE(:now, (@@timestamp * 1e0)) + :ttr)
+    WHERE :chosen;
 -- and returned are
 SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
