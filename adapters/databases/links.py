@@ -47,6 +47,7 @@ class Words:
     time: str  # of the server, in seconds since 1970; no query, but what stands in those below
     apart: str  # what a statement begins with that shall fail rather than wait for a lock
     unless_there: str  # what follows an INSERT of a row that may be there already
+    apart: str  # what a statement begins with that shall fail rather than wait for a lock
 
     # That the process `:process` holds the session `:uuid` no longer (see `join`), and that none does.
     part: ClassVar[str] = f"DELETE FROM {ALIVE} WHERE uuid = :uuid AND process = :process"
