@@ -45,7 +45,6 @@ class Words:
     living: str  # the sessions that processes hold which live
     forget: str  # of those who waited all that are dead, other than the process `:process`
     time: str  # of the server, in seconds since 1970; no query, but what stands in those below
-    apart: str  # what a statement begins with that shall fail rather than wait for a lock
     unless_there: str  # what follows an INSERT of a row that may be there already
     apart: str  # what a statement begins with that shall fail rather than wait for a lock
 
