@@ -376,7 +376,7 @@ class Dialect(ABC):
         if rows.way in ("key", "keys"):
             return f"{self.named(rows)}{self.fence(rows, self.owner)}"
         if rows.way in ("all", "each"):
-            return self.is_state(rows.state)
+            return self.in_states((rows.state, *rows.more)) if rows.more else self.is_state(rows.state)
         return f"{self.key} {'=' if rows.way == 'first' else 'IN'} ({self.pick(', '.join(self.keys), rows)})"
 
     def named(self, rows: Rows, of: str = "") -> str:
