@@ -651,6 +651,10 @@ class Dialect(ABC):
         """SQL that has the database keep up with a table whose rows change all the time."""
         return []
 
+    def untuned(self, store: Store[Any]) -> list[str]:
+        """SQL that takes away what `tuned` set and nobody has changed since, from what stays without the queue."""
+        return []
+
     # time
 
     def next_due(self) -> str:
