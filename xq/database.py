@@ -198,17 +198,23 @@ class Database:
         """The counters, as they are; where they have become many rows, those are added up for the next time."""
         found = self.execute(self.dialect.counters())
         if sum(rows for *_, rows in found) > MANY and not self.store.in_transaction():
-            self.roll_up()
+            self.add_up()
         return [tuple(row[:4]) for row in found]
 
-    def roll_up(self) -> None:
-        """Add the counters up, as far as nobody else does."""
+    def add_up(self) -> bool:
+        """Add some of the counters up, as far as nobody else does. Returns whether it may be worth to go on."""
         dialect = self.dialect
         try:
-            self.again(lambda: dialect.roll_up(self.store))
+            return self.again(lambda: dialect.roll_up(self.store))
         except Exception as error:
             if not self.store.is_failure(error):  # a standby cannot
                 raise
+            return False
+
+    def add_up_if_many(self) -> bool:
+        """As `add_up`, where the counters have become many rows."""
+        found = self.execute(self.dialect.counters())
+        return sum(rows for *_, rows in found) > MANY and self.add_up()
 
     def again(self, work: Callable[[], R]) -> R:
         """What `work` returns, which is done again when the database undid it for another's sake (a deadlock).

@@ -209,6 +209,8 @@ class Sweeper:
         self._sessions = mine
         self._armed = float("inf")  # the monotonic time for which the timer is set
         self._roll_up_at = 0.0  # the monotonic time at which to add the counters up
+        self._written = False  # whether there was a change since counters were last added up
+        self._piled_up: list[QueueKeeper] = []  # the queues of which there are counters left to add up
         self._ask_at = time.monotonic() + ASK  # the monotonic time at which to ask what is in the way
         self._rang = True
         self._doubt = FALLBACK  # seconds after which to look without being told
@@ -328,10 +330,12 @@ class Sweeper:
             self._bury_the_dead()
             if changed or self._rang or not told:  # nobody tells of a clock that was set
                 self._keep_time(timed)
-        if changed and time.monotonic() >= self._roll_up_at:
-            for keeper in keepers:
-                keeper.database.counters()
-            self._roll_up_at = time.monotonic() + ROLL_UP
+        # A batch in each round, so that nothing else has to wait for many.
+        self._piled_up = [keeper for keeper in keepers if keeper in self._piled_up and keeper.database.add_up()]
+        self._written |= changed
+        if self._written and time.monotonic() >= self._roll_up_at and not self._piled_up:
+            self._piled_up = [keeper for keeper in keepers if keeper.database.add_up_if_many()]
+            self._written, self._roll_up_at = False, time.monotonic() + ROLL_UP
         if time.monotonic() >= self._ask_at:
             self._ask_at = time.monotonic() + ASK
             trouble = keepers[0].database.dialect.trouble(keepers[0].database.store)
@@ -343,7 +347,7 @@ class Sweeper:
         pause = min(PAUSE, WAITED_FOR * 2.0 ** max(0, min(self._in_vain, 64) - IN_VAIN)) if waited_for else PAUSE
         # What was told of may have been two writes: one that was seen, and one on its way to the disk, which is slow.
         self._doubt = min(self._writes.unseen if told else 2 * self._doubt, FALLBACK)
-        seconds = min(self._doubt, self._look_at - time.monotonic())
+        seconds = 0.0 if self._piled_up else min(self._doubt, self._look_at - time.monotonic())
         return pause, max(0.0, seconds)
 
     def _bury_the_dead(self) -> None:

@@ -226,11 +226,11 @@ class Mysql(Server):
                 return [row[: len(row) - wide] for row in found]
             return self.execute(store, filled(statement.back, chosen=chosen), whole)
 
-    def roll_up(self, store: Store[Any]) -> None:
+    def roll_up(self, store: Store[Any]) -> bool:
         count = self.side("count")
         ((last,),) = store.execute(f"SELECT MAX(id) FROM {count}")
         if last is None:
-            return
+            return False
         # Not to the end of the table: there others append, and a lock on the last row is one on what follows.
         some = (
             f"SELECT id, tube, source, target, n FROM {count} WHERE id < {last} ORDER BY id LIMIT {ROLL_UP}"
@@ -248,6 +248,7 @@ class Mysql(Server):
                 for (tube, source, target), n in sums.items():
                     values = {"tube": tube, "source": source, "target": target, "count": n}
                     self.execute(store, self.add_counter(), values)
+        return len(found) >= ROLL_UP
 
     def hold(self) -> str:
         return f"SELECT 1 FROM {self.table_in_schema} WHERE {self.by_key()}{self.lock}"

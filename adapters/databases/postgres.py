@@ -165,15 +165,16 @@ class Postgres(Server):
         sql = f"WITH moved AS ({statement.sql}), remembered AS ({remembered}) SELECT * FROM moved"
         return replace(statement, sql=sql)
 
-    def roll_up(self, store: Store[Any]) -> None:
+    def roll_up(self, store: Store[Any]) -> bool:
         count = self.side("count")
         # Those that another process adds up are passed by.
         some = f"SELECT ctid FROM {count} LIMIT {ROLL_UP}{self.lock} SKIP LOCKED"
-        store.execute(
-            f"WITH old AS (DELETE FROM {count} WHERE ctid = ANY(ARRAY({some})) RETURNING *) "
-            f"INSERT INTO {count} (tube, source, target, n) "
-            "SELECT tube, source, target, SUM(n) FROM old GROUP BY 1, 2, 3"
+        ((found,),) = store.execute(
+            f"WITH old AS (DELETE FROM {count} WHERE ctid = ANY(ARRAY({some})) RETURNING *), "
+            f"added AS (INSERT INTO {count} (tube, source, target, n) "
+            "SELECT tube, source, target, SUM(n) FROM old GROUP BY 1, 2, 3) SELECT COUNT(*) FROM old"
         )
+        return bool(found >= ROLL_UP)
 
     def tuned(self, store: Store[Any]) -> list[str]:
         # What is partitioned has no rows of its own, and takes no such settings.

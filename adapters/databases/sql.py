@@ -643,9 +643,9 @@ class Dialect(ABC):
             f"WHERE NOT EXISTS (SELECT 1 FROM {counts})"
         )
 
-    def roll_up(self, store: Store[Any]) -> None:
-        """Add up some of what was appended to the counters, where they are appended to."""
-        return
+    def roll_up(self, store: Store[Any]) -> bool:
+        """Add up some of what was appended to the counters, where they are. Returns whether there may be more."""
+        return False
 
     def tuned(self, store: Store[Any]) -> list[str]:
         """SQL that has the database keep up with a table whose rows change all the time."""

@@ -10,16 +10,21 @@ import pytest
 
 import xq
 from tests.conformance.steps import (
+    PATIENCE,
     another_process,
     another_program,
     bring,
+    eventually,
     in_threads,
     is_exact,
     isolate,
     transitions,
+    waiter,
 )
 from tests.conftest import DATABASES, SERVERS, SHARED, Maker, chosen
 from tests.factories import task, tasks
+from xq import database
+from xq.adapters.databases import mysql, postgres
 
 FEATURES = {"buried": True, "delayed": True, "keep": True}
 
@@ -383,6 +388,22 @@ def test_a_recount_beside_writers_sets_the_numbers_right(name, level, tmp_path):
 
         in_threads(db, write, write, recount)
         assert is_exact(Task)
+
+
+@pytest.mark.parametrize("name", chosen(SERVERS))
+def test_counters_that_another_program_piles_up_are_added_up_by_a_process_that_waits(name, tmp_path, monkeypatch):
+    for module, number, value in ((database, "MANY", 10), (postgres, "ROLL_UP", 20), (mysql, "ROLL_UP", 20)):
+        monkeypatch.setattr(module, number, value)
+    with DATABASES[name](tmp_path) as db:
+        Task = Maker(db, None)(FEATURES, roles=("runat", "tube"))
+        Task.xq.put_many(tasks(2000, tube="a"))
+        waits = waiter(Task, lambda: Task.take(timeout=PATIENCE, tube="b"))
+        another_program(db, "UPDATE task SET status = 'B'")
+        another_program(db, "UPDATE task SET status = 'R'")
+        eventually(lambda: db.execute_sql("SELECT COUNT(*) FROM task_xq_count").fetchone()[0] < 20)
+        assert is_exact(Task)
+        Task.put(task(tube="b"))
+        assert waits.result().tube == "b"
 
 
 def test_a_restart_of_the_process_keeps_the_numbers(make):
