@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary, finalize
 from xq.adapters.databases.bell import Bell
 from xq.adapters.databases.proof import Proof
 from xq.adapters.databases.sql import SESSIONS, by_position
+from xq.errors import ConfigurationError
 from xq.store import Connector, Row, Store
 
 ALIVE = "xq_alive"  # the sessions that each process holds; it proves by a lock of its own that it lives
@@ -37,6 +38,7 @@ class Words:
     """What one kind of server is asked on a link: SQL with named values."""
 
     connected: tuple[str, ...]  # first of all
+    made: str  # a row, where what is asked of is there; nothing where no transaction keeps it to itself
     number: str  # the number of the connection, as the server knows it
     listen: tuple[str, ...]  # the process `:process` hears of commits; nothing where the server tells of none
     expect: str  # that somebody of the process waits, or (`:waits`) no more; a row, unless it was told to tell nobody
@@ -137,6 +139,12 @@ class Link(Proof):
                     if self._stays:
                         for sql in self._words.connected:
                             self._run(sql)
+                    if self._words.made and not self._run(self._words.made):
+                        raise ConfigurationError(
+                            f"{ALIVE} is not there for the connection by which a process proves that it lives: "
+                            "take when the transaction that installs the queue is committed"
+                        )
+                    if self._stays:
                         self._run(self._words.lock, lock=self._process)
                         for sql in (self._words.forget, *self._words.listen) if self._words.listen else ():
                             self._run(sql, process=self._process)

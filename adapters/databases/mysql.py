@@ -55,6 +55,7 @@ class Mysql(Server):
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",  # on tables of xq's own, whatever else there is
             "SET SESSION wait_timeout = 31536000",  # a year: the most there is
         ),
+        made="",  # DDL commits
         number="SELECT CONNECTION_ID()",
         listen=(),
         expect="",

@@ -60,6 +60,7 @@ class Postgres(Server):
             "SET tcp_keepalives_count = 3",
             "SET tcp_user_timeout = 3000",  # milliseconds: keepalives rest while an answer is on its way
         ),
+        made=f"SELECT 1 WHERE to_regclass('{ALIVE}') IS NOT NULL",
         number="SELECT pg_backend_pid()",
         listen=(
             f"INSERT INTO {ALIVE} (uuid, process) VALUES ('', :process)",

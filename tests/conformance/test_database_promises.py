@@ -155,6 +155,23 @@ def test_to_switch_notifications_off_and_on_is_heard_by_processes_that_wait_alre
             assert taken.result(PATIENCE).tube == "wanted"
 
 
+# within the transaction that installs
+
+
+@ON_POSTGRES
+def test_a_queue_that_the_open_transaction_installs_takes_when_that_is_committed():
+    with database_on(Postgres) as (server, name), closing(server.peewee(name)) as database:
+        Task = queue_on(database, installed=False)
+        with database.atomic():
+            database.create_tables([Task])
+            Task.put({})
+            with pytest.raises(ConfigurationError, match="take when the transaction that installs .* is committed"):
+                Task.take()
+            assert Task.stats().counts["R"] == 1
+        assert Task.take().ack().status == "D"
+        assert is_exact(Task)
+
+
 # settings, and transactions that stay open
 
 
