@@ -233,6 +233,80 @@ def test_a_transaction_that_stays_open_is_warned_of_by_what_one_needs_to_end_it(
             server.run(f"SELECT pg_terminate_backend({pid})")
 
 
+@ON_POSTGRES
+def test_a_timer_that_another_program_sets_is_told_of_when_it_is_soon():
+    with database_on(Postgres) as (server, name), closing(server.peewee(name)) as database:
+        Task = queue_on(database)
+        Task.put({}, delay=3600)
+        assert Task.take() is None  # so this process listens
+        eventually(lambda: server.run("SELECT 1 FROM xq_alive WHERE uuid = ''", name))
+        with closing(server.peewee(name)) as ears:
+            told: list[Any] = []
+            ears.connection().add_notify_handler(told.append)
+            ears.execute_sql("LISTEN xq")
+            for seconds, is_told in ((1800, False), (0.5, True)):
+                told.clear()
+                server.run(f"UPDATE task SET runat = extract(epoch FROM now()) + {seconds}", name)
+                ears.execute_sql("SELECT 1")
+                assert bool(told) == is_told
+        assert Task.take(timeout=PATIENCE) is not None
+
+
+@ON_POSTGRES
+def test_the_history_is_settled_below_the_oldest_transaction_that_is_open():
+    """The rule of docs/databases.md, for programs that read the history from where they left off."""
+    settled = "SELECT count(*) FROM task_xq_history WHERE xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+    with database_on(Postgres) as (server, name):
+        with closing(server.peewee(name)) as database, closing(server.peewee(name)) as other:
+            Task, Late = queue_on(database), queue_on(other, installed=False)
+            Task.put({})
+            assert server.run(settled, name) == [(1,)]
+            with other.atomic():
+                Late.put({})
+                Task.put({})
+                assert Task.xq.History.select().count() == 2
+                assert server.run(settled, name) == [(1,)], "what is yet to come may stand before what is there"
+            assert server.run(settled, name) == [(3,)]
+
+
+@ON_POSTGRES
+def test_an_idle_process_keeps_its_task_where_the_server_ends_idle_sessions():
+    with own(Postgres, idle_session_timeout="1s") as server, closing(server.peewee("app")) as database:
+        Task = queue_on(database)
+        Task.put({})
+        taken = Task.take()
+        pid = database.connection().info.backend_pid
+        eventually(lambda: not server.run(f"SELECT 1 FROM pg_stat_activity WHERE pid = {pid}"))
+        database.close()
+        assert taken.ack().status == "D"
+
+
+@ON_POSTGRES
+def test_a_transaction_that_puts_cannot_be_prepared_while_somebody_waits():
+    with own(Postgres, max_prepared_transactions=1) as server, closing(server.peewee("app")) as database:
+        Task = queue_on(database)
+
+        def take() -> Any:
+            with database.connection_context():
+                return Task.take(timeout=PATIENCE)
+
+        def prepare() -> None:
+            database.execute_sql("BEGIN")
+            Task.put({})
+            database.execute_sql("PREPARE TRANSACTION 'a'")
+
+        with ThreadPoolExecutor(1) as thread:
+            taken = thread.submit(take)
+            eventually(lambda: server.run("SELECT 1 FROM xq_alive WHERE uuid = '' AND waits", "app"))
+            with pytest.raises(pw.PeeweeException, match="PREPARE a transaction that has executed .*NOTIFY"):
+                prepare()
+            database.close()
+            Task.xq.configure(notify=False)
+            prepare()
+            database.execute_sql("COMMIT PREPARED 'a'")
+            assert taken.result(PATIENCE) is not None
+
+
 # rights
 
 
