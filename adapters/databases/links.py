@@ -142,7 +142,7 @@ class Link(Proof):
                     if self._words.made and not self._run(self._words.made):
                         raise ConfigurationError(
                             f"{ALIVE} is not there for the connection by which a process proves that it lives: "
-                            "take when the transaction that installs the queue is committed"
+                            "install() the queue, or take when the transaction that installs it is committed"
                         )
                     if self._stays:
                         self._run(self._words.lock, lock=self._process)
