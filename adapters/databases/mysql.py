@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from xq.adapters.databases.links import ALIVE, Words
 from xq.adapters.databases.servers import BYTES, PART, ROLL_UP, Server
-from xq.adapters.databases.sql import INTEGERS, TIMES, Object, filled, parts_of_uuid
+from xq.adapters.databases.sql import INTEGERS, QUEUES, TIMES, Object, filled, parts_of_uuid
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import FOREVER, Guard
@@ -22,6 +22,8 @@ EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by by
 EXACTLY = "COLLATE utf8mb4_nopad_bin"  # and with the spaces at its end
 EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
 NO_TRIGGERS = 1419  # the number of the error
+CHANGED = 1020  # the number of the error: a row was changed since the transaction began to read
+PUT_SINCE = "another put since this transaction began to read, and the number of tasks is limited: begin it anew"
 PREFIX = 191  # characters of a long text that an index holds
 
 
@@ -45,6 +47,7 @@ class Mysql(Server):
     most_values = 10_000
     longest_name = 64
     long_text = "LONGTEXT"
+    more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # how often somebody put where the number is limited
     absent_rows = " FROM DUAL"
     telling = f"(@xq_told := CONCAT(:told, {SERVER_TIME})) IS NOT NULL"
     list_kinds: ClassVar[Mapping[str, str]] = dict.fromkeys((*INTEGERS, "text", "uuid"), "")
@@ -195,6 +198,16 @@ class Mysql(Server):
             "ON DUPLICATE KEY UPDATE owner = VALUES(owner)"
         )
         return replace(statement, before=remembered)  # triggers look there
+
+    def one_at_a_time(self, store: Store[Any], within: bool) -> None:
+        mine = f"WHERE name = {self.literal(self.source_name)}"
+        if within:
+            # No write fails here because the row was changed since the transaction began to read, so what it reads may
+            # be old. To count by a locking read would have everybody wait who moves a task.
+            look = f"SELECT puts FROM {QUEUES} {mine}"
+            if store.execute(f"{look}{self.lock}") != store.execute(look):
+                store.execute(f"SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = {CHANGED}, MESSAGE_TEXT = '{PUT_SINCE}'")
+        store.change(f"UPDATE {QUEUES} SET puts = puts + 1 {mine}")
 
     def run_alone(self, store: Store[Any], statement: Statement, values: Values) -> list[Row]:
         if not statement.lock:

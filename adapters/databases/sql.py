@@ -229,6 +229,7 @@ class Dialect(ABC):
     mark: str  # what stands for a value in the SQL of the driver
     longest_name: int | None = None  # in bytes
     long_text = "TEXT"  # the type of a text of any length
+    more_of_queues = ""  # what else is written of each queue: columns, after a comma
     absent_rows = ""  # what follows a SELECT of no table that has a condition
     lock = ""  # what has a SELECT wait for whoever writes its rows, and others for whoever runs it
 
@@ -886,7 +887,8 @@ class Dialect(ABC):
         """Tables that all queues of a database share."""
         name, uuid = self.varying(255), self.varying(36)
         tables = {
-            QUEUES: f"name {name} PRIMARY KEY, version {name} NOT NULL, fingerprint {self.long_text} NOT NULL",
+            QUEUES: f"name {name} PRIMARY KEY, version {name} NOT NULL, fingerprint {self.long_text} NOT NULL"
+            f"{self.more_of_queues}",
             SESSIONS: f"uuid {uuid} NOT NULL, queue {name} NOT NULL, since DOUBLE PRECISION NOT NULL, "
             "ends DOUBLE PRECISION, PRIMARY KEY (uuid, queue)",
             SETTINGS: f"name {name} PRIMARY KEY, value DOUBLE PRECISION NOT NULL",
