@@ -14,7 +14,7 @@ from xq.adapters.databases.servers import BYTES, PART, ROLL_UP, Server
 from xq.adapters.databases.sql import INTEGERS, QUEUES, TIMES, Object, filled, parts_of_uuid
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError
-from xq.machine import FOREVER, Guard
+from xq.machine import ABSENT, FOREVER, TAKEN, Guard
 from xq.store import HISTORY, Field, Kind, Row, Store, Values
 
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
@@ -408,6 +408,21 @@ class Mysql(Server):
     def event(self) -> str:
         return f"IF({self._ours}, {_part(1)}, 'write')"
 
+    def note(self, version: str, source: str, target: str, rows: str = "") -> str:
+        noted = super().note(version, source, target, rows)
+        if "owner" in self.roles:
+            return noted
+        # Read apart, and for taken rows alone: within the INSERT it would be read for any, and where there is none the
+        # place of the next owner would be locked, so that no other could take.
+        found, status = "", self.roles["status"]
+        for row in (row for row, letter in {"OLD": source, "NEW": target}.items() if letter != f"'{ABSENT}'"):
+            holder = f"SELECT o.owner FROM {self.owners} AS o WHERE {self.same_key('o', row)} LOCK IN SHARE MODE"
+            found += f"IF ({self.is_state(TAKEN, f'{row}.{status}')}) THEN SET holder = ({holder}); ELSE"
+        return f"{found} SET holder = NULL; END IF; {noted}"
+
+    def owner_noted(self, versions: Mapping[str, str]) -> str:
+        return super().owner_noted(versions) if "owner" in self.roles else "holder"
+
     def _trigger(self, suffix: str, body: Sequence[str]) -> Object:
         declared = ""
         if self.has_history:
@@ -415,6 +430,7 @@ class Mysql(Server):
             declared = (
                 f"DECLARE told {self.varying(255)} DEFAULT {self.event}; "
                 f"DECLARE at_us BIGINT DEFAULT ROUND({at} * 1000000); "
+                f"DECLARE holder {self.varying(64)}; "
             )
         return self.made(
             "trigger",
