@@ -49,6 +49,7 @@ class Mysql(Server):
     long_text = "LONGTEXT"
     more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # how often somebody put where the number is limited
     absent_rows = " FROM DUAL"
+    afresh = Server.lock
     telling = f"(@xq_told := CONCAT(:told, {SERVER_TIME})) IS NOT NULL"
     list_kinds: ClassVar[Mapping[str, str]] = dict.fromkeys((*INTEGERS, "text", "uuid"), "")
     keys_at_once = ":listed"  # for as many marks as there are keys

@@ -568,9 +568,15 @@ class Dialect(ABC):
 
     # looking
 
-    def look(self) -> str:
+    afresh = ""  # what has a SELECT see what others have committed since its transaction began to read
+
+    def look(self, afresh: str = "") -> str:
         """One row by its key, whatever its state, and whoever holds it."""
-        return f"SELECT {self.columns}, {self.owner} FROM {self.table_in_schema} WHERE {self.by_key()}"
+        return f"SELECT {self.columns}, {self.owner} FROM {self.table_in_schema} WHERE {self.by_key()}{afresh}"
+
+    def look_for_owner(self, afresh: str) -> str:
+        """Whoever holds the task of a key, where no role tells it: `afresh` does not reach there from the row."""
+        return f"SELECT owner FROM {self.owners} WHERE {self.by_key()}{afresh}"
 
     @property
     def table_in_schema(self) -> str:
