@@ -117,38 +117,46 @@ class Workers(Generic[T]):
         me = threading.get_ident()
         self._in_hand[me] = task
         try:
-            self._work.function(task)
-        except Exception as error:
-            self._log.exception("%r failed", task)
-            self._finish(partial(self._failed, task, f"{type(error).__name__}: {error}"))
-        else:
-            self._finish(partial(self._queue.ack, task))
+            attempts = self._queue._attempts(task)
+            if self._work.max_attempts and attempts > self._work.max_attempts:
+                # Nobody was left to bury it then: what it does to its workers it must do to no more of them.
+                error = f"it was taken {attempts - 1} times and never finished"
+                self._log.error("%r is buried: %s", task, error)
+                self._finish(partial(self._queue._give_up, task, error))
+                return
+            try:
+                self._work.function(task)
+            except Exception as failure:
+                self._failed(task, attempts, f"{type(failure).__name__}: {failure}")
+            else:
+                self._finish(partial(self._queue.ack, task), expected=(NotFound, WrongState))
         finally:
             del self._in_hand[me]
 
-    def _failed(self, task: T, error: str) -> None:
-        attempts = self._queue._attempts(task)
+    def _failed(self, task: T, attempts: int, error: str) -> None:
         if self._work.max_attempts and attempts >= self._work.max_attempts:
-            self._queue._give_up(task, error)
+            self._log.exception("%r failed, and is buried", task)
+            self._finish(partial(self._queue._give_up, task, error))
             return
         delay = min(LONGEST_BACKOFF, BACKOFF * 2.0 ** min(attempts - 1, 20)) if attempts > 1 else BACKOFF
+        self._log.exception("%r failed, and is tried again in %g s", task, delay)
         if "delay" in self._queue.machine.options("release"):
-            self._queue.release(task, delay=delay)
+            self._finish(partial(self._queue.release, task, delay=delay))
         else:
             self._stop.wait(delay)  # else it would come back at once
-            self._queue.release(task)
+            self._finish(partial(self._queue.release, task))
 
-    def _finish(self, move: Callable[[], Any]) -> None:
+    def _finish(self, move: Callable[[], Any], expected: tuple[type[Error], ...] = ()) -> None:
         """Move a task on, as soon as the database lets us.
 
-        The function may have acked, released or buried the task itself, or have lost it.
+        The function may have lost the task, which is told of, or finished it itself, where that is `expected`.
         """
         while True:
             try:
                 move()
                 return
             except (NotFound, WrongState, NotOwner) as error:
-                self._log.info("%s", error)
+                self._log.log(logging.DEBUG if isinstance(error, expected) else logging.INFO, "%s", error)
                 return
             except Error:
                 self._log.exception("a task could not be moved")
