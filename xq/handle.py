@@ -116,6 +116,13 @@ class Queue(Generic[T]):
         """How often a task that take returned was taken, as far as it tells."""
         return int(self._tasks.told(task, "attempts") or 0)
 
+    def _was_given_up(self, task: T) -> bool:
+        """Whether a task that take returned was given up, and put back: so its role error says, which is cleared."""
+        if self._tasks.told(task, "error") is None:
+            return False
+        self._moves.write(task, {self._database.definition.table.roles["error"].name: None})
+        return True
+
     def _give_up(self, task: T, error: str) -> T:
         """Bury a task, and write down why."""
         role = self._database.definition.table.roles.get("error")

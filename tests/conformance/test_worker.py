@@ -93,9 +93,9 @@ def test_what_fails_too_often_is_buried_with_its_error(make_shared, caplog):
     assert logged(caplog)[-1].endswith("failed, and is buried")
 
 
-@pytest.mark.parametrize("retval", ["model", "dict", "tuple"])
-def test_a_task_that_kills_its_workers_is_buried_when_it_was_taken_too_often(make_shared, retval):
-    Task = make_shared({"buried": True, "retval": retval}, roles=ROLES, attributes=ERROR)
+@pytest.mark.parametrize("features", [{}, {"ttr": 60}, {"retval": "dict"}, {"retval": "tuple"}])
+def test_a_task_that_kills_its_workers_is_buried_when_it_was_taken_too_often(make_shared, features):
+    Task = make_shared({"buried": True, **features}, roles=ROLES, attributes=ERROR)
     Task.put({})
     fork = multiprocessing.get_context("fork")
 
@@ -114,6 +114,32 @@ def test_a_task_that_kills_its_workers_is_buried_when_it_was_taken_too_often(mak
     eventually(one_more)
     found = row(Task, 1)
     assert (found.size, found.attempts, found.error) == (3, 4, "it was taken 3 times and never finished")
+    Task.xq.dig(1)  # by somebody who thinks that it is worth another try
+    eventually(one_more)
+    found = row(Task, 1)
+    assert (found.size, found.attempts, found.error) == (4, 6, "it was taken 5 times and never finished")
+    assert is_exact(Task)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_was_given_up_and_is_dug_is_tried_once_more(make_shared, fails):
+    Task = make_shared({"buried": True, "delayed": True, "keep": True}, roles=ROLES, attributes=ERROR)
+    put = Task.put(task())
+    ends = ["first", "second", "third"]
+
+    @Task.xq.worker(max_attempts=1)
+    def work(found: Any) -> None:
+        end = ends.pop(0)
+        if fails or end == "first":
+            raise Failed(end)
+
+    for end in ("first", "second", "third")[: 3 if fails else 2]:
+        Task.xq.run(until_empty=True)
+        found = Task.xq.peek(put)
+        if found.status == "B":
+            assert found.error == f"Failed: {end}"
+            Task.xq.dig(put)
+    assert (state(Task, put), row(Task, put).error) == (("R", "Failed: third") if fails else ("D", None))
 
 
 @pytest.mark.parametrize("finish", ["ack", "release", "bury", "kill"])
