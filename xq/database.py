@@ -12,7 +12,7 @@ from weakref import ref
 from xq import sessions
 from xq.clock import Clock
 from xq.compile import Statement, Statements
-from xq.errors import NotInstalled
+from xq.errors import BadValue, NotInstalled, shown
 from xq.install import Installation
 from xq.machine import Machine
 from xq.observers import Observers
@@ -176,6 +176,8 @@ class Database:
             rows: list[Row] = self.again(lambda: opened.dialect.run(self.store, statement, values, event))
         except Exception as error:
             self._explain(opened, error)
+            if isinstance(error, BadValue):
+                self._name_the_field(opened, statement, values, error)
             raise
         if event and rows and self.observers.anybody:
             self.observers.hear(opened.dialect, event, source, target, rows)
@@ -246,6 +248,13 @@ class Database:
             if lacking:
                 self.close()
                 raise lacking from error
+
+    def _name_the_field(self, opened: Opened, statement: Statement, values: Mapping[str, Any], error: BadValue) -> None:
+        """Raise the same with the name of the field that has a zero byte, which PostgreSQL refuses, if one has."""
+        for name in statement.names:
+            if isinstance(values[name], str) and "\0" in values[name]:
+                field = opened.dialect.field_of(name)
+                raise BadValue(f"{field.name!r} of {self.store.name} is {shown(values[name])}: {error}") from error
 
     def _lacking(self, opened: Opened) -> NotInstalled | None:
         try:

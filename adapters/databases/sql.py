@@ -15,7 +15,7 @@ from xq.compile import After, Change, Given, Own, Rows, Statement, listed
 from xq.errors import ConfigurationError
 from xq.machine import ABSENT, LONGEST, PLUS_ONE, TAKEN, TOKEN, Guard, Machine, Marker
 from xq.sessions import ProofOfLife
-from xq.store import HISTORY, Kind, Row, Store, Table, Values, Writes, beside
+from xq.store import HISTORY, Field, Kind, Row, Store, Table, Values, Writes, beside
 
 SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may hold tasks
 SETTINGS = "xq_setting"  # what `configure` stored
@@ -481,6 +481,10 @@ class Dialect(ABC):
     def brings(self, change: Change) -> tuple[str, ...]:
         """The named values of the application's own columns that a change writes."""
         return tuple(self._parameters[name] for name in change.update)
+
+    def field_of(self, name: str) -> Field:
+        """The field whose value has this name in a statement (f3, f3_0)."""
+        return self.source.fields[int(name[1:].partition("_")[0])]
 
     def _own(self, change: Change) -> dict[str, str]:
         return {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
