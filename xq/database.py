@@ -282,9 +282,9 @@ class Database:
 
     def mark(self, opened: Opened, session: Session) -> str:
         """The mark of a take by a session, which is made known to the database at its first one."""
-        mark = session.mark(time.time() if self.clock is None else self.clock.now)
-        self.list_session(opened, session)
-        return mark
+        if not session.closed:  # which no mark is made for
+            self.list_session(opened, session)
+        return session.mark(opened.sessions.now if self.clock is None else self.clock.now)
 
     def writes(self) -> Writes | None:
         """What tells that another process may have written; None where none can."""
