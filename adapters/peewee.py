@@ -81,6 +81,8 @@ class _Transaction(pw._transaction):
         except pw.PeeweeException:
             if not self._driver.is_broken(connection):
                 raise
+        if self._driver.in_transaction(connection):
+            self._driver.hear(connection)  # that it is gone: else it would seem to be in the transaction until used
         self.db._clear_commit_callbacks()
 
 
