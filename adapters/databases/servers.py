@@ -55,17 +55,20 @@ class Server(Dialect):
     def limited(self, rows: str, guard: Guard) -> tuple[str, str]:
         return f"VALUES {rows}", f"SELECT 1{self.absent_rows} WHERE {self.room(guard)}"
 
-    @property
-    def one_at_a_time(self) -> str:
-        """Has those who do this in one queue wait for each other; at every isolation level, since it writes."""
-        return f"UPDATE {QUEUES} SET version = version WHERE name = {self.literal(self.source_name)}"
+    def one_at_a_time(self, store: Store[Any], within: bool) -> None:
+        """Have those who do this in one queue wait for each other, and see what each has done.
+
+        `within` the application's transaction it fails as a conflict where that has looked before another did this.
+        """
+        store.change(f"UPDATE {QUEUES} SET version = version WHERE name = {self.literal(self.source_name)}")
 
     def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
         values = {**values, "told": self._told(event, values)}
         if not statement.admitted:
             return self.run_alone(store, statement, values)
+        within = store.in_transaction()
         with store.atomic():
-            store.change(self.one_at_a_time)
+            self.one_at_a_time(store, within)
             if not self.execute(store, statement.admitted, values):
                 return []
             return self.run_alone(store, statement, values)

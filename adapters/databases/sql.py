@@ -229,6 +229,7 @@ class Dialect(ABC):
     mark: str  # what stands for a value in the SQL of the driver
     longest_name: int | None = None  # in bytes
     long_text = "TEXT"  # the type of a text of any length
+    more_of_queues = ""  # what else is written of each queue: columns, after a comma
     absent_rows = ""  # what follows a SELECT of no table that has a condition
     lock = ""  # what has a SELECT wait for whoever writes its rows, and others for whoever runs it
 
@@ -567,9 +568,15 @@ class Dialect(ABC):
 
     # looking
 
-    def look(self) -> str:
+    afresh = ""  # what has a SELECT see what others have committed since its transaction began to read
+
+    def look(self, afresh: str = "") -> str:
         """One row by its key, whatever its state, and whoever holds it."""
-        return f"SELECT {self.columns}, {self.owner} FROM {self.table_in_schema} WHERE {self.by_key()}"
+        return f"SELECT {self.columns}, {self.owner} FROM {self.table_in_schema} WHERE {self.by_key()}{afresh}"
+
+    def look_for_owner(self, afresh: str) -> str:
+        """Whoever holds the task of a key, where no role tells it: `afresh` does not reach there from the row."""
+        return f"SELECT owner FROM {self.owners} WHERE {self.by_key()}{afresh}"
 
     @property
     def table_in_schema(self) -> str:
@@ -886,7 +893,8 @@ class Dialect(ABC):
         """Tables that all queues of a database share."""
         name, uuid = self.varying(255), self.varying(36)
         tables = {
-            QUEUES: f"name {name} PRIMARY KEY, version {name} NOT NULL, fingerprint {self.long_text} NOT NULL",
+            QUEUES: f"name {name} PRIMARY KEY, version {name} NOT NULL, fingerprint {self.long_text} NOT NULL"
+            f"{self.more_of_queues}",
             SESSIONS: f"uuid {uuid} NOT NULL, queue {name} NOT NULL, since DOUBLE PRECISION NOT NULL, "
             "ends DOUBLE PRECISION, PRIMARY KEY (uuid, queue)",
             SETTINGS: f"name {name} PRIMARY KEY, value DOUBLE PRECISION NOT NULL",
