@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 from xq.adapters.databases.links import ALIVE, Words
 from xq.adapters.databases.postgres_triggers import (
     CHANNEL,
-    NOTIFY,
     SERVER_TIME,
     TEXT_OF_TIME,
     Triggers,
     part,
+    unless_silenced,
 )
 from xq.adapters.databases.servers import BYTES, ROLL_UP, Server
 from xq.adapters.databases.sql import INTEGERS, SETTINGS, TIMES, Object
@@ -45,7 +45,6 @@ class Postgres(Server):
         "text": "text",
         "uuid": "uuid",
     }
-    heard = f"IF FOUND THEN {NOTIFY} END IF;"
     # A number to tell by what is settled: all rows whose xid is less than pg_snapshot_xmin(pg_current_snapshot()).
     told: ClassVar[Mapping[str, Kind]] = {**HISTORY, "xid": "bigint"}
 
@@ -66,9 +65,11 @@ class Postgres(Server):
             f"INSERT INTO {ALIVE} (uuid, process) VALUES ('', :process)",
             f"LISTEN {CHANNEL}",
         ),
-        expect=f"INSERT INTO {ALIVE} (uuid, process, waits) SELECT '', :process, :waits "
-        f"WHERE NOT EXISTS (SELECT 1 FROM {SETTINGS} WHERE name = 'notify' AND value = 0) "
-        "ON CONFLICT (uuid, process) DO UPDATE SET waits = excluded.waits RETURNING 1",
+        # Asked again and again, and written only where it is news.
+        expect=f"WITH may AS (SELECT {unless_silenced(SETTINGS)} AS tell), "
+        f"wanted AS (INSERT INTO {ALIVE} (uuid, process, waits) SELECT '', :process, tell AND :waits FROM may "
+        f"WHERE NOT EXISTS (SELECT 1 FROM {ALIVE} WHERE uuid = '' AND process = :process AND waits = (tell AND :waits))"
+        " ON CONFLICT (uuid, process) DO UPDATE SET waits = excluded.waits) SELECT 1 FROM may WHERE tell",
         tell=f"SELECT pg_notify('{CHANNEL}', '')",
         lock="SELECT pg_try_advisory_lock(:lock)",
         unlock="SELECT pg_advisory_unlock(:lock)",

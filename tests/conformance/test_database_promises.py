@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import Any
@@ -29,12 +29,14 @@ CONNECTIONS = {
 }
 
 
-def queue_on(database: pw.Database, installed: bool = True, **attributes: Any) -> Any:
+def queue_on(
+    database: pw.Database, installed: bool = True, roles: tuple[str, ...] = ("runat",), **attributes: Any
+) -> Any:
     maker = Maker(database, None)
     model = maker.model(**attributes)
     if installed:
-        return maker(FEATURES, roles=("runat",), model=model)
-    xq.upgrade(model, {"status": "status", "runat": "runat"}, FEATURES)
+        return maker(FEATURES, roles=roles, model=model)
+    xq.upgrade(model, {role: role for role in ("status", *roles)}, FEATURES)
     return model
 
 
@@ -100,6 +102,54 @@ def test_postgresql_tells_only_while_somebody_waits_and_unless_it_is_switched_of
             Task.put({"name": "b"})
             assert taken.result(PATIENCE).name == "b"
             assert not is_told()
+
+
+@ON_POSTGRES
+def test_to_switch_notifications_off_and_on_is_heard_by_processes_that_wait_already():
+    with database_on(Postgres) as (server, name), closing(server.peewee(name)) as database:
+        Task = queue_on(database, roles=("runat", "tube"))
+        of_timers = "UPDATE task SET status = 'W', runat = extract(epoch FROM now()) + 0.5"
+        with closing(server.peewee(name)) as ears, ThreadPoolExecutor(1) as thread:
+            told: list[Any] = []
+            ears.connection().add_notify_handler(told.append)
+            ears.execute_sql("LISTEN xq")
+
+            def is_told_of(write: Callable[[], object]) -> bool:
+                ears.execute_sql("SELECT 1")
+                told.clear()
+                write()
+                ears.execute_sql("SELECT 1")
+                return bool(told)
+
+            def waits() -> bool:
+                return any(waits for (waits,) in server.run("SELECT waits FROM xq_alive WHERE uuid = ''", name))
+
+            def take() -> Any:
+                with database.connection_context():
+                    return Task.xq.take(timeout=PATIENCE, tube="wanted")
+
+            def put() -> None:
+                server.run("INSERT INTO task (status, size, attempts) VALUES ('R', 0, 0)", name)
+
+            def set_a_timer() -> None:
+                server.run(of_timers, name)
+
+            taken = thread.submit(take)
+            eventually(waits)
+            assert is_told_of(put)
+            assert is_told_of(set_a_timer)
+            Task.xq.configure(notify=False)
+            assert not is_told_of(put)
+            assert not is_told_of(set_a_timer)
+            eventually(lambda: not waits())
+            assert not taken.done(), "it still waits"
+            Task.xq.configure(notify=True)
+            eventually(waits)
+            assert is_told_of(put)
+            Task.xq.configure(notify=False)
+            eventually(lambda: not waits())
+            Task.put({"tube": "wanted"})
+            assert taken.result(PATIENCE).tube == "wanted"
 
 
 # rights
