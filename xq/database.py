@@ -99,10 +99,10 @@ class Database:
             if to_write:
                 self.begin_writing()
             opened = self.compile()
-            missing = opened.installation.missing()
-            if missing:
+            lacking = opened.installation.lacking()
+            if lacking:
                 self.close()
-                raise NotInstalled(self.store.name, missing)
+                raise lacking
             self._opened = opened
         return opened
 
@@ -242,18 +242,18 @@ class Database:
     def _explain(self, opened: Opened, error: Exception) -> None:
         """Raise NotInstalled when that is what is behind an error of the database."""
         if self.store.is_failure(error) and not self.store.is_refusal(error) and not self.store.is_loss(error):
-            missing = self._missing(opened)
-            if missing:
+            lacking = self._lacking(opened)
+            if lacking:
                 self.close()
-                raise NotInstalled(self.store.name, missing) from error
+                raise lacking from error
 
-    def _missing(self, opened: Opened) -> list[str]:
+    def _lacking(self, opened: Opened) -> NotInstalled | None:
         try:
-            return opened.installation.missing()
+            return opened.installation.lacking()
         except Exception as error:
             if not self.store.is_failure(error):
                 raise
-            return []  # the database itself is in trouble, and the first error tells of it
+            return None  # the database itself is in trouble, and the first error tells of it
 
     @property
     def sessions(self) -> Sessions | None:

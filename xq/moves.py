@@ -106,6 +106,14 @@ class Moves(Generic[T]):
             self._check_open(session)
         return task
 
+    def write(self, task: T, fields: Mapping[str, Any]) -> None:
+        """Write fields of a task that a take returned, and leave it taken. Raises as `one`."""
+        parts, mark = self.tasks.identify(task)
+        call = Call("ack", {}, fields)  # whoever may write is whoever may ack
+        stays = Transition(TAKEN, call.event, TAKEN, fenced=True, enters=False)
+        if not self._move(self.database.open(), call, "key", stays, mark, named(parts)):
+            self._find(call, parts, mark)
+
     def _move_one(
         self, opened: Opened, call: Call, row: Transition, parts: Parts, mark: str | None, held: str | None
     ) -> list[T]:

@@ -71,8 +71,11 @@ def test_a_queue_that_is_not_installed_says_which_call_installs_it(make, call):
 @pytest.mark.parametrize("call", CALLS)
 def test_a_queue_without_a_table_says_so_as_well(make, call):
     Task = upgraded(make, make.model())
-    with pytest.raises(xq.NotInstalled, match="create_tables"):
+    advice = r"the table task is missing\): db\.create_tables\(\[Task\]\) creates a new table"
+    with pytest.raises(xq.NotInstalled, match=advice):
         CALLS[call](Task)
+    with pytest.raises(xq.NotInstalled, match=advice):
+        Task.xq.install()
 
 
 def test_a_call_that_failed_works_once_the_queue_is_installed(make):
