@@ -27,7 +27,8 @@ class Installation:
     def ddl(self) -> str:
         """The SQL that installs the queue on an existing table; may be run twice, within a transaction as well."""
         record = self.dialect.record(VERSION, self.fingerprint)
-        return "".join(f"{sql};\n" for sql in [*self._statements(), self.dialect.count_what_is_there(), *record])
+        statements = [*self._statements(), self.dialect.count_what_is_there(), *record]
+        return "".join(f"{self.dialect.in_a_script(sql)};\n" for sql in statements)
 
     def _statements(self) -> list[str]:
         return [sql for item in [*self.dialect.shared(), *self.dialect.objects()] for sql in item.create]

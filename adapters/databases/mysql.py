@@ -13,9 +13,9 @@ from xq.adapters.databases.links import ALIVE, Words
 from xq.adapters.databases.servers import BYTES, PART, ROLL_UP, Server
 from xq.adapters.databases.sql import INTEGERS, QUEUES, TIMES, Object, filled, parts_of_uuid
 from xq.compile import Change, Rows, Statement
-from xq.errors import ConfigurationError
-from xq.machine import ABSENT, FOREVER, TAKEN, Guard
-from xq.store import HISTORY, Field, Kind, Row, Store, Values
+from xq.errors import ConfigurationError, shown
+from xq.machine import ABSENT, FOREVER, TAKEN, Guard, Machine
+from xq.store import HISTORY, Field, Kind, Row, Store, Table, Values
 
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
@@ -24,6 +24,7 @@ EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
 NO_TRIGGERS = 1419  # the number of the error
 CHANGED = 1020  # the number of the error: a row was changed since the transaction began to read
 PUT_SINCE = "another put since this transaction began to read, and the number of tasks is limited: begin it anew"
+HIGHEST = "\uffff"  # of the characters in names
 PREFIX = 191  # characters of a long text that an index holds
 
 
@@ -72,6 +73,17 @@ class Mysql(Server):
         apart="SET STATEMENT innodb_lock_wait_timeout = 0 FOR ",
     )
 
+    def __init__(
+        self, table: Table, machine: Machine, words: Mapping[str, str | int], tube_stats: Sequence[str] = ()
+    ) -> None:
+        for name in (table.schema, table.name, *(field.column for field in table.fields)):
+            if any(character > HIGHEST for character in name or ""):
+                raise ConfigurationError(
+                    f"MariaDB has no characters beyond U+{ord(HIGHEST):X} in the names of tables and columns: "
+                    f"{shown(name)} needs another one"
+                )
+        super().__init__(table, machine, words, tube_stats)
+
     # words
 
     @staticmethod
@@ -82,6 +94,14 @@ class Mysql(Server):
     def literal(value: Any) -> str:
         text = Server.literal(value)
         return text.replace("\\", "\\\\") if isinstance(value, str) else text
+
+    def in_any_mode(self, text: str) -> str:
+        # The sql_mode says whether a backslash stands for itself. In digits there is none.
+        return f"_utf8mb4 X'{text.encode().hex()}'" if "\\" in text else self.literal(text)
+
+    def in_a_script(self, sql: str) -> str:
+        # What runs a script takes each ; of a trigger for the end of a statement, but not within a text.
+        return f"EXECUTE IMMEDIATE {self.in_any_mode(sql)}" if ";" in sql else sql
 
     def varying(self, length: int) -> str:
         return f"VARCHAR({length}) {EXACT}"

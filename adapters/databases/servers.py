@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -112,7 +113,8 @@ class Server(Dialect):
     @property
     def like_mine(self) -> str:
         """What the names of that which belongs to this queue are like; as SQL."""
-        return self.literal(self.name("").replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_") + "%")
+        escaped = re.sub("[|%_]", r"|\g<0>", self.name(""))  # by a sign that means nothing else
+        return f"{self.literal(escaped + '%')} ESCAPE '|'"
 
     @property
     def keys_as_parts(self) -> str:

@@ -285,6 +285,14 @@ class Dialect(ABC):
             return "'" + value.replace("'", "''") + "'"
         return repr(value)
 
+    def in_any_mode(self, text: str) -> str:
+        """A literal to be stored, which no setting of a connection has mean something else."""
+        return self.literal(text)
+
+    def in_a_script(self, sql: str) -> str:
+        """A statement as it stands in a text with others, each of which ends with a ; and its line."""
+        return sql
+
     @staticmethod
     def _tuple(parts: Sequence[str]) -> str:
         return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
@@ -815,7 +823,7 @@ class Dialect(ABC):
         return f"SELECT version, fingerprint FROM {QUEUES} WHERE name = {self.literal(self.source_name)}"
 
     def record(self, version: str, fingerprint: str) -> tuple[str, ...]:
-        values = ", ".join(map(self.literal, (self.source_name, version, fingerprint)))
+        values = f"{self.literal(self.source_name)}, {self.literal(version)}, {self.in_any_mode(fingerprint)}"
         return (self.forget(), f"INSERT INTO {QUEUES} (name, version, fingerprint) VALUES ({values})")
 
     def forget(self) -> str:
