@@ -168,8 +168,8 @@ class Database:
     ) -> list[Row]:
         """Run a statement and return its rows; of one that moves tasks the triggers are told the event, and observers.
 
-        No event is no transition: a look, or a state that is prolonged. Raises NotInstalled when it fails for want of
-        something installed.
+        No event is no transition: a look, or a state that is prolonged. Without a source the rows tell it, as they were
+        before they were deleted. Raises NotInstalled when it fails for want of something installed.
         """
         self.store.settle()
         try:
@@ -177,8 +177,12 @@ class Database:
         except Exception as error:
             self._explain(opened, error)
             raise
-        if event and rows and self.observers.anybody:
-            self.observers.hear(opened.dialect, event, source, target, rows)
+        if event and self.observers.anybody:
+            sources: dict[str, list[Row]] = {source: rows} if source and rows else {}
+            for row in () if source else rows:
+                sources.setdefault(opened.dialect.state(row) or "", []).append(row)
+            for left, found in sources.items():
+                self.observers.hear(opened.dialect, event, left, target, found)
         return rows
 
     def change(self, opened: Opened, statement: Statement, values: Mapping[str, Any], event: str = "") -> int:

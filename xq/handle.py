@@ -297,11 +297,11 @@ class Queue(Generic[T]):
 
     def release_all(self) -> int:
         """Give every taken task back, whoever holds it. Returns how many."""
-        return self._moves.all("release", TAKEN)
+        return self._moves.all("release", [TAKEN])
 
     def truncate(self) -> int:
         """Delete every task of the queue. Returns how many."""
-        return self._database.whole(lambda: sum(self._moves.all("kill", state) for state in self.machine.states))
+        return self._database.whole(lambda: self._moves.all("kill", self.machine.states))
 
     def sweep(self) -> int:
         """Move what is due until nothing is. Returns how many moves that were."""

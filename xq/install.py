@@ -187,7 +187,7 @@ class Installation:
         with self.dialect.installing(self.store):
             for item in reversed(self.dialect.objects()):
                 self.store.execute(item.drop)
-            for sql in self.dialect.stale(self.dialect.existing(self.store)):
+            for sql in [*self.dialect.stale(self.dialect.existing(self.store)), *self.dialect.untuned(self.store)]:
                 self.store.execute(sql)
             existing = self.dialect.existing(self.store)
             shared = self.dialect.shared()

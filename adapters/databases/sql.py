@@ -385,7 +385,7 @@ class Dialect(ABC):
         if rows.way in ("key", "keys"):
             return f"{self.named(rows)}{self.fence(rows, self.owner)}"
         if rows.way in ("all", "each"):
-            return self.is_state(rows.state)
+            return self.in_states((rows.state, *rows.more)) if rows.more else self.is_state(rows.state)
         return f"{self.key} {'=' if rows.way == 'first' else 'IN'} ({self.pick(', '.join(self.keys), rows)})"
 
     def named(self, rows: Rows, of: str = "") -> str:
@@ -664,6 +664,10 @@ class Dialect(ABC):
 
     def tuned(self, store: Store[Any]) -> list[str]:
         """SQL that has the database keep up with a table whose rows change all the time."""
+        return []
+
+    def untuned(self, store: Store[Any]) -> list[str]:
+        """SQL that takes away what `tuned` set and nobody has changed since, from what stays without the queue."""
         return []
 
     # time

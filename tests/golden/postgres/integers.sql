@@ -214,13 +214,13 @@ DELETE FROM "job"
     WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 0
     RETURNING "id", "name", "status";
 
--- R T kill X: n, whosesoever
+-- kill in RT: n, whosesoever
 DELETE FROM "job"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" = 0;
+    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN (0, 1);
 
--- R T kill X: n, whosesoever, returned
+-- kill in RT: n, whosesoever, returned
 DELETE FROM "job"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" = 0
+    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN (0, 1)
     RETURNING "id", "name", "status";
 
 -- look at one task, and at who holds it

@@ -334,15 +334,6 @@ DELETE FROM "visit"
     WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "host" = :k0 AND "number" = :k1 AND "status" = 'R'
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
--- R T W B kill X: n, whosesoever
-DELETE FROM "visit"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" = 'R';
-
--- R T W B kill X: n, whosesoever, returned
-DELETE FROM "visit"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" = 'R'
-    RETURNING "host", "number", "note", "status", "runat", "deadline";
-
 -- W delay R: n that are due by runat
 UPDATE "visit"
     SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
@@ -538,6 +529,15 @@ UPDATE "visit"
         "runat" = (to_timestamp(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)) AT TIME ZONE 'UTC'),
         "deadline" = (to_timestamp(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8) + CAST(:ttl AS float8)) AT TIME ZONE 'UTC')
     WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'B'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- kill in RTWB: n, whosesoever
+DELETE FROM "visit"
+    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN ('R', 'T', 'W', 'B');
+
+-- kill in RTWB: n, whosesoever, returned
+DELETE FROM "visit"
+    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN ('R', 'T', 'W', 'B')
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- look at one task, and at who holds it

@@ -302,15 +302,6 @@ DELETE FROM "page"
     WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat";
 
--- R T W B D kill X: n, whosesoever
-DELETE FROM "page"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" = 'R';
-
--- R T W B D kill X: n, whosesoever, returned
-DELETE FROM "page"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" = 'R'
-    RETURNING "id", "url", "title", "status", "runat";
-
 -- W delay R: n that are due by runat
 UPDATE "page"
     SET "status" = 'R',
@@ -421,6 +412,15 @@ UPDATE "page"
     SET "status" = 'W',
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)
     WHERE "id" = :k0 AND "status" = 'B'
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- kill in RTWBD: n, whosesoever
+DELETE FROM "page"
+    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN ('R', 'T', 'W', 'B', 'D');
+
+-- kill in RTWBD: n, whosesoever, returned
+DELETE FROM "page"
+    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN ('R', 'T', 'W', 'B', 'D')
     RETURNING "id", "url", "title", "status", "runat";
 
 -- look at one task, and at who holds it

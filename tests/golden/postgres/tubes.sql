@@ -480,15 +480,6 @@ DELETE FROM "mail"
     WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R T W B Z kill X: n, whosesoever
-DELETE FROM "mail"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" = 'R';
-
--- R T W B Z kill X: n, whosesoever, returned
-DELETE FROM "mail"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" = 'R'
-    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
-
 -- W delay R: n that are due by runat
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END,
@@ -731,6 +722,15 @@ UPDATE "mail"
         "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8),
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'B'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- kill in RTWBZ: n, whosesoever
+DELETE FROM "mail"
+    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN ('R', 'T', 'W', 'B', 'Z');
+
+-- kill in RTWBZ: n, whosesoever, returned
+DELETE FROM "mail"
+    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN ('R', 'T', 'W', 'B', 'Z')
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- look at one task, and at who holds it

@@ -317,15 +317,6 @@ DELETE FROM "order"
     WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (SELECT CAST(listed AS text) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND "select" = 'new'
     RETURNING "id", "number", """x", "select", "runat";
 
--- R T W B D kill X: n, whosesoever
-DELETE FROM "order"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "select" = 'new';
-
--- R T W B D kill X: n, whosesoever, returned
-DELETE FROM "order"
-    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "select" = 'new'
-    RETURNING "id", "number", """x", "select", "runat";
-
 -- R T W B D bury B: one
 UPDATE "order"
     SET "select" = CASE WHEN set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'won''t do' END,
@@ -415,6 +406,15 @@ UPDATE "order"
     SET "select" = 'W',
         "runat" = CAST(ceil(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8)) AS bigint)
     WHERE "id" = :k0 AND "select" = 'won''t do'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- kill in RTWBD: n, whosesoever
+DELETE FROM "order"
+    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "select" IN ('new', 'in hand', 'W', 'won''t do', 'done');
+
+-- kill in RTWBD: n, whosesoever, returned
+DELETE FROM "order"
+    WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "select" IN ('new', 'in hand', 'W', 'won''t do', 'done')
     RETURNING "id", "number", """x", "select", "runat";
 
 -- look at one task, and at who holds it
