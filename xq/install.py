@@ -148,11 +148,10 @@ class Installation:
         """As `missing`, and whether the numbers are still exact: reads the whole table."""
         missing = self.missing()
         unfit = self.dialect.unfit(self.store)
-        if unfit:
-            missing.append(unfit)
-        if any("is missing" in what for what in missing):
-            return missing
-        return missing + [
+        found = [*missing, unfit] if unfit else missing
+        if missing:
+            return found  # there are no counters, or those of another definition
+        return found + [
             f"{abs(n)} tasks in {state} {'of tube ' + repr(tube) if tube else 'in all'} were "
             f"{'written' if n > 0 else 'removed'} uncounted: recount() repairs it"
             for (tube, state), n in sorted(self._corrections().items())

@@ -263,11 +263,14 @@ NAMED = {"buried any": "features", "limit": "features", "another field of a role
 
 @pytest.mark.parametrize("difference", DIFFERENT)
 def test_a_process_that_is_configured_otherwise_is_told_the_difference(make, difference):
-    upgraded(make, make.model()).create_table()
+    Task = upgraded(make, make.model())
+    Task.create_table()
+    Task.put({"tube": "a"})
     Other = upgraded(make, make.model(), **DIFFERENT[difference])
     with pytest.raises(xq.NotInstalled, match=NAMED.get(difference, difference)):
         Other.put({})
     assert any(NAMED.get(difference, difference) in line for line in Other.xq.check())
+    assert not any("recount" in line for line in Other.xq.check()), "install() counts"
     Other.xq.install()
     assert Other.xq.check() == []
     assert Other.put({}).status == "R"
