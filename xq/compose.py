@@ -116,7 +116,8 @@ def build(
     if worker is not None:
         handle.worker(worker, workers=workers)
     attach(store, handle, methods)
-    store.with_the_table(handle.install, handle.uninstall)
+    # ddl: what the database cannot have is refused before the table is there, and in words.
+    store.with_the_table(handle.ddl, handle.install, handle.uninstall)
     return handle
 
 

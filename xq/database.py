@@ -168,8 +168,8 @@ class Database:
     ) -> list[Row]:
         """Run a statement and return its rows; of one that moves tasks the triggers are told the event, and observers.
 
-        No event is no transition: a look, or a state that is prolonged. Raises NotInstalled when it fails for want of
-        something installed.
+        No event is no transition: a look, or a state that is prolonged. Without a source the rows tell it, as they were
+        before they were deleted. Raises NotInstalled when it fails for want of something installed.
         """
         self.store.settle()
         try:
@@ -179,8 +179,12 @@ class Database:
             if isinstance(error, BadValue):
                 self._name_the_field(opened, statement, values, error)
             raise
-        if event and rows and self.observers.anybody:
-            self.observers.hear(opened.dialect, event, source, target, rows)
+        if event and self.observers.anybody:
+            sources: dict[str, list[Row]] = {source: rows} if source and rows else {}
+            for row in () if source else rows:
+                sources.setdefault(opened.dialect.state(row) or "", []).append(row)
+            for left, found in sources.items():
+                self.observers.hear(opened.dialect, event, left, target, found)
         return rows
 
     def change(self, opened: Opened, statement: Statement, values: Mapping[str, Any], event: str = "") -> int:
@@ -291,9 +295,9 @@ class Database:
 
     def mark(self, opened: Opened, session: Session) -> str:
         """The mark of a take by a session, which is made known to the database at its first one."""
-        mark = session.mark(time.time() if self.clock is None else self.clock.now)
-        self.list_session(opened, session)
-        return mark
+        if not session.closed:  # which no mark is made for
+            self.list_session(opened, session)
+        return session.mark(opened.sessions.now if self.clock is None else self.clock.now)
 
     def writes(self) -> Writes | None:
         """What tells that another process may have written; None where none can."""

@@ -13,7 +13,7 @@ from xq.store import Store
 if TYPE_CHECKING:
     from xq.adapters.databases.sql import Dialect
 
-VERSION = "3"  # of what is installed; a change of triggers, indexes or side tables raises it
+VERSION = "4"  # of what is installed; a change of triggers, indexes or side tables raises it
 
 
 class Installation:
@@ -27,7 +27,8 @@ class Installation:
     def ddl(self) -> str:
         """The SQL that installs the queue on an existing table; may be run twice, within a transaction as well."""
         record = self.dialect.record(VERSION, self.fingerprint)
-        return "".join(f"{sql};\n" for sql in [*self._statements(), self.dialect.count_what_is_there(), *record])
+        statements = [*self._statements(), self.dialect.count_what_is_there(), *record]
+        return "".join(f"{self.dialect.in_a_script(sql)};\n" for sql in statements)
 
     def _statements(self) -> list[str]:
         return [sql for item in [*self.dialect.shared(), *self.dialect.objects()] for sql in item.create]
@@ -185,7 +186,7 @@ class Installation:
         with self.dialect.installing(self.store):
             for item in reversed(self.dialect.objects()):
                 self.store.execute(item.drop)
-            for sql in self.dialect.stale(self.dialect.existing(self.store)):
+            for sql in [*self.dialect.stale(self.dialect.existing(self.store)), *self.dialect.untuned(self.store)]:
                 self.store.execute(sql)
             existing = self.dialect.existing(self.store)
             shared = self.dialect.shared()

@@ -3,7 +3,7 @@
 -- the others differ in the status after WHERE only.
 
 -- install: the table xq_queue
-CREATE TABLE IF NOT EXISTS xq_queue (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY, version VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, fingerprint LONGTEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS xq_queue (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY, version VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, fingerprint LONGTEXT NOT NULL, puts BIGINT NOT NULL DEFAULT 0);
 
 -- install: the table xq_session
 CREATE TABLE IF NOT EXISTS xq_session (uuid VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, PRIMARY KEY (uuid, queue));
@@ -285,13 +285,13 @@ DELETE FROM `job`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
--- R T kill X: n, whosesoever
-DELETE FROM `job`
-    WHERE `status` = 0 AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+-- kill in RT: n, whosesoever
+DELETE `job` FROM `job` FORCE INDEX (PRIMARY)
+    WHERE `status` IN (0, 1) AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
 
--- R T kill X: n, whosesoever, returned
-SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job`
-    WHERE `status` = 0 FOR UPDATE;
+-- kill in RT: n, whosesoever, returned
+SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY)
+    WHERE `status` IN (0, 1) FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
