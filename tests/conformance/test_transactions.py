@@ -419,7 +419,7 @@ def test_reconfigure_refuses_and_moves_within_one_transaction(queue):
     assert everything(queue) == before
 
 
-MEANWHILE = {
+MOVED = {
     "take": ("R", "T", lambda Task, key: Task.take()),
     "release": ("T", "R", lambda Task, key: Task.release(key)),
     "delay": ("T", "W", lambda Task, key: Task.release(key, delay=99)),
@@ -429,10 +429,10 @@ MEANWHILE = {
 
 
 @pytest.mark.parametrize("observed", [False, True], ids=["", "observed"])
-@pytest.mark.parametrize("event", MEANWHILE)
+@pytest.mark.parametrize("event", MOVED)
 def test_truncate_deletes_what_another_transaction_moves_meanwhile(make_shared, event, observed):
     Task = make_shared({**FEATURES, "history": True}, roles=("runat", "owner"))
-    source, target, move = MEANWHILE[event]
+    source, target, move = MOVED[event]
     heard: list[tuple[int, str]] = []
     if observed:
         Task.xq.on_change(lambda task, event, source, target: heard.append((task.id, f"{source}-{target} {event}")))
