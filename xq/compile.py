@@ -17,7 +17,7 @@ Fence = Literal["", "session", "take"]
 
 
 class Rows(NamedTuple):
-    """Which rows, all of them in `state`.
+    """Which rows, all of them in `state`, or in one of `more`.
 
     key: one by its key. keys: those of a list. oldest: the first `n` by priority and key that are not due. first: the
     one of them that comes first, found faster than a list of one.
@@ -30,6 +30,7 @@ class Rows(NamedTuple):
     fence: Fence = ""  # only rows that this session, or this very take, holds
     column: str = ""
     tube: bool = False  # only of one tube
+    more: tuple[str, ...] = ()  # of all, and of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,8 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
             "runat": After(("runat", "now"), increment),
             "deadline": After(("deadline",), increment),
         }
-        roles: dict[str, Any] = {timer.column: prolonged[timer.column] for timer in machine.timers[row.source]}
+        timers = machine.timers[row.source] if "increment" in given else ()
+        roles: dict[str, Any] = {timer.column: prolonged[timer.column] for timer in timers}
         return Change(row.target, roles, update)
 
     def seconds(timer: Timer) -> Given | Own:

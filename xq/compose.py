@@ -71,6 +71,11 @@ def queue(
     clock: Clock | None = None,
 ) -> Callable[[type[T]], type[T]]:
     """upgrade, as a class decorator: `@xq.queue(fields={"status": "status"}, features={"keep": True})`."""
+    if isinstance(fields, type):
+        raise ConfigurationError(
+            f"@xq.queue stands above {fields.__name__} with its arguments: "
+            "write @xq.queue(fields={'status': ...}, features={...})"
+        )
 
     def decorate(model: type[T]) -> type[T]:
         upgrade(

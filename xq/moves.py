@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -25,7 +25,7 @@ from xq.errors import (
     WrongState,
     shown,
 )
-from xq.machine import TAKEN, Machine, Transition
+from xq.machine import ABSENT, TAKEN, Machine, Transition
 from xq.sessions import Session
 from xq.store import Row
 from xq.tasks import Parts, Seconds, Tasks, chunks, named
@@ -106,6 +106,14 @@ class Moves(Generic[T]):
             self._check_open(session)
         return task
 
+    def write(self, task: T, fields: Mapping[str, Any]) -> None:
+        """Write fields of a task that a take returned, and leave it taken. Raises as `one`."""
+        parts, mark = self.tasks.identify(task)
+        call = Call("ack", {}, fields)  # whoever may write is whoever may ack
+        stays = Transition(TAKEN, call.event, TAKEN, fenced=True, enters=False)
+        if not self._move(self.database.open(), call, "key", stays, mark, named(parts)):
+            self._find(call, parts, mark)
+
     def _move_one(
         self, opened: Opened, call: Call, row: Transition, parts: Parts, mark: str | None, held: str | None
     ) -> list[T]:
@@ -171,7 +179,8 @@ class Moves(Generic[T]):
         if call.fields:
             whole.update(zip(statement.names, call.fields.values(), strict=True))
         event = call.event if row.enters else ""
-        run = partial(self.database.run, opened, statement, whole, event, row.source, row.target)
+        source = "" if rows.more else row.source
+        run = partial(self.database.run, opened, statement, whole, event, source, row.target)
         if self._unique is None:  # what an update brings only the database may find fault with
             return self.database.guarded(run) if call.fields else run()
         with self._telling_duplicates():
@@ -330,15 +339,24 @@ class Moves(Generic[T]):
                 raise WrongState(call.event, self.tasks.as_told(parts), self._find(call, parts, mark), [state])
         return moved
 
-    def all(self, event: str, state: str) -> int:
-        """Move every task in a state, whoever holds it, with one statement. Returns how many."""
+    def all(self, event: str, states: Sequence[str]) -> int:
+        """Move every task in these states, whoever holds it. Returns how many.
+
+        Those that are deleted with one statement: it finds a task wherever another process moves it meanwhile.
+        """
         self.database.begin_writing()
-        row = self._row(state, Call(event, {}, {}))
-        opened = self.database.open()
+        rows = [self._row(state, Call(event, {}, {})) for state in states]
+        gone = [row for row in rows if row.target == ABSENT]
+        together = [*([row] for row in rows if row not in gone), *([gone] if gone else [])]
+        return sum(self._all(Call(event, {}, {}), *alike) for alike in together)
+
+    def _all(self, call: Call, row: Transition, *alike: Transition) -> int:
+        """Move every task in the states from which these lead, which do the same."""
+        opened, more = self.database.open(), tuple(other.source for other in alike)
         if self.database.observers.anybody:
-            return len(self._run(opened, Call(event, {}, {}), Rows("each", state), row, {}))
-        statement = opened.statements.move(Rows("all", state), row)
-        return self.database.change(opened, statement, self.database.values(), event)
+            return len(self._run(opened, call, Rows("each", row.source, more=more), row, {}))
+        statement = opened.statements.move(Rows("all", row.source, more=more), row)
+        return self.database.change(opened, statement, self.database.values(), call.event)
 
     def give_back(self, session: str, event: str) -> None:
         """Release what a session that has ended still holds, as the event `event`."""

@@ -29,6 +29,7 @@ ALIVE = "xq_alive"  # the sessions that each process holds; it proves by a lock 
 LEASE = 10.0  # seconds that a session goes on where no connection stays open, and so nothing tells that it lives
 RENEWED = LEASE / 5  # seconds after which it is renewed
 IDLE = 1.0  # seconds for which nobody has waited, after which the server need not tell
+ASKED = 0.5  # seconds after which it is asked again whether it may, while somebody waits
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,10 @@ class Link(Proof):
         self._expects = False  # whether the server knows that somebody waits
         self._silenced = False  # whether it was told to tell nobody
         self._expected_at = 0.0  # the monotonic time at which somebody last began to wait, or was seen to
+        self._asked_at = 0.0  # the monotonic time at which the server was last asked whether it may tell
         self.on_told: Callable[[], None] = lambda: None  # called when the server tells something by the way
         self._renewed = 0.0  # the monotonic time
+        self.skew = 0.0
 
     @classmethod
     def of(cls, database: object, store: Store[Any], words: Words) -> Link:
@@ -131,6 +134,9 @@ class Link(Proof):
                     ((number,),) = self._run(self._words.number)
                     # A pooler between us and the server greets with a number of its own.
                     self._stays = number == self._connector.driver.number(connection)
+                    asked = time.time()
+                    ((there,),) = self._run(f"SELECT {self._words.time}")
+                    self.skew = float(there) - (asked + time.time()) / 2
                     self._process = secrets.randbits(62)
                     if self._stays:
                         for sql in self._words.connected:
@@ -164,18 +170,22 @@ class Link(Proof):
         return self.is_open and self._stays and bool(self._words.listen) and not self._silenced
 
     def expect(self, somebody: bool) -> bool:
-        """Have the server know whether somebody of this process waits. Returns whether that is news to it."""
+        """Have the server know whether somebody of this process waits. Returns whether it tells from now on."""
         with self._lock:
             now = time.monotonic()
             if somebody:
                 self._expected_at = now
-            late = somebody or now > self._expected_at + IDLE
-            if self._expects == somebody or not late or not self._stays or not self._words.listen:
+                due = not self._expects or now > self._asked_at + ASKED
+            else:
+                due = self._expects and now > self._expected_at + IDLE
+            if not due or not self._stays or not self._words.listen:
                 return False
             self.open()
+            self._asked_at = now
+            told = self._expects and not self._silenced
             self._silenced = not self._run(self._words.expect, process=self._process, waits=somebody)
-            self._expects = somebody and not self._silenced
-            return self._expects
+            self._expects = somebody
+            return somebody and not self._silenced and not told
 
     def fileno(self) -> int:
         return self._connector.driver.fileno(self._connection)
@@ -344,7 +354,7 @@ class ServerWrites:
         if not self._link.is_open:
             self._lost = True
             return True
-        news = self._link.expect(eagerly) if self._link.hears else False
+        news = self._link.expect(eagerly)
         self._polled = eagerly and not self._link.hears
         if news:
             return True  # what came before the server knew is not told

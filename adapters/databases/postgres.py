@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 from xq.adapters.databases.links import ALIVE, Words
 from xq.adapters.databases.postgres_triggers import (
     CHANNEL,
-    NOTIFY,
     SERVER_TIME,
     TEXT_OF_TIME,
     Triggers,
     part,
+    unless_silenced,
 )
 from xq.adapters.databases.servers import BYTES, ROLL_UP, Server
 from xq.adapters.databases.sql import INTEGERS, SETTINGS, TIMES, Object
@@ -45,7 +45,6 @@ class Postgres(Server):
         "text": "text",
         "uuid": "uuid",
     }
-    heard = f"IF FOUND THEN {NOTIFY} END IF;"
     # A number to tell by what is settled: all rows whose xid is less than pg_snapshot_xmin(pg_current_snapshot()).
     told: ClassVar[Mapping[str, Kind]] = {**HISTORY, "xid": "bigint"}
 
@@ -66,9 +65,11 @@ class Postgres(Server):
             f"INSERT INTO {ALIVE} (uuid, process) VALUES ('', :process)",
             f"LISTEN {CHANNEL}",
         ),
-        expect=f"INSERT INTO {ALIVE} (uuid, process, waits) SELECT '', :process, :waits "
-        f"WHERE NOT EXISTS (SELECT 1 FROM {SETTINGS} WHERE name = 'notify' AND value = 0) "
-        "ON CONFLICT (uuid, process) DO UPDATE SET waits = excluded.waits RETURNING 1",
+        # Asked again and again, and written only where it is news.
+        expect=f"WITH may AS (SELECT {unless_silenced(SETTINGS)} AS tell), "
+        f"wanted AS (INSERT INTO {ALIVE} (uuid, process, waits) SELECT '', :process, tell AND :waits FROM may "
+        f"WHERE NOT EXISTS (SELECT 1 FROM {ALIVE} WHERE uuid = '' AND process = :process AND waits = (tell AND :waits))"
+        " ON CONFLICT (uuid, process) DO UPDATE SET waits = excluded.waits) SELECT 1 FROM may WHERE tell",
         tell=f"SELECT pg_notify('{CHANNEL}', '')",
         lock="SELECT pg_try_advisory_lock(:lock)",
         unlock="SELECT pg_advisory_unlock(:lock)",
@@ -186,15 +187,31 @@ class Postgres(Server):
 
     def trouble(self, store: Store[Any]) -> str | None:
         oldest = store.execute(
-            "SELECT pid, CAST(extract(epoch FROM statement_timestamp() - xact_start) AS int) FROM pg_stat_activity "
-            "WHERE backend_xmin IS NOT NULL AND datname = current_database() AND pid <> pg_backend_pid() "
-            f"AND xact_start < statement_timestamp() - interval '{LONG} seconds' ORDER BY 2 DESC LIMIT 1"
+            "SELECT pid, usename, application_name, "
+            "CAST(extract(epoch FROM statement_timestamp() - xact_start) AS int) FROM pg_stat_activity "
+            # One that has written has no snapshot between its statements, but a number that all snapshots wait for.
+            "WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND datname = current_database() "
+            f"AND pid <> pg_backend_pid() AND xact_start < statement_timestamp() - interval '{LONG} seconds' "
+            "ORDER BY xact_start LIMIT 1"
         )
         return "".join(
-            f"process {pid} has had a transaction open for {seconds} seconds: rows that are deleted meanwhile stay in "
-            "the indexes, and each take passes them by, more and more slowly until that transaction ends"
-            for pid, seconds in oldest
+            f"the server's process {pid} (user {user!r}, application_name {application!r}) has had a transaction open "
+            f"for {seconds} seconds: rows that are deleted meanwhile stay in the indexes, and each take passes them "
+            f"by, more and more slowly until that transaction ends; SELECT pg_terminate_backend({pid}) ends it"
+            for pid, user, application, seconds in oldest
         )
+
+    def untuned(self, store: Store[Any]) -> list[str]:
+        settings = [setting.split(" = ") for setting in BUSY.split(", ")]
+        held = ", ".join(self.literal("=".join(setting)) for setting in settings)
+        found = store.execute(
+            "SELECT CAST(c.oid::regclass AS text), string_agg(split_part(option, '=', 1), ', ' ORDER BY option) "
+            f"FROM (SELECT to_regclass({self.literal(self.table_in_schema)}) AS mine) AS here, "
+            "pg_class AS c, unnest(c.reloptions) AS option "
+            "WHERE (c.oid = mine OR c.oid IN (SELECT relid FROM pg_partition_tree(mine))) "
+            f"AND option IN ({held}) GROUP BY c.oid ORDER BY 1"
+        )
+        return [f"ALTER TABLE {table} RESET ({options})" for table, options in found]
 
     def hold(self) -> str:
         # Written: that a row was merely locked would not be noticed under REPEATABLE READ.

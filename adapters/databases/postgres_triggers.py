@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from xq.adapters.databases.links import ALIVE
 from xq.adapters.databases.servers import PART
-from xq.adapters.databases.sql import TIMES, Object
+from xq.adapters.databases.sql import SETTINGS, TIMES, Object
 from xq.machine import ABSENT, TAKEN
 
 if TYPE_CHECKING:
@@ -23,7 +23,11 @@ CHANNEL = "xq"
 SERVER_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS float8)"  # moves within a transaction, and is stable
 TEXT_OF_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS text)"  # of this statement and no other
 SOON = 1.0  # seconds: what falls due later is found without being told of, by a look once a second
-NOTIFY = f"PERFORM pg_notify('{CHANNEL}', '');"
+
+
+def unless_silenced(settings: str) -> str:
+    """That nobody has switched off telling others of changes, as SQL."""
+    return f"NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'notify' AND value = 0)"
 
 
 def part(n: int) -> str:
@@ -53,14 +57,16 @@ class Triggers:
             here += "@"
         self.here = of.quote(here)
         self.made_for = of
-        self.of = of
+        self.of = copy.copy(of)
         if not of.source.schema:
-            self.of = copy.copy(of)
             self.of.source = replace(of.source, schema=here)
         self.status = of.roles["status"]
         # A commit that notifies waits for all others that do, so it happens only when somebody listens, and has reason.
         self.waited_for = f"EXISTS (SELECT 1 FROM {self.here}.{ALIVE} WHERE uuid = '' AND waits)"
         self.listened_to = f"EXISTS (SELECT 1 FROM {self.here}.{ALIVE} WHERE uuid = '')"
+        # Looked at with each: a process that waits learns only later that it is switched off.
+        self.notify = f"PERFORM pg_notify('{CHANNEL}', '') WHERE {unless_silenced(f'{self.here}.{SETTINGS}')};"
+        self.of.heard = f"IF FOUND THEN {self.notify} END IF;"
         limit = of.machine.guard("limit")
         self.crowd = of.holding(limit) if limit else []  # the states of the feature limit
 
@@ -79,7 +85,7 @@ class Triggers:
         ready = self.of.is_state("R", f"changed.{self.status}")
         # One look at the rows, in which who listens is looked for once, if at all.
         called = [f"({ready} AND {self.waited_for})", *self._soon("changed")]
-        notify = self.of.if_(f"EXISTS (SELECT 1 FROM changed WHERE {' OR '.join(called)})", NOTIFY)
+        notify = self.of.if_(f"EXISTS (SELECT 1 FROM changed WHERE {' OR '.join(called)})", self.notify)
         return [*self._count_and_note("changed", came=True), notify]
 
     def _went(self, rows: str = "changed") -> list[str]:
@@ -94,7 +100,7 @@ class Triggers:
         body.append(of.if_(f"EXISTS (SELECT 1 FROM {of.waits})", f"{word} WHERE {mine};", of.heard))
         if self.crowd:
             left = f"{self.waited_for} AND EXISTS (SELECT 1 FROM {rows} WHERE {of.in_states(self.crowd, status)})"
-            body.append(of.if_(left, NOTIFY))
+            body.append(of.if_(left, self.notify))
         return body
 
     def _count_and_note(self, rows: str, came: bool) -> list[str]:
@@ -124,7 +130,7 @@ class Triggers:
         )
         if of.has_history:  # a statement of xq that writes a status enters it, be it the one that is there
             watched += " OR COALESCE(current_setting('xq.told', true), '') <> ''"
-        body = [*of.row_changed(), of.if_(self._calls(), NOTIFY)]
+        body = [*of.row_changed(), of.if_(self._calls(), self.notify)]
         of_row = self._made("update", "AFTER UPDATE", f"FOR EACH ROW WHEN ({watched})", body)
         kind = of.table_in_schema
         same = " AND ".join(f"was.{key} = became.{key}" for key in of.keys)

@@ -15,7 +15,7 @@ from xq.compile import After, Change, Given, Own, Rows, Statement, listed
 from xq.errors import ConfigurationError
 from xq.machine import ABSENT, LONGEST, PLUS_ONE, TAKEN, TOKEN, Guard, Machine, Marker
 from xq.sessions import ProofOfLife
-from xq.store import HISTORY, Kind, Row, Store, Table, Values, Writes, beside
+from xq.store import HISTORY, Field, Kind, Row, Store, Table, Values, Writes, beside
 
 SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may hold tasks
 SETTINGS = "xq_setting"  # what `configure` stored
@@ -385,7 +385,7 @@ class Dialect(ABC):
         if rows.way in ("key", "keys"):
             return f"{self.named(rows)}{self.fence(rows, self.owner)}"
         if rows.way in ("all", "each"):
-            return self.is_state(rows.state)
+            return self.in_states((rows.state, *rows.more)) if rows.more else self.is_state(rows.state)
         return f"{self.key} {'=' if rows.way == 'first' else 'IN'} ({self.pick(', '.join(self.keys), rows)})"
 
     def named(self, rows: Rows, of: str = "") -> str:
@@ -490,6 +490,10 @@ class Dialect(ABC):
     def brings(self, change: Change) -> tuple[str, ...]:
         """The named values of the application's own columns that a change writes."""
         return tuple(self._parameters[name] for name in change.update)
+
+    def field_of(self, name: str) -> Field:
+        """The field whose value has this name in a statement (f3, f3_0)."""
+        return self.source.fields[int(name[1:].partition("_")[0])]
 
     def _own(self, change: Change) -> dict[str, str]:
         return {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
@@ -664,6 +668,10 @@ class Dialect(ABC):
 
     def tuned(self, store: Store[Any]) -> list[str]:
         """SQL that has the database keep up with a table whose rows change all the time."""
+        return []
+
+    def untuned(self, store: Store[Any]) -> list[str]:
+        """SQL that takes away what `tuned` set and nobody has changed since, from what stays without the queue."""
         return []
 
     # time

@@ -58,6 +58,19 @@ def make_impatient(db: pw.Database) -> None:
     db.init(db.database, **{**db.connect_params, **impatience})
 
 
+def until_one_waits_for_a_lock(db: pw.Database) -> None:
+    """Until a statement of another connection waits for what this one's transaction has locked; SQLite cannot tell."""
+    if isinstance(db, pw.PostgresqlDatabase):
+        # No view of the server's statistics, which is read once in a transaction.
+        waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+    elif isinstance(db, pw.MySQLDatabase):  # who may ask for the locks themselves is an administrator
+        mine = "db = DATABASE() AND id <> CONNECTION_ID()"
+        waits = f"SELECT 1 FROM information_schema.processlist WHERE {mine} AND command = 'Query' AND time_ms > 50"
+    else:
+        return
+    eventually(lambda: db.execute_sql(waits).fetchone(), within=20)
+
+
 def isolate(db: pw.Database, level: str) -> None:
     """Have all run at this level: what Peewee begins, and single statements."""
     options = {"init_command": f"SET SESSION TRANSACTION ISOLATION LEVEL {level}"}

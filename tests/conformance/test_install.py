@@ -75,8 +75,11 @@ def test_a_queue_that_is_not_installed_says_which_call_installs_it(make, call):
 @pytest.mark.parametrize("call", CALLS)
 def test_a_queue_without_a_table_says_so_as_well(make, call):
     Task = upgraded(make, make.model())
-    with pytest.raises(xq.NotInstalled, match="create_tables"):
+    advice = r"the table task is missing\): db\.create_tables\(\[Task\]\) creates a new table"
+    with pytest.raises(xq.NotInstalled, match=advice):
         CALLS[call](Task)
+    with pytest.raises(xq.NotInstalled, match=advice):
+        Task.xq.install()
 
 
 def test_a_call_that_failed_works_once_the_queue_is_installed(make):
@@ -260,11 +263,14 @@ NAMED = {"buried any": "features", "limit": "features", "another field of a role
 
 @pytest.mark.parametrize("difference", DIFFERENT)
 def test_a_process_that_is_configured_otherwise_is_told_the_difference(make, difference):
-    upgraded(make, make.model()).create_table()
+    Task = upgraded(make, make.model())
+    Task.create_table()
+    Task.put({"tube": "a"})
     Other = upgraded(make, make.model(), **DIFFERENT[difference])
     with pytest.raises(xq.NotInstalled, match=NAMED.get(difference, difference)):
         Other.put({})
     assert any(NAMED.get(difference, difference) in line for line in Other.xq.check())
+    assert not any("recount" in line for line in Other.xq.check()), "install() counts"
     Other.xq.install()
     assert Other.xq.check() == []
     assert Other.put({}).status == "R"

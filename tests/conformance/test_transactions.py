@@ -10,7 +10,19 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import Work, another_process, bring, is_exact, isolate, refused, row, state, transitions
+from tests.conformance.steps import (
+    Work,
+    another_process,
+    bring,
+    is_exact,
+    isolate,
+    refused,
+    row,
+    state,
+    transitions,
+    until_one_waits_for_a_lock,
+    writing,
+)
 from tests.conftest import DATABASES, SERVERS, Maker, chosen
 from tests.factories import task, tasks
 
@@ -405,3 +417,39 @@ def test_reconfigure_refuses_and_moves_within_one_transaction(queue):
     with pytest.raises(xq.ConfigurationError):
         queue.xq.reconfigure({"delayed": True}, move={"D": "X"})
     assert everything(queue) == before
+
+
+MOVED = {
+    "take": ("R", "T", lambda Task, key: Task.take()),
+    "release": ("T", "R", lambda Task, key: Task.release(key)),
+    "delay": ("T", "W", lambda Task, key: Task.release(key, delay=99)),
+    "bury": ("T", "B", lambda Task, key: Task.bury(key)),
+    "ack": ("T", "D", lambda Task, key: Task.ack(key)),
+}
+
+
+@pytest.mark.parametrize("observed", [False, True], ids=["", "observed"])
+@pytest.mark.parametrize("event", MOVED)
+def test_truncate_deletes_what_another_transaction_moves_meanwhile(make_shared, event, observed):
+    Task = make_shared({**FEATURES, "history": True}, roles=("runat", "owner"))
+    source, target, move = MOVED[event]
+    heard: list[tuple[int, str]] = []
+    if observed:
+        Task.xq.on_change(lambda task, event, source, target: heard.append((task.id, f"{source}-{target} {event}")))
+    other, held = bring(Task, "B"), bring(Task, source)
+    Task.xq.reset()
+    heard.clear()
+    with writing(make_shared.db):
+        move(Task, held)
+        truncated = Work(make_shared.db, Task.xq.truncate)
+        until_one_waits_for_a_lock(make_shared.db)
+    assert truncated.result() == 2
+    assert Task.select().count() == 0
+    assert is_exact(Task)
+    moved = transitions(Task)
+    assert [moved[f"{source}-{target}"], moved[f"{target}-X"]] == [1, 2 if target == "B" else 1]
+    told = [(each.source, each.target, each.event) for each in Task.xq.history(held.id)]
+    assert told[-2:] == [(source, target, event if event != "delay" else "release"), (target, "X", "kill")]
+    if observed:
+        mine = f"{source}-{target} {'release' if event == 'delay' else event}"
+        assert sorted(heard) == sorted([(held.id, mine), (held.id, f"{target}-X kill"), (other.id, "B-X kill")])

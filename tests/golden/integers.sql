@@ -208,13 +208,13 @@ DELETE FROM "job"
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 0
     RETURNING "id", "name", "status";
 
--- R T kill X: n, whosesoever
+-- kill in RT: n, whosesoever
 DELETE FROM "job"
-    WHERE "status" = 0;
+    WHERE "status" IN (0, 1);
 
--- R T kill X: n, whosesoever, returned
+-- kill in RT: n, whosesoever, returned
 DELETE FROM "job"
-    WHERE "status" = 0
+    WHERE "status" IN (0, 1)
     RETURNING "id", "name", "status";
 
 -- look at one task, and at who holds it

@@ -354,15 +354,6 @@ DELETE FROM "visit"
     WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'R'
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
--- R T W B kill X: n, whosesoever
-DELETE FROM "visit"
-    WHERE "status" = 'R';
-
--- R T W B kill X: n, whosesoever, returned
-DELETE FROM "visit"
-    WHERE "status" = 'R'
-    RETURNING "host", "number", "note", "status", "runat", "deadline";
-
 -- W delay R: n that are due by runat
 UPDATE "visit"
     SET "status" = 'R',
@@ -558,6 +549,15 @@ UPDATE "visit"
         "runat" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay, 'unixepoch'),
         "deadline" = strftime('%Y-%m-%d %H:%M:%f', COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + :ttl, 'unixepoch')
     WHERE "host" = :k0 AND "number" = :k1 AND "status" = 'B'
+    RETURNING "host", "number", "note", "status", "runat", "deadline";
+
+-- kill in RTWB: n, whosesoever
+DELETE FROM "visit"
+    WHERE "status" IN ('R', 'T', 'W', 'B');
+
+-- kill in RTWB: n, whosesoever, returned
+DELETE FROM "visit"
+    WHERE "status" IN ('R', 'T', 'W', 'B')
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
 -- look at one task, and at who holds it

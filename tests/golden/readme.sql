@@ -313,15 +313,6 @@ DELETE FROM "page"
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'R'
     RETURNING "id", "url", "title", "status", "runat";
 
--- R T W B D kill X: n, whosesoever
-DELETE FROM "page"
-    WHERE "status" = 'R';
-
--- R T W B D kill X: n, whosesoever, returned
-DELETE FROM "page"
-    WHERE "status" = 'R'
-    RETURNING "id", "url", "title", "status", "runat";
-
 -- W delay R: n that are due by runat
 UPDATE "page"
     SET "status" = 'R',
@@ -432,6 +423,15 @@ UPDATE "page"
     SET "status" = 'W',
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay
     WHERE "id" = :k0 AND "status" = 'B'
+    RETURNING "id", "url", "title", "status", "runat";
+
+-- kill in RTWBD: n, whosesoever
+DELETE FROM "page"
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'D');
+
+-- kill in RTWBD: n, whosesoever, returned
+DELETE FROM "page"
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'D')
     RETURNING "id", "url", "title", "status", "runat";
 
 -- look at one task, and at who holds it

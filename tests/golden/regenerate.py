@@ -192,6 +192,10 @@ def entries(queue: Any) -> Iterator[Entry]:
     for row in queue.machine.rows:
         if row.source != ABSENT:
             yield from moves(queue, row)
+    first, *more = (row for row in queue.machine.rows if row.event == "kill")
+    for rows in (Rows(way, first.source, more=tuple(row.source for row in more)) for way in ("all", "each")):
+        killed = of.move(rows, change(queue.machine, first, frozenset()))
+        yield _entry(of, f"kill in {first.source}{''.join(rows.more)}: {_chosen(rows)}", "", killed)
     yield from looks(queue)
 
 
@@ -256,7 +260,7 @@ def ways(queue: Any, row: Transition, given: frozenset[str]) -> Iterator[Rows]:
                 yield Rows("keys", row.source, fence)
     if row.event == "release" and not given:
         yield Rows("held", row.source)
-    if row.event in ("release", "kill") and not given:
+    if row.event == "release" and not given:
         yield Rows("all", row.source)
         yield Rows("each", row.source)
 

@@ -502,15 +502,6 @@ DELETE FROM "mail"
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- R T W B Z kill X: n, whosesoever
-DELETE FROM "mail"
-    WHERE "status" = 'R';
-
--- R T W B Z kill X: n, whosesoever, returned
-DELETE FROM "mail"
-    WHERE "status" = 'R'
-    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
-
 -- W delay R: n that are due by runat
 UPDATE "mail"
     SET "status" = 'R',
@@ -753,6 +744,15 @@ UPDATE "mail"
         "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay,
         "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'B'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- kill in RTWBZ: n, whosesoever
+DELETE FROM "mail"
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'Z');
+
+-- kill in RTWBZ: n, whosesoever, returned
+DELETE FROM "mail"
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'Z')
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- look at one task, and at who holds it

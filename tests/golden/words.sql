@@ -320,15 +320,6 @@ DELETE FROM "order"
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"select" = 'new'
     RETURNING "id", "number", """x", "select", "runat";
 
--- R T W B D kill X: n, whosesoever
-DELETE FROM "order"
-    WHERE "select" = 'new';
-
--- R T W B D kill X: n, whosesoever, returned
-DELETE FROM "order"
-    WHERE "select" = 'new'
-    RETURNING "id", "number", """x", "select", "runat";
-
 -- R T W B D bury B: one
 UPDATE "order"
     SET "select" = 'won''t do',
@@ -418,6 +409,15 @@ UPDATE "order"
     SET "select" = 'W',
         "runat" = CAST(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :delay + 0.999 AS INTEGER)
     WHERE "id" = :k0 AND "select" = 'won''t do'
+    RETURNING "id", "number", """x", "select", "runat";
+
+-- kill in RTWBD: n, whosesoever
+DELETE FROM "order"
+    WHERE "select" IN ('new', 'in hand', 'W', 'won''t do', 'done');
+
+-- kill in RTWBD: n, whosesoever, returned
+DELETE FROM "order"
+    WHERE "select" IN ('new', 'in hand', 'W', 'won''t do', 'done')
     RETURNING "id", "number", """x", "select", "runat";
 
 -- look at one task, and at who holds it

@@ -285,13 +285,13 @@ DELETE FROM `job`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
--- R T kill X: n, whosesoever
-DELETE FROM `job`
-    WHERE `status` = 0 AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+-- kill in RT: n, whosesoever
+DELETE `job` FROM `job` FORCE INDEX (PRIMARY)
+    WHERE `status` IN (0, 1) AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
 
--- R T kill X: n, whosesoever, returned
-SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job`
-    WHERE `status` = 0 FOR UPDATE;
+-- kill in RT: n, whosesoever, returned
+SELECT `job`.`id`, `job`.`name`, `job`.`status`, `job`.`id` FROM `job` FORCE INDEX (PRIMARY)
+    WHERE `status` IN (0, 1) FOR UPDATE;
 -- and where that returns rows
 DELETE FROM `job`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL

@@ -526,18 +526,6 @@ DELETE FROM `visit`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `host`, `number` LIMIT :many;
 
--- R T W B kill X: n, whosesoever
-DELETE FROM `visit`
-    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
-
--- R T W B kill X: n, whosesoever, returned
-SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit`
-    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `visit`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `host`, `number` LIMIT :many;
-
 -- W delay R: n that are due by runat
 SELECT `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (`visit_xq_runat`)
     WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= TIMESTAMPADD(MICROSECOND, (COALESCE(:now, (@@timestamp * 1e0))) * 1000000, TIMESTAMP'1970-01-01 00:00:00')
@@ -880,6 +868,18 @@ UPDATE `visit` FORCE INDEX (PRIMARY)
 -- and returned are
 SELECT `host`, `number`, `note`, `status`, `runat`, `deadline` FROM `visit`
     WHERE :chosen;
+
+-- kill in RTWB: n, whosesoever
+DELETE `visit` FROM `visit` FORCE INDEX (PRIMARY)
+    WHERE (`status` IN ('R', 'T', 'W', 'B') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')) AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- kill in RTWB: n, whosesoever, returned
+SELECT `visit`.`host`, `visit`.`number`, `visit`.`note`, `visit`.`status`, `visit`.`runat`, `visit`.`deadline`, `visit`.`host`, `visit`.`number` FROM `visit` FORCE INDEX (PRIMARY)
+    WHERE (`status` IN ('R', 'T', 'W', 'B') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')) FOR UPDATE;
+-- and where that returns rows
+DELETE FROM `visit`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `host`, `number` LIMIT :many;
 
 -- look at one task, and at who holds it
 SELECT `host`, `number`, `note`, `status`, `runat`, `deadline`, (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = `visit`.`host` AND o.`number` = `visit`.`number`) FROM `visit`

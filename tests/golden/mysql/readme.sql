@@ -443,18 +443,6 @@ DELETE FROM `page`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
--- R T W B D kill X: n, whosesoever
-DELETE FROM `page`
-    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
-
--- R T W B D kill X: n, whosesoever, returned
-SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page`
-    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `page`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
 -- W delay R: n that are due by runat
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
     WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
@@ -658,6 +646,18 @@ UPDATE `page` FORCE INDEX (PRIMARY)
 -- and returned are
 SELECT `id`, `url`, `title`, `status`, `runat` FROM `page`
     WHERE :chosen;
+
+-- kill in RTWBD: n, whosesoever
+DELETE `page` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE (`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')) AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- kill in RTWBD: n, whosesoever, returned
+SELECT `page`.`id`, `page`.`url`, `page`.`title`, `page`.`status`, `page`.`runat`, `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE (`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')) FOR UPDATE;
+-- and where that returns rows
+DELETE FROM `page`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- look at one task, and at who holds it
 SELECT `id`, `url`, `title`, `status`, `runat`, (SELECT o.owner FROM `page_xq_owner` AS o WHERE o.`id` = `page`.`id`) FROM `page`

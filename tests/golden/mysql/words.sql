@@ -424,18 +424,6 @@ DELETE FROM `order`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
--- R T W B D kill X: n, whosesoever
-DELETE FROM `order`
-    WHERE (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
-
--- R T W B D kill X: n, whosesoever, returned
-SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order`
-    WHERE (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
--- and where that returns rows
-DELETE FROM `order`
-    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
-    ORDER BY `id` LIMIT :many;
-
 -- R T W B D bury B: one
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
     WHERE (`order`.`id` = :k0 AND CONVERT(`order`.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') FOR UPDATE;
@@ -597,6 +585,18 @@ UPDATE `order` FORCE INDEX (PRIMARY)
 -- and returned are
 SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
     WHERE :chosen;
+
+-- kill in RTWBD: n, whosesoever
+DELETE `order` FROM `order` FORCE INDEX (PRIMARY)
+    WHERE (`select` IN ('new', 'in hand', 'W', 'won''t do', 'done') AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W', 'won''t do', 'done')) AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL;
+
+-- kill in RTWBD: n, whosesoever, returned
+SELECT `order`.`id`, `order`.`number`, `order`.`"x`, `order`.`select`, `order`.`runat`, `order`.`id` FROM `order` FORCE INDEX (PRIMARY)
+    WHERE (`select` IN ('new', 'in hand', 'W', 'won''t do', 'done') AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W', 'won''t do', 'done')) FOR UPDATE;
+-- and where that returns rows
+DELETE FROM `order`
+    WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT :many;
 
 -- look at one task, and at who holds it
 SELECT `id`, `number`, `"x`, `select`, `runat`, (SELECT o.owner FROM `order_xq_owner` AS o WHERE o.`id` = `order`.`id`) FROM `order`
