@@ -163,10 +163,13 @@ class Psycopg:
     def hear(self, connection: Any) -> bool:
         server, told = connection.pgconn, False
         try:
+            gone = _is_gone(connection.fileno())  # before: what it said last may still be read
             server.consume_input()
             while server.notifies():
                 told = True
-        except Exception:  # what was closed at the other end is closed here
+        except Exception:
+            gone = True
+        if gone:  # what was closed at the other end is closed here
             connection.close()
         return told
 

@@ -81,6 +81,8 @@ class _Transaction(pw._transaction):
         except pw.PeeweeException:
             if not self._driver.is_broken(connection):
                 raise
+        if self._driver.in_transaction(connection):
+            self._driver.hear(connection)  # that it is gone: else it would seem to be in the transaction until used
         self.db._clear_commit_callbacks()
 
 
@@ -348,13 +350,16 @@ class PeeweeStore(Generic[M]):
     def attach(self, name: str, value: object) -> None:
         setattr(self.model, name, value)
 
-    def with_the_table(self, created: Callable[[], None], dropped: Callable[[], None]) -> None:
+    def with_the_table(
+        self, creating: Callable[[], object], created: Callable[[], None], dropped: Callable[[], None]
+    ) -> None:
         # save() of an instance read earlier must not write back a status that the queue has moved on.
         self.model._meta.only_save_dirty = True
         schema: Any = self.model._schema  # type: ignore[attr-defined]
         create_all, drop_all = schema.create_all, schema.drop_all
 
         def create(*args: Any, **options: Any) -> None:
+            creating()
             create_all(*args, **options)
             created()
 
@@ -443,6 +448,11 @@ def _to_database(field: pw.Field[Any]) -> Callable[[Any], Any]:
         converted = convert(value)
         if type(converted) in PLAIN:
             return converted
+        if isinstance(converted, pw.Cast) and converted is not value:  # of a JSONField
+            raise BadValue(
+                f"Peewee writes {field.name!r} for MySQL, which MariaDB does not understand: "
+                "give the database mariadb=True, as in MySQLDatabase(.., mariadb=True)"
+            )
         if single and isinstance(converted, (list, tuple, set, frozenset, dict)):
             # Some drivers make SQL of these that fits what stands around it.
             raise BadType(f"{field.name!r} holds one value, not {shown(value)}")

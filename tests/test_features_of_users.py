@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from contextlib import suppress
+from itertools import product
 from typing import Any
 
 import pytest
@@ -10,7 +14,10 @@ import xq
 from tests.conformance.steps import bring, state
 from tests.conftest import Maker
 from tests.factories import task
+from tests.golden.regenerate import DATABASES, QUEUES, entries
 from xq import Column, Detour, Feature, Timer, Transition
+from xq.adapters.databases.sql import Dialect, by_position
+from xq.machine import Machine
 
 FIELDS = {"status": "status", "runat": "runat", "attempts": "attempts"}
 ROLES = {"status": "status", "runat": "runat", "deadline": "deadline", "priority": "priority"}
@@ -79,6 +86,50 @@ def test_an_option_must_not_hide_what_the_queue_passes_itself(model, option):
     for feature in features:
         with pytest.raises(xq.ConfigurationError, match="option"):
             xq.upgrade(model, FIELDS, {"own": feature})
+
+
+def names_in_sql() -> set[str]:
+    """Of the values that a statement has, whatever the database is, but for options."""
+    found: set[str] = set()
+    for make_queue, database in product(QUEUES.values(), DATABASES.values()):
+        queue = make_queue(database())
+        texts = [text for entry in entries(queue) for text in entry.texts]
+        names = {name for text in texts for name in by_position(text, "?")[1]}
+        found |= names.difference(*map(queue.machine.options, queue.machine.events))
+    return found
+
+
+def names_of_arguments() -> set[str]:
+    """Of the methods that take options."""
+    methods = [inspect.signature(method).parameters for _, method in inspect.getmembers(xq.Queue, inspect.isfunction)]
+    takes_options = [names for names in methods if "options" in names]
+    return {name for names in takes_options for name in names} - {"options"}
+
+
+def documented_names() -> set[str]:
+    """Of the values in SQL, as the dialect's documentation lists them, but for options."""
+    listed = re.findall(r"^ {8}(\S.*?) {2,}\S", str(Dialect.__doc__), re.MULTILINE)
+    return {name for line in listed for name in re.findall(r"\w+", line)} - {"ttl"}
+
+
+@pytest.mark.parametrize(
+    ("names", "some"),
+    [
+        (names_in_sql, {"told", "k1", "f0", "f2_0", "chosen", "rows", "listed", "many", "own_ttr"}),
+        (names_of_arguments, {"task", "event", "timeout"}),
+        (documented_names, {"told", "k1", "f3_1", "many", "own_ttl", "waiter", "number"}),
+    ],
+)
+def test_whatever_has_a_name_of_its_own_is_no_option(names, some):
+    found = names()
+    assert some <= found
+    timers = {name: Feature("own", timers=(Timer("T", "late", "R", name, 5),)) for name in found}
+    allowed = []
+    for name, feature in timers.items():
+        with suppress(xq.ConfigurationError):
+            Machine((feature,), ("status", "runat"))
+            allowed.append(name)
+    assert allowed == []
 
 
 FINISH = {

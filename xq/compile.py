@@ -110,7 +110,8 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
             "runat": After(("runat", "now"), increment),
             "deadline": After(("deadline",), increment),
         }
-        roles: dict[str, Any] = {timer.column: prolonged[timer.column] for timer in machine.timers[row.source]}
+        timers = machine.timers[row.source] if "increment" in given else ()
+        roles: dict[str, Any] = {timer.column: prolonged[timer.column] for timer in timers}
         return Change(row.target, roles, update)
 
     def seconds(timer: Timer) -> Given | Own:

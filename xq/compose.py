@@ -71,6 +71,11 @@ def queue(
     clock: Clock | None = None,
 ) -> Callable[[type[T]], type[T]]:
     """upgrade, as a class decorator: `@xq.queue(fields={"status": "status"}, features={"keep": True})`."""
+    if isinstance(fields, type):
+        raise ConfigurationError(
+            f"@xq.queue stands above {fields.__name__} with its arguments: "
+            "write @xq.queue(fields={'status': ...}, features={...})"
+        )
 
     def decorate(model: type[T]) -> type[T]:
         upgrade(
@@ -111,7 +116,8 @@ def build(
     if worker is not None:
         handle.worker(worker, workers=workers)
     attach(store, handle, methods)
-    store.with_the_table(handle.install, handle.uninstall)
+    # ddl: what the database cannot have is refused before the table is there, and in words.
+    store.with_the_table(handle.ddl, handle.install, handle.uninstall)
     return handle
 
 

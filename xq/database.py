@@ -12,7 +12,7 @@ from weakref import ref
 from xq import sessions
 from xq.clock import Clock
 from xq.compile import Statement, Statements
-from xq.errors import NotInstalled
+from xq.errors import BadValue, NotInstalled, shown
 from xq.install import Installation
 from xq.machine import Machine
 from xq.observers import Observers
@@ -99,10 +99,10 @@ class Database:
             if to_write:
                 self.begin_writing()
             opened = self.compile()
-            missing = opened.installation.missing()
-            if missing:
+            lacking = opened.installation.lacking()
+            if lacking:
                 self.close()
-                raise NotInstalled(self.store.name, missing)
+                raise lacking
             self._opened = opened
         return opened
 
@@ -176,6 +176,8 @@ class Database:
             rows: list[Row] = self.again(lambda: opened.dialect.run(self.store, statement, values, event))
         except Exception as error:
             self._explain(opened, error)
+            if isinstance(error, BadValue):
+                self._name_the_field(opened, statement, values, error)
             raise
         if event and self.observers.anybody:
             sources: dict[str, list[Row]] = {source: rows} if source and rows else {}
@@ -252,18 +254,25 @@ class Database:
     def _explain(self, opened: Opened, error: Exception) -> None:
         """Raise NotInstalled when that is what is behind an error of the database."""
         if self.store.is_failure(error) and not self.store.is_refusal(error) and not self.store.is_loss(error):
-            missing = self._missing(opened)
-            if missing:
+            lacking = self._lacking(opened)
+            if lacking:
                 self.close()
-                raise NotInstalled(self.store.name, missing) from error
+                raise lacking from error
 
-    def _missing(self, opened: Opened) -> list[str]:
+    def _name_the_field(self, opened: Opened, statement: Statement, values: Mapping[str, Any], error: BadValue) -> None:
+        """Raise the same with the name of the field that has a zero byte, which PostgreSQL refuses, if one has."""
+        for name in statement.names:
+            if isinstance(values[name], str) and "\0" in values[name]:
+                field = opened.dialect.field_of(name)
+                raise BadValue(f"{field.name!r} of {self.store.name} is {shown(values[name])}: {error}") from error
+
+    def _lacking(self, opened: Opened) -> NotInstalled | None:
         try:
-            return opened.installation.missing()
+            return opened.installation.lacking()
         except Exception as error:
             if not self.store.is_failure(error):
                 raise
-            return []  # the database itself is in trouble, and the first error tells of it
+            return None  # the database itself is in trouble, and the first error tells of it
 
     @property
     def sessions(self) -> Sessions | None:
@@ -292,9 +301,9 @@ class Database:
 
     def mark(self, opened: Opened, session: Session) -> str:
         """The mark of a take by a session, which is made known to the database at its first one."""
-        mark = session.mark(time.time() if self.clock is None else self.clock.now)
-        self.list_session(opened, session)
-        return mark
+        if not session.closed:  # which no mark is made for
+            self.list_session(opened, session)
+        return session.mark(opened.sessions.now if self.clock is None else self.clock.now)
 
     def writes(self) -> Writes | None:
         """What tells that another process may have written; None where none can."""

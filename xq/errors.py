@@ -53,8 +53,8 @@ class NotInstalled(Error):
     def __init__(self, queue: str, missing: Iterable[str], advice: str = "") -> None:
         self.missing = tuple(missing)
         advice = advice or (
-            f"{queue}.xq.install() installs it as this process defines it (db.create_tables([{queue}]) for a new "
-            "table); where processes differ, give all of them the same definition first"
+            f"{queue}.xq.install() installs it as this process defines it; where processes differ, give all of them "
+            "the same definition first"
         )
         super().__init__(
             f"the queue {queue} is not installed as this process defines it ({'; '.join(self.missing)}): {advice}"

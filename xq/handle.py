@@ -93,7 +93,8 @@ class Queue(Generic[T]):
 
         A task is acked when the function returns. When it raises, the task is released, with a delay that doubles
         from a second on where the queue has delays; after `max_attempts` takes (role attempts, feature buried) it is
-        buried, with the error in the role error, where that is mapped. The function may finish the task itself.
+        buried, with the error in the role error, where that is mapped; so is, when it is taken once more, one that
+        never came to an end in as many, since its worker died. The function may finish the task itself.
         """
         if function is None:
             return lambda given: self.worker(given, workers=workers, max_attempts=max_attempts)
@@ -112,10 +113,15 @@ class Queue(Generic[T]):
         Workers(self, self._work, until_empty).run()
 
     def _attempts(self, task: T) -> int:
-        """How often a task was taken, as far as it tells."""
-        role = self._database.definition.table.roles.get("attempts")
-        row = self._moves.look(self._tasks.identify(task)[0])[0] if role else ()
-        return int(row[self._database.definition.table.fields.index(role)] or 0) if role else 0
+        """How often a task that take returned was taken, as far as it tells."""
+        return int(self._tasks.told(task, "attempts") or 0)
+
+    def _was_given_up(self, task: T) -> bool:
+        """Whether a task that take returned was given up, and put back: so its role error says, which is cleared."""
+        if self._tasks.told(task, "error") is None:
+            return False
+        self._moves.write(task, {self._database.definition.table.roles["error"].name: None})
+        return True
 
     def _give_up(self, task: T, error: str) -> T:
         """Bury a task, and write down why."""

@@ -13,7 +13,7 @@ from xq.store import Store
 if TYPE_CHECKING:
     from xq.adapters.databases.sql import Dialect
 
-VERSION = "3"  # of what is installed; a change of triggers, indexes or side tables raises it
+VERSION = "4"  # of what is installed; a change of triggers, indexes or side tables raises it
 
 
 class Installation:
@@ -27,7 +27,8 @@ class Installation:
     def ddl(self) -> str:
         """The SQL that installs the queue on an existing table; may be run twice, within a transaction as well."""
         record = self.dialect.record(VERSION, self.fingerprint)
-        return "".join(f"{sql};\n" for sql in [*self._statements(), self.dialect.count_what_is_there(), *record])
+        statements = [*self._statements(), self.dialect.count_what_is_there(), *record]
+        return "".join(f"{self.dialect.in_a_script(sql)};\n" for sql in statements)
 
     def _statements(self) -> list[str]:
         return [sql for item in [*self.dialect.shared(), *self.dialect.objects()] for sql in item.create]
@@ -71,8 +72,14 @@ class Installation:
         """An index on a column that is not there would be an index on a constant, and corrupt once it is."""
         missing = self._missing_columns()
         if missing:
-            advice = "create the table and its columns first: install() adds what the queue needs beside them"
-            raise NotInstalled(self.store.name, missing, advice)
+            raise self._not_there(missing)
+
+    def _not_there(self, missing: list[str]) -> NotInstalled:
+        advice = (
+            f"db.create_tables([{self.store.name}]) creates a new table, with all that the queue needs; "
+            "to one that is there add its columns first"
+        )
+        return NotInstalled(self.store.name, missing, advice)
 
     def _missing_columns(self) -> list[str]:
         columns = self.dialect.table_columns(self.store)
@@ -99,9 +106,17 @@ class Installation:
 
     def missing(self) -> list[str]:
         """What the queue needs and does not find, in words; quick, and empty when all is there."""
+        return self._missing_columns() or self._missing_objects()
+
+    def lacking(self) -> NotInstalled | None:
+        """The same as an error, which says what to do."""
         columns = self._missing_columns()
         if columns:
-            return columns
+            return self._not_there(columns)
+        missing = self._missing_objects()
+        return NotInstalled(self.store.name, missing) if missing else None
+
+    def _missing_objects(self) -> list[str]:
         existing = self.dialect.existing(self.store)
         wanted = [*self.dialect.shared(), *self.dialect.objects()]
         missing = [f"the {item.kind} {item.name} is missing" for item in wanted if item.name not in existing]
@@ -133,11 +148,10 @@ class Installation:
         """As `missing`, and whether the numbers are still exact: reads the whole table."""
         missing = self.missing()
         unfit = self.dialect.unfit(self.store)
-        if unfit:
-            missing.append(unfit)
-        if any("is missing" in what for what in missing):
-            return missing
-        return missing + [
+        found = [*missing, unfit] if unfit else missing
+        if missing:
+            return found  # there are no counters, or those of another definition
+        return found + [
             f"{abs(n)} tasks in {state} {'of tube ' + repr(tube) if tube else 'in all'} were "
             f"{'written' if n > 0 else 'removed'} uncounted: recount() repairs it"
             for (tube, state), n in sorted(self._corrections().items())

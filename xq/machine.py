@@ -5,6 +5,7 @@ A state is a letter. `X` is no row at all and `S` another tube: both occur in tr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final
@@ -166,11 +167,14 @@ ROLE_COLUMNS: Final = (
     Column("owner", at={TAKEN: TOKEN}, otherwise=None),
     Column("attempts", at={TAKEN: PLUS_ONE}),
 )
-# Names of values and of arguments, which options would hide.
+# Names that an option would hide: of the methods' arguments, and of the values in SQL (see Dialect).
 RESERVED: Final = frozenset(
-    ("now", "n", "tube", "owner", "session", "session_end", "mark", "keys", "key", "unique", "adding", "uuid")
-    + ("change", "update", "to", "timeout", "increment")
+    ("self", "task", "tasks", "key", "keys", "event", "n", "tube", "update", "to", "timeout", "wait", "increment")
+    + ("now", "told", "session", "session_end", "mark", "owner", "unique", "many", "since", "until", "adding")
+    + ("uuid", "queue", "lease", "waiter", "source", "target", "count", "name", "value", "number", "change")
+    + ("listed", "rows", "chosen")
 )
+NUMBERED: Final = re.compile(r"own_.*|[fkl][0-9].*")
 
 ROLE_FILL: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {"attempts": lambda task: 0}
 
@@ -270,7 +274,7 @@ class Machine:
 
     @staticmethod
     def _check_option(feature: str, option: str) -> None:
-        if not option.isidentifier() or option in RESERVED or option.startswith("own_"):
+        if not option.isidentifier() or option in RESERVED or NUMBERED.fullmatch(option):
             raise ConfigurationError(f"feature {feature!r}: {option!r} cannot be the name of an option")
 
     def _timers(self, claim: _Claims) -> dict[str, tuple[Timer, ...]]:

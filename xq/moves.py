@@ -106,6 +106,14 @@ class Moves(Generic[T]):
             self._check_open(session)
         return task
 
+    def write(self, task: T, fields: Mapping[str, Any]) -> None:
+        """Write fields of a task that a take returned, and leave it taken. Raises as `one`."""
+        parts, mark = self.tasks.identify(task)
+        call = Call("ack", {}, fields)  # whoever may write is whoever may ack
+        stays = Transition(TAKEN, call.event, TAKEN, fenced=True, enters=False)
+        if not self._move(self.database.open(), call, "key", stays, mark, named(parts)):
+            self._find(call, parts, mark)
+
     def _move_one(
         self, opened: Opened, call: Call, row: Transition, parts: Parts, mark: str | None, held: str | None
     ) -> list[T]:
@@ -196,12 +204,17 @@ class Moves(Generic[T]):
         """
         if any(row.fenced for row in self.machine.rows if row.event == call.event) and not self._unfenced:
             self._check_not_lost(call, parts, mark)
-        row, state = self.look(parts)
+        # What the application's transaction saw before is not what a move meets.
+        afresh = self.database.dialect.afresh if self.store.in_transaction() else ""
+        row, state = self.look(parts, afresh)
         sources = self.machine.sources(call.event)
         if state not in sources:
             raise WrongState(call.event, self.tasks.as_told(parts), state, sources)
         if self._row(state, call).fenced and not self._unfenced:
             owner = row[-1]
+            if afresh and "owner" not in self.tasks.table.roles:
+                found = self.database.execute(self.database.dialect.look_for_owner(afresh), named(parts))
+                owner = found[0][0] if found else None
             if not (owner or "").startswith(self.database.session.prefix) or (mark is not None and owner != mark):
                 raise NotOwner(call.event, self.tasks.as_told(parts), owner)
         return state
@@ -212,9 +225,9 @@ class Moves(Generic[T]):
         if sessions.is_lost(session):
             raise SessionLost(call.event, self.tasks.as_told(parts), mark or session)
 
-    def look(self, parts: Parts) -> tuple[Row, str]:
+    def look(self, parts: Parts, afresh: str = "") -> tuple[Row, str]:
         """A task's row, followed by its owner, and its state. Raises NotFound."""
-        rows = self.database.execute(self.database.dialect.look(), named(parts))
+        rows = self.database.execute(self.database.dialect.look(afresh), named(parts))
         if not rows:
             raise NotFound(self.store.name, self.tasks.as_told(parts))
         state = self.database.dialect.state(rows[0])

@@ -54,6 +54,10 @@ class ProofOfLife(Protocol):
     def gone(self, uuids: Sequence[str]) -> list[str]:
         """Those of these sessions that no process seems to hold."""
 
+    @property
+    def skew(self) -> float:
+        """Seconds by which the clock of the database is ahead of this machine's."""
+
     def holds(self, uuid: str) -> bool:
         """Whether this process still proves that a session lives."""
 
@@ -224,6 +228,11 @@ class Sessions:
     def lease(self) -> float | None:
         """For how many seconds a session goes on without being renewed; None where the system tells who lives."""
         return None if self._proof is None or self._proof[0] is None else self._proof[0].lease
+
+    @property
+    def now(self) -> float:
+        """Seconds since 1970, by the clock of the database."""
+        return time.time() + (0.0 if self._proof is None or self._proof[0] is None else self._proof[0].skew)
 
     def is_lost(self, name: str) -> bool:
         """Whether a session of this process was ended since what proved that it lives was lost."""

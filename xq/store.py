@@ -289,5 +289,7 @@ class Store(Protocol[T]):
     def attach(self, name: str, value: object) -> None:
         """Set a class attribute."""
 
-    def with_the_table(self, created: Callable[[], None], dropped: Callable[[], None]) -> None:
-        """Call `created` after the ORM creates the table, `dropped` before it drops it."""
+    def with_the_table(
+        self, creating: Callable[[], object], created: Callable[[], None], dropped: Callable[[], None]
+    ) -> None:
+        """Call `creating` before the ORM creates the table, `created` after it, `dropped` before it drops it."""

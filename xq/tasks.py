@@ -89,6 +89,16 @@ class Tasks(Generic[T]):
     def _dict(self, values: Sequence[Any]) -> Any:
         return dict(zip(self._names, values, strict=True))
 
+    def told(self, task: T, role: str) -> Any:
+        """What a task that was returned holds in a role; None where that is not mapped."""
+        field = self.table.roles.get(role)
+        if field is None:
+            return None
+        if isinstance(task, tuple):
+            return task[self._names.index(field.name)]
+        data: Any = self.store.data(task) or task
+        return data[field.name]
+
     def key_of(self, row: Row) -> tuple[Any, ...]:
         """The parts of the key of a row, as the database holds them."""
         return tuple([row[place] for place in self._key_at])

@@ -117,42 +117,59 @@ class Workers(Generic[T]):
         me = threading.get_ident()
         self._in_hand[me] = task
         try:
-            self._work.function(task)
-        except Exception as error:
-            self._log.exception("%r failed", task)
-            self._finish(partial(self._failed, task, f"{type(error).__name__}: {error}"))
-        else:
-            self._finish(partial(self._queue.ack, task))
+            attempts = self._queue._attempts(task)
+            if not self._may_be_tried(task, attempts):
+                return
+            try:
+                self._work.function(task)
+            except Exception as error:
+                self._failed(task, attempts, f"{type(error).__name__}: {error}")
+            else:
+                self._finish(partial(self._queue.ack, task), expected=(NotFound, WrongState))
         finally:
             del self._in_hand[me]
 
-    def _failed(self, task: T, error: str) -> None:
-        attempts = self._queue._attempts(task)
+    def _may_be_tried(self, task: T, attempts: int) -> bool:
+        """Whether the function shall see a task; it is buried, if it was seen so often and nobody was left to bury it.
+
+        Once more may be tried what was given up, and which somebody has dug out since.
+        """
+        if not self._work.max_attempts or attempts <= self._work.max_attempts:
+            return True
+        given_up = self._finish(partial(self._queue._was_given_up, task))
+        if given_up is False:  # and not None, where the task is lost
+            error = f"it was taken {attempts - 1} times and never finished"
+            self._log.error("%r is buried: %s", task, error)
+            self._finish(partial(self._queue._give_up, task, error))
+        return bool(given_up)
+
+    def _failed(self, task: T, attempts: int, error: str) -> None:
         if self._work.max_attempts and attempts >= self._work.max_attempts:
-            self._queue._give_up(task, error)
+            self._log.exception("%r failed, and is buried", task)
+            self._finish(partial(self._queue._give_up, task, error))
             return
         delay = min(LONGEST_BACKOFF, BACKOFF * 2.0 ** min(attempts - 1, 20)) if attempts > 1 else BACKOFF
+        self._log.exception("%r failed, and is tried again in %g s", task, delay)
         if "delay" in self._queue.machine.options("release"):
-            self._queue.release(task, delay=delay)
+            self._finish(partial(self._queue.release, task, delay=delay))
         else:
             self._stop.wait(delay)  # else it would come back at once
-            self._queue.release(task)
+            self._finish(partial(self._queue.release, task))
 
-    def _finish(self, move: Callable[[], Any]) -> None:
-        """Move a task on, as soon as the database lets us.
+    def _finish(self, move: Callable[[], Any], expected: tuple[type[Error], ...] = ()) -> Any:
+        """Move a task on, as soon as the database lets us. Returns what `move` does, or None.
 
-        The function may have acked, released or buried the task itself, or have lost it.
+        The function may have lost the task, which is told of, or finished it itself, where that is `expected`.
         """
         while True:
             try:
-                move()
-                return
+                return move()
             except (NotFound, WrongState, NotOwner) as error:
-                self._log.info("%s", error)
-                return
+                self._log.log(logging.DEBUG if isinstance(error, expected) else logging.INFO, "%s", error)
+                return None
             except Error:
                 self._log.exception("a task could not be moved")
-                return
+                return None
             except Exception as error:
                 if self._stop.is_set():
                     raise

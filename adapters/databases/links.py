@@ -93,6 +93,7 @@ class Link(Proof):
         self._asked_at = 0.0  # the monotonic time at which the server was last asked whether it may tell
         self.on_told: Callable[[], None] = lambda: None  # called when the server tells something by the way
         self._renewed = 0.0  # the monotonic time
+        self.skew = 0.0
 
     @classmethod
     def of(cls, database: object, store: Store[Any], words: Words) -> Link:
@@ -135,6 +136,9 @@ class Link(Proof):
                     ((number,),) = self._run(self._words.number)
                     # A pooler between us and the server greets with a number of its own.
                     self._stays = number == self._connector.driver.number(connection)
+                    asked = time.time()
+                    ((there,),) = self._run(f"SELECT {self._words.time}")
+                    self.skew = float(there) - (asked + time.time()) / 2
                     self._process = secrets.randbits(62)
                     if self._stays:
                         for sql in self._words.connected:

@@ -11,17 +11,20 @@ from typing import Any, ClassVar
 
 from xq.adapters.databases.links import ALIVE, Words
 from xq.adapters.databases.servers import BYTES, PART, ROLL_UP, Server
-from xq.adapters.databases.sql import INTEGERS, TIMES, Object, filled, parts_of_uuid
+from xq.adapters.databases.sql import INTEGERS, QUEUES, TIMES, Object, filled, parts_of_uuid
 from xq.compile import Change, Rows, Statement
-from xq.errors import ConfigurationError
-from xq.machine import FOREVER, Guard
-from xq.store import HISTORY, Field, Kind, Row, Store, Values
+from xq.errors import ConfigurationError, shown
+from xq.machine import ABSENT, FOREVER, TAKEN, Guard, Machine
+from xq.store import HISTORY, Field, Kind, Row, Store, Table, Values
 
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
 EXACTLY = "COLLATE utf8mb4_nopad_bin"  # and with the spaces at its end
 EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
 NO_TRIGGERS = 1419  # the number of the error
+CHANGED = 1020  # the number of the error: a row was changed since the transaction began to read
+PUT_SINCE = "another put since this transaction began to read, and the number of tasks is limited: begin it anew"
+HIGHEST = "\uffff"  # of the characters in names
 PREFIX = 191  # characters of a long text that an index holds
 
 
@@ -45,7 +48,9 @@ class Mysql(Server):
     most_values = 10_000
     longest_name = 64
     long_text = "LONGTEXT"
+    more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # how often somebody put where the number is limited
     absent_rows = " FROM DUAL"
+    afresh = Server.lock
     telling = f"(@xq_told := CONCAT(:told, {SERVER_TIME})) IS NOT NULL"
     list_kinds: ClassVar[Mapping[str, str]] = dict.fromkeys((*INTEGERS, "text", "uuid"), "")
     keys_at_once = ":listed"  # for as many marks as there are keys
@@ -69,6 +74,17 @@ class Mysql(Server):
         apart="SET STATEMENT innodb_lock_wait_timeout = 0 FOR ",
     )
 
+    def __init__(
+        self, table: Table, machine: Machine, words: Mapping[str, str | int], tube_stats: Sequence[str] = ()
+    ) -> None:
+        for name in (table.schema, table.name, *(field.column for field in table.fields)):
+            if any(character > HIGHEST for character in name or ""):
+                raise ConfigurationError(
+                    f"MariaDB has no characters beyond U+{ord(HIGHEST):X} in the names of tables and columns: "
+                    f"{shown(name)} needs another one"
+                )
+        super().__init__(table, machine, words, tube_stats)
+
     # words
 
     @staticmethod
@@ -79,6 +95,14 @@ class Mysql(Server):
     def literal(value: Any) -> str:
         text = Server.literal(value)
         return text.replace("\\", "\\\\") if isinstance(value, str) else text
+
+    def in_any_mode(self, text: str) -> str:
+        # The sql_mode says whether a backslash stands for itself. In digits there is none.
+        return f"_utf8mb4 X'{text.encode().hex()}'" if "\\" in text else self.literal(text)
+
+    def in_a_script(self, sql: str) -> str:
+        # What runs a script takes each ; of a trigger for the end of a statement, but not within a text.
+        return f"EXECUTE IMMEDIATE {self.in_any_mode(sql)}" if ";" in sql else sql
 
     def varying(self, length: int) -> str:
         return f"VARCHAR({length}) {EXACT}"
@@ -201,6 +225,16 @@ class Mysql(Server):
             "ON DUPLICATE KEY UPDATE owner = VALUES(owner)"
         )
         return replace(statement, before=remembered)  # triggers look there
+
+    def one_at_a_time(self, store: Store[Any], within: bool) -> None:
+        mine = f"WHERE name = {self.literal(self.source_name)}"
+        if within:
+            # No write fails here because the row was changed since the transaction began to read, so what it reads may
+            # be old. To count by a locking read would have everybody wait who moves a task.
+            look = f"SELECT puts FROM {QUEUES} {mine}"
+            if store.execute(f"{look}{self.lock}") != store.execute(look):
+                store.execute(f"SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = {CHANGED}, MESSAGE_TEXT = '{PUT_SINCE}'")
+        store.change(f"UPDATE {QUEUES} SET puts = puts + 1 {mine}")
 
     def run_alone(self, store: Store[Any], statement: Statement, values: Values) -> list[Row]:
         if not statement.lock:
@@ -402,6 +436,21 @@ class Mysql(Server):
     def event(self) -> str:
         return f"IF({self._ours}, {_part(1)}, 'write')"
 
+    def note(self, version: str, source: str, target: str, rows: str = "") -> str:
+        noted = super().note(version, source, target, rows)
+        if "owner" in self.roles:
+            return noted
+        # Read apart, and for taken rows alone: within the INSERT it would be read for any, and where there is none the
+        # place of the next owner would be locked, so that no other could take.
+        found, status = "", self.roles["status"]
+        for row in (row for row, letter in {"OLD": source, "NEW": target}.items() if letter != f"'{ABSENT}'"):
+            holder = f"SELECT o.owner FROM {self.owners} AS o WHERE {self.same_key('o', row)} LOCK IN SHARE MODE"
+            found += f"IF ({self.is_state(TAKEN, f'{row}.{status}')}) THEN SET holder = ({holder}); ELSE"
+        return f"{found} SET holder = NULL; END IF; {noted}"
+
+    def owner_noted(self, versions: Mapping[str, str]) -> str:
+        return super().owner_noted(versions) if "owner" in self.roles else "holder"
+
     def _trigger(self, suffix: str, body: Sequence[str]) -> Object:
         declared = ""
         if self.has_history:
@@ -409,6 +458,7 @@ class Mysql(Server):
             declared = (
                 f"DECLARE told {self.varying(255)} DEFAULT {self.event}; "
                 f"DECLARE at_us BIGINT DEFAULT ROUND({at} * 1000000); "
+                f"DECLARE holder {self.varying(64)}; "
             )
         return self.made(
             "trigger",

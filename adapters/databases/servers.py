@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -55,17 +56,20 @@ class Server(Dialect):
     def limited(self, rows: str, guard: Guard) -> tuple[str, str]:
         return f"VALUES {rows}", f"SELECT 1{self.absent_rows} WHERE {self.room(guard)}"
 
-    @property
-    def one_at_a_time(self) -> str:
-        """Has those who do this in one queue wait for each other; at every isolation level, since it writes."""
-        return f"UPDATE {QUEUES} SET version = version WHERE name = {self.literal(self.source_name)}"
+    def one_at_a_time(self, store: Store[Any], within: bool) -> None:
+        """Have those who do this in one queue wait for each other, and see what each has done.
+
+        `within` the application's transaction it fails as a conflict where that has looked before another did this.
+        """
+        store.change(f"UPDATE {QUEUES} SET version = version WHERE name = {self.literal(self.source_name)}")
 
     def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
         values = {**values, "told": self._told(event, values)}
         if not statement.admitted:
             return self.run_alone(store, statement, values)
+        within = store.in_transaction()
         with store.atomic():
-            store.change(self.one_at_a_time)
+            self.one_at_a_time(store, within)
             if not self.execute(store, statement.admitted, values):
                 return []
             return self.run_alone(store, statement, values)
@@ -109,7 +113,8 @@ class Server(Dialect):
     @property
     def like_mine(self) -> str:
         """What the names of that which belongs to this queue are like; as SQL."""
-        return self.literal(self.name("").replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_") + "%")
+        escaped = re.sub("[|%_]", r"|\g<0>", self.name(""))  # by a sign that means nothing else
+        return f"{self.literal(escaped + '%')} ESCAPE '|'"
 
     @property
     def keys_as_parts(self) -> str:

@@ -15,7 +15,7 @@ from xq.compile import After, Change, Given, Own, Rows, Statement, listed
 from xq.errors import ConfigurationError
 from xq.machine import ABSENT, LONGEST, PLUS_ONE, TAKEN, TOKEN, Guard, Machine, Marker
 from xq.sessions import ProofOfLife
-from xq.store import HISTORY, Kind, Row, Store, Table, Values, Writes, beside
+from xq.store import HISTORY, Field, Kind, Row, Store, Table, Values, Writes, beside
 
 SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may hold tasks
 SETTINGS = "xq_setting"  # what `configure` stored
@@ -229,6 +229,7 @@ class Dialect(ABC):
     mark: str  # what stands for a value in the SQL of the driver
     longest_name: int | None = None  # in bytes
     long_text = "TEXT"  # the type of a text of any length
+    more_of_queues = ""  # what else is written of each queue: columns, after a comma
     absent_rows = ""  # what follows a SELECT of no table that has a condition
     lock = ""  # what has a SELECT wait for whoever writes its rows, and others for whoever runs it
 
@@ -283,6 +284,14 @@ class Dialect(ABC):
         if isinstance(value, str):
             return "'" + value.replace("'", "''") + "'"
         return repr(value)
+
+    def in_any_mode(self, text: str) -> str:
+        """A literal to be stored, which no setting of a connection has mean something else."""
+        return self.literal(text)
+
+    def in_a_script(self, sql: str) -> str:
+        """A statement as it stands in a text with others, each of which ends with a ; and its line."""
+        return sql
 
     @staticmethod
     def _tuple(parts: Sequence[str]) -> str:
@@ -482,6 +491,10 @@ class Dialect(ABC):
         """The named values of the application's own columns that a change writes."""
         return tuple(self._parameters[name] for name in change.update)
 
+    def field_of(self, name: str) -> Field:
+        """The field whose value has this name in a statement (f3, f3_0)."""
+        return self.source.fields[int(name[1:].partition("_")[0])]
+
     def _own(self, change: Change) -> dict[str, str]:
         return {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
 
@@ -567,9 +580,15 @@ class Dialect(ABC):
 
     # looking
 
-    def look(self) -> str:
+    afresh = ""  # what has a SELECT see what others have committed since its transaction began to read
+
+    def look(self, afresh: str = "") -> str:
         """One row by its key, whatever its state, and whoever holds it."""
-        return f"SELECT {self.columns}, {self.owner} FROM {self.table_in_schema} WHERE {self.by_key()}"
+        return f"SELECT {self.columns}, {self.owner} FROM {self.table_in_schema} WHERE {self.by_key()}{afresh}"
+
+    def look_for_owner(self, afresh: str) -> str:
+        """Whoever holds the task of a key, where no role tells it: `afresh` does not reach there from the row."""
+        return f"SELECT owner FROM {self.owners} WHERE {self.by_key()}{afresh}"
 
     @property
     def table_in_schema(self) -> str:
@@ -812,7 +831,7 @@ class Dialect(ABC):
         return f"SELECT version, fingerprint FROM {QUEUES} WHERE name = {self.literal(self.source_name)}"
 
     def record(self, version: str, fingerprint: str) -> tuple[str, ...]:
-        values = ", ".join(map(self.literal, (self.source_name, version, fingerprint)))
+        values = f"{self.literal(self.source_name)}, {self.literal(version)}, {self.in_any_mode(fingerprint)}"
         return (self.forget(), f"INSERT INTO {QUEUES} (name, version, fingerprint) VALUES ({values})")
 
     def forget(self) -> str:
@@ -890,7 +909,8 @@ class Dialect(ABC):
         """Tables that all queues of a database share."""
         name, uuid = self.varying(255), self.varying(36)
         tables = {
-            QUEUES: f"name {name} PRIMARY KEY, version {name} NOT NULL, fingerprint {self.long_text} NOT NULL",
+            QUEUES: f"name {name} PRIMARY KEY, version {name} NOT NULL, fingerprint {self.long_text} NOT NULL"
+            f"{self.more_of_queues}",
             SESSIONS: f"uuid {uuid} NOT NULL, queue {name} NOT NULL, since DOUBLE PRECISION NOT NULL, "
             "ends DOUBLE PRECISION, PRIMARY KEY (uuid, queue)",
             SETTINGS: f"name {name} PRIMARY KEY, value DOUBLE PRECISION NOT NULL",

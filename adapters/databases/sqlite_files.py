@@ -33,6 +33,8 @@ COMMITTING = (0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128)
 class Locks(Proof):
     """Proof of life: each session is one byte of a file beside the database, which its processes lock together."""
 
+    skew = 0.0  # the file's processes are on one machine
+
     # One for the process: where locks are the process's, closing any descriptor of the file drops them all.
     _of_path: WeakValueDictionary[str, Locks] = WeakValueDictionary()
     _finding = threading.Lock()

@@ -691,3 +691,21 @@ def test_a_refused_upgrade_leaves_the_model_as_it_was(make):
         assert not hasattr(Task, "xq")
         assert not hasattr(Task, "put")
         assert not Task._meta.only_save_dirty  # save() writes all, as it did
+
+
+def test_a_text_with_a_zero_byte_is_held_or_refused_by_the_name_of_its_field(make):
+    Task = make({"keep": True})
+    put = Task.put({})
+    taken = Task.take()
+    calls = (
+        lambda: Task.put({"name": "a\0b"}),
+        lambda: Task.xq.put_many([{"name": "a"}, {"name": "a\0b"}])[1],
+        lambda: taken.ack(update={"name": "a\0b"}),
+    )
+    for call in calls:
+        if isinstance(make.db, pw.PostgresqlDatabase):
+            with pytest.raises(xq.BadValue, match=r"'name' of Task is 'a\\x00b'"):
+                call()
+        else:
+            assert call().name == "a\0b"
+    assert Task.xq.peek(put).status == ("T" if isinstance(make.db, pw.PostgresqlDatabase) else "D")

@@ -134,6 +134,7 @@ def test_a_transaction_within_a_transaction_that_lost_its_connection_raises_what
 
     with pytest.raises(TheFirst):
         nested(place.Task.xq.store.atomic())
+    assert place.Task.take(timeout=0.01) is None
     with suppress(pw.PeeweeException), place.db.atomic(), pytest.raises(TheFirst):
         nested(place.Task.xq.store.atomic())
     assert place.states() == {}

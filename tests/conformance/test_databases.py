@@ -373,9 +373,18 @@ def test_the_application_may_have_columns_of_json_and_arrays(postgres, field):
 @pytest.mark.parametrize("kind", [kind for kind in CHOSEN if kind == "mariadb"])
 def test_the_application_may_have_columns_of_json_on_mariadb(kind):
     with database_on(KINDS[kind]) as (server, name):
-        # Without being told, Peewee writes what MySQL alone understands.
         maker = Maker(server.peewee(name, mariadb=True), Clock())
         Task = maker({"keep": True}, model=maker.model(data=pw.JSONField(null=True)))
         assert Task.put({"data": {"a": [1, None, "ü"]}}).data == {"a": [1, None, "ü"]}
         assert Task.take().ack(update={"data": [2.5]}).data == [2.5]
+        maker.db.close()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CHOSEN if kind == "mariadb"])
+def test_a_column_of_json_on_mariadb_needs_a_database_that_says_so(kind):
+    with database_on(KINDS[kind]) as (server, name):
+        maker = Maker(server.peewee(name), Clock())
+        Task = maker(model=maker.model(data=pw.JSONField(null=True)))
+        with pytest.raises(xq.BadValue, match=r"'data' for MySQL.*MySQLDatabase\(\.\., mariadb=True\)"):
+            Task.put({"data": {"a": 1}})
         maker.db.close()

@@ -15,7 +15,17 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import Bytes, another_process, another_program, bring, in_threads, run_script
+from tests.conformance.steps import (
+    Bytes,
+    another_process,
+    another_program,
+    bring,
+    in_threads,
+    is_exact,
+    make_impatient,
+    run_script,
+)
+from tests.conftest import DATABASES, SERVERS, Maker, chosen
 from tests.factories import task, tasks
 from xq import BadType, BadValue, FeatureOff, NotInstalled
 from xq.testing import Clock
@@ -626,3 +636,25 @@ def test_the_statistics_count_as_before(make):
     Task.create(tube="a")
     assert Task.stats().transition == {"X-R": 2, "R-T": 1, "T-R": 1}
     assert Task.stats().tube["a"].transition == {"X-R": 2, "R-T": 1, "T-R": 1}
+
+
+@pytest.mark.parametrize("call", ["put", "another program"])
+@pytest.mark.parametrize("kind", chosen(SERVERS))
+def test_nobody_waits_for_a_transaction_that_has_inserted_a_task(kind, call, tmp_path):
+    with DATABASES[kind](tmp_path) as db:
+        make_impatient(db)
+        Task = Maker(db, None)({"history": 60, "keep": True})
+        Task.xq.put_many(tasks(3))
+
+        def takes():
+            yield "ready"
+            yield [Task.take().ack().id, Task.take().release().id, Task.kill(Task.take()).id]
+
+        with another_process(db, takes) as other:
+            next(other)
+            with db.atomic():
+                Task.put(task()) if call == "put" else Task.create()
+                assert next(other) == [1, 2, 2]
+        owners = [told.owner is not None for told in Task.xq.history() if "T" in (told.source, told.target)]
+        assert owners == [True] * 6
+        assert is_exact(Task)

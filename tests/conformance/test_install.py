@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from contextlib import closing
 from typing import Any
 
 import peewee as pw
@@ -9,7 +11,9 @@ import pytest
 
 import xq
 from tests.conformance.steps import another_process, bring, is_exact, processes, row, run_script, transitions
+from tests.conftest import SERVERS, Maker, chosen, database_on
 from tests.factories import task, tasks
+from xq.testing import Clock
 
 FEATURES = {"buried": True, "delayed": True, "zombie": 30}
 ROLES = {"status": "status", "runat": "runat", "priority": "priority"}
@@ -71,8 +75,11 @@ def test_a_queue_that_is_not_installed_says_which_call_installs_it(make, call):
 @pytest.mark.parametrize("call", CALLS)
 def test_a_queue_without_a_table_says_so_as_well(make, call):
     Task = upgraded(make, make.model())
-    with pytest.raises(xq.NotInstalled, match="create_tables"):
+    advice = r"the table task is missing\): db\.create_tables\(\[Task\]\) creates a new table"
+    with pytest.raises(xq.NotInstalled, match=advice):
         CALLS[call](Task)
+    with pytest.raises(xq.NotInstalled, match=advice):
+        Task.xq.install()
 
 
 def test_a_call_that_failed_works_once_the_queue_is_installed(make):
@@ -181,6 +188,48 @@ def test_the_ddl_as_text_installs_as_well_and_may_be_run_twice(make):
     assert Task.xq.check() == []
 
 
+def by_the_client(server, name, mode, text):
+    """As an administrator runs a file."""
+    where = [f"--host={server.host}", f"--port={server.port}", f"--user={server.USER}", "--protocol=tcp", "--skip-ssl"]
+    command = [server.program("mariadb", "mysql"), "--no-defaults", *where, "--default-character-set=utf8mb4", name]
+    run = subprocess.run(command, input=f"{mode};\n{text}", capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def one_by_one(server, name, mode, text):
+    with closing(server.peewee(name, init_command=mode, charset="utf8mb4")) as db:
+        for sql in text.splitlines():
+            db.cursor().execute(sql.removesuffix(";"))
+
+
+def at_once(server, name, mode, text):
+    with closing(server.peewee(name, init_command=mode, charset="utf8mb4")) as db:
+        run_script(db, text)
+
+
+@pytest.mark.parametrize(("mode", "odd"), [("", "'"), ("", "\\"), ("NO_BACKSLASH_ESCAPES", "'"), ("ANSI_QUOTES", '"')])
+@pytest.mark.parametrize("run", [by_the_client, one_by_one, at_once])
+@pytest.mark.parametrize("kind", chosen(["mariadb"]))
+def test_the_ddl_of_mariadb_is_run_by_its_client_and_by_what_runs_one_line_after_the_other(kind, run, mode, odd):
+    with database_on(SERVERS[kind]) as (server, name), closing(server.peewee(name)) as db:
+        make = Maker(db, Clock())
+        options = {"statuses": {"R": f"it{odd};", "T": odd, "D": f"{odd}'"}, "tube_stats": [f"%_;'{odd}"]}
+        features, roles = {"history": 60, "keep": True, "unique": True}, {"status": "status", "tube": "tube"}
+        model = make.model(job=pw.TextField(null=True, column_name='"; `\\" größe'), table_name=f"it;{odd} x")
+        db.create_tables([model])
+        Task = upgraded(make, model, features, roles | {"unique": "job"}, **options)
+        sql_mode = f"SET SESSION sql_mode = CONCAT(@@sql_mode, ',{mode}')"
+        run(server, name, sql_mode, Task.xq.ddl())
+        db.close()
+        db.init(db.database, **{**db.connect_params, "init_command": sql_mode})
+        assert Task.xq.check() == []
+        Task.put({"tube": f"%_;'{odd}", "job": "a"})
+        assert Task.take(tube=f"%_;'{odd}").ack().status == f"{odd}'"
+        assert Task.stats().tube[f"%_;'{odd}"].transition == {"X-R": 1, "R-T": 1, "T-D": 1}
+        assert [told.event for told in Task.xq.history()] == ["put", "take", "ack"]
+        assert Task.xq.check() == []
+
+
 def test_the_ddl_is_the_same_before_and_after(make):
     Task = upgraded(make, plain(make))
     before = Task.xq.ddl()
@@ -214,11 +263,14 @@ NAMED = {"buried any": "features", "limit": "features", "another field of a role
 
 @pytest.mark.parametrize("difference", DIFFERENT)
 def test_a_process_that_is_configured_otherwise_is_told_the_difference(make, difference):
-    upgraded(make, make.model()).create_table()
+    Task = upgraded(make, make.model())
+    Task.create_table()
+    Task.put({"tube": "a"})
     Other = upgraded(make, make.model(), **DIFFERENT[difference])
     with pytest.raises(xq.NotInstalled, match=NAMED.get(difference, difference)):
         Other.put({})
     assert any(NAMED.get(difference, difference) in line for line in Other.xq.check())
+    assert not any("recount" in line for line in Other.xq.check()), "install() counts"
     Other.xq.install()
     assert Other.xq.check() == []
     assert Other.put({}).status == "R"

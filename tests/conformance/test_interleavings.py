@@ -9,6 +9,7 @@ import signal
 import threading
 from typing import Any
 
+import peewee as pw
 import pytest
 
 import xq
@@ -19,11 +20,14 @@ from tests.conformance.steps import (
     another_program,
     eventually,
     in_threads,
+    is_exact,
+    isolate,
     look,
     make_impatient,
     state,
     writing,
 )
+from tests.conftest import SERVERS, chosen
 from tests.factories import task
 from xq import sessions
 from xq.adapters.databases.links import ServerWrites
@@ -262,3 +266,94 @@ def test_what_proves_that_a_session_lives_is_not_forgotten_by_a_thread_that_find
     with another_process(make_shared.db, child) as other:
         assert next(other) == 1
     assert taken.ack()
+
+
+def test_a_session_that_is_about_to_end_is_joined_by_no_other_process(make_shared, monkeypatch):
+    Task = make_shared(roles=("owner",))
+    put = Task.put(task())
+    end = sessions.Sessions.end
+    joined = []
+
+    def joins() -> Any:
+        uuid = yield
+        try:
+            with Task.xq.session(uuid):
+                yield True
+        except xq.UnknownSession:
+            yield False
+
+    with another_process(make_shared.db, joins) as other:
+        next(other)
+
+        def ends_late(self: sessions.Sessions, name: str, event: str) -> None:
+            joined.append(other.send(name))
+            end(self, name, event)
+
+        with Task.xq.session():
+            Task.take()
+            monkeypatch.setattr(sessions.Sessions, "end", ends_late)
+        monkeypatch.undo()
+    assert joined == [False]
+    assert state(Task, put) == "R"
+
+
+ON_SERVERS = pytest.mark.parametrize("shared_db", chosen(SERVERS), indirect=True)  # where writers are side by side
+LEVELS = pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
+
+
+def somebody_waits_for(db: pw.Database) -> bool:
+    """Whether a statement on another connection waits for what the transaction of this thread has locked."""
+    if isinstance(db, pw.PostgresqlDatabase):
+        asked = "SELECT 1 FROM pg_locks WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+    else:  # what else there is to see of a wait needs a right that few have
+        asked = (
+            "SELECT 1 FROM information_schema.processlist "
+            "WHERE id <> CONNECTION_ID() AND db = DATABASE() AND command = 'Query' AND time_ms > 100"
+        )
+    return bool(db.execute_sql(asked).fetchall())
+
+
+@ON_SERVERS
+@LEVELS
+@pytest.mark.parametrize("roles", [(), ("owner",)])
+@pytest.mark.parametrize("finish", ["ack", "release"])
+def test_who_waits_for_a_task_that_is_taken_away_and_again_does_not_finish_it(make_shared, level, roles, finish):
+    isolate(make_shared.db, level)
+    Task = make_shared(roles=roles)
+    put = Task.put(task())
+    mine = Task.take()
+    with Task.xq.session():
+        with make_shared.db.atomic():
+            Task.xq.snatch(put)
+            theirs = Task.take()
+            late = Work(make_shared.db, lambda: getattr(Task, finish)(mine))
+            eventually(lambda: somebody_waits_for(make_shared.db))
+        with pytest.raises(xq.NotOwner):
+            late.result()
+        assert state(Task, put) == "T"
+        assert theirs.ack().id == put.id
+    assert is_exact(Task)
+
+
+@ON_SERVERS
+@LEVELS
+def test_who_begins_to_wait_amid_the_transaction_of_an_ack_is_told_of_it(make_shared, level):
+    isolate(make_shared.db, level)
+    Task = make_shared(roles=("owner",))
+    Task.put(task())
+    taken = Task.take()
+    waits: list[Work] = []
+
+    def finish() -> None:
+        with make_shared.db.atomic():
+            make_shared.db.execute_sql("SELECT count(*) FROM xq_setting").fetchall()  # its moment is now
+            if not waits:
+                waits.append(Work(make_shared.db, lambda: Task.xq.wait(taken, timeout=20)))
+                Work(make_shared.db, lambda: eventually(Task.xq.waiting)).result()
+            taken.ack()
+
+    try:
+        finish()
+    except pw.OperationalError:  # it gave way to the one who waits, and to begin anew is the application's
+        finish()
+    assert waits[0].result()[1]

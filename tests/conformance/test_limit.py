@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
+import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import bring, in_threads, is_exact, processes, transitions
+from tests.conformance.steps import PATIENCE, bring, in_threads, is_exact, isolate, processes, transitions
+from tests.conftest import DATABASES, SERVERS, Maker, chosen
 from tests.factories import task, tasks
 
 
@@ -177,3 +181,49 @@ def test_processes_together_put_no_more_than_the_limit(make_shared):
     with processes(make_shared.db, *[script] * 3) as others:
         assert sum(next(other) for other in others) == 25
     assert is_exact(Task)
+
+
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
+@pytest.mark.parametrize("kind", chosen(SERVERS))
+def test_transactions_that_looked_before_they_put_keep_the_limit_together(kind, level, tmp_path):
+    with DATABASES[kind](tmp_path) as db:
+        isolate(db, level)
+        Task = Maker(db, None)({"limit": 4})
+        Task.xq.put_many(tasks(2))
+        looked = threading.Barrier(2)
+
+        def look_and_put():
+            """As an application does it: a transaction that the server undoes is begun anew."""
+            for first in (True, False):
+                try:
+                    with db.atomic():
+                        assert Task.select().count() >= 2
+                        if first:
+                            looked.wait(PATIENCE)
+                        Task.put(task())
+                        Task.put(task())
+                    return 2
+                except xq.Full:
+                    return 0
+                except pw.OperationalError:
+                    assert first
+            return None
+
+        assert sorted(in_threads(db, look_and_put, look_and_put)) == [0, 2]
+        assert Task.select().count() == 4
+        assert is_exact(Task)
+
+
+@pytest.mark.parametrize("kind", chosen(SERVERS))
+def test_a_transaction_may_put_until_the_queue_is_full_while_nobody_else_puts(kind, tmp_path):
+    with DATABASES[kind](tmp_path) as db:
+        isolate(db, "REPEATABLE READ")
+        Task = Maker(db, None)({"limit": 4})
+        with db.atomic():
+            assert Task.select().count() == 0
+            Task.put(task())
+            Task.xq.put_many(tasks(2))
+            Task.put(task())
+            with pytest.raises(xq.Full):
+                Task.put(task())
+        assert Task.xq.count() == 4

@@ -7,7 +7,7 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -106,6 +106,27 @@ def do_anything(Task: Any, Log: Any, rng: random.Random, who: str, mine: list[An
         log(Log, who, {"ack": "T-X", "release": "T-R", "bury": "T-B"}[what], task)
 
 
+def give_back(Log: Any, who: str, mine: list[Any]) -> None:
+    for task in mine:
+        task.release()
+        log(Log, who, "T-R", task)
+
+
+def whole(Task: Any, work: Callable[[list[Any]], object], mine: list[Any]) -> None:
+    """One transaction of the application, which it begins anew when the server undid it for another's sake."""
+    while True:
+        held = list(mine)
+        try:
+            with Task._meta.database.atomic():
+                work(held)
+        except pw.OperationalError as error:
+            if not Task.xq.store.is_conflict(error):
+                raise
+        else:
+            mine[:] = held
+            return
+
+
 def worker(pipe: Connection, seed: int, database: Any, roles: tuple[str, ...]) -> None:
     """Does anything to any task, and tells after each step that it is alive, until it is told to end or is killed."""
     kind, name, params = database
@@ -117,14 +138,10 @@ def worker(pipe: Connection, seed: int, database: Any, roles: tuple[str, ...]) -
 
     pipe.send(me)
     while not pipe.poll():
-        with db.atomic():
-            do_anything(Task, Log, rng, me, mine)
+        whole(Task, lambda held: do_anything(Task, Log, rng, me, held), mine)
         pipe.send(None)
     pipe.recv()
-    for task in mine:
-        with db.atomic():
-            task.release()
-            log(Log, me, "T-R", task)
+    whole(Task, lambda held: give_back(Log, me, held), mine)
     db.close()
 
 

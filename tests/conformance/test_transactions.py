@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import nullcontext
+from typing import Any
 
 import peewee as pw
 import pytest
@@ -352,6 +353,63 @@ def test_a_first_take_in_an_open_transaction_keeps_nobody_waiting(kind, tmp_path
         assert is_exact(Task)
 
 
+MEANWHILE: dict[
+    str, tuple[list[str], Any, Any]
+] = {  # what another process does, what is called then in a transaction that had looked before, what it does
+    "kill of one taken": (["take"], lambda Task, held: Task.kill(1).id, 1),
+    "kill of one put": (["put"], lambda Task, held: Task.kill(3).id, 3),
+    "kill of many, one taken": (["take"], lambda Task, held: len(Task.xq.kill_many([1, 2])), 2),
+    "switch of one buried": (["take", "bury"], lambda Task, held: Task.xq.switch(1, "R").status, "R"),
+    "restart of one done": (["take", "ack"], lambda Task, held: Task.xq.restart(1).status, "R"),
+    "dig of one buried": (["take", "bury"], lambda Task, held: Task.dig(1).status, "R"),
+    "ack of one killed": (["kill"], lambda Task, held: held.ack(), "there is no task 1"),
+    "ack of one snatched": (["snatch"], lambda Task, held: held.ack(), "it is R"),
+    "ack of one taken again": (["snatch", "take"], lambda Task, held: held.ack(), "by another take of this one"),
+    "ack by its key of one taken again": (
+        ["snatch", "take"],
+        lambda Task, held: Task.ack(1),
+        "by another take of this one",
+    ),
+}
+BY_ANOTHER = {
+    "put": lambda Task: Task.put(task()),
+    "take": lambda Task: Task.take(),
+    "ack": lambda Task: Task.ack(1),
+    "bury": lambda Task: Task.bury(1),
+    "kill": lambda Task: Task.kill(1),
+    "snatch": lambda Task: Task.xq.snatch(1),
+}
+SEEN_AFRESH = {"postgres": "READ COMMITTED", "mariadb": "REPEATABLE READ"}  # PostgreSQL's other levels refuse
+
+
+@pytest.mark.parametrize("roles", [(), ("owner",)], ids=["side table", "role"])
+@pytest.mark.parametrize("what", MEANWHILE)
+@pytest.mark.parametrize("kind", chosen(SERVERS))
+def test_what_another_process_did_since_a_transaction_looked_is_known_to_its_calls(kind, what, roles, tmp_path):
+    others, call, expected = MEANWHILE[what]
+    with DATABASES[kind](tmp_path) as db:
+        isolate(db, SEEN_AFRESH[kind])
+        Task = Maker(db, None)(FEATURES, roles=("runat", *roles))
+
+        def another():
+            yield "ready"
+            yield [BY_ANOTHER[each](Task).id for each in others]
+
+        with another_process(db, another) as other:
+            next(other)
+            Task.xq.put_many(tasks(2))
+            held = Task.take() if what.startswith("ack") else None
+            with db.atomic():
+                assert Task.select().count() == 2
+                next(other)
+                if held is None:
+                    assert call(Task, held) == expected
+                else:
+                    with pytest.raises(xq.Error, match=expected):
+                        call(Task, held)
+        assert is_exact(Task)
+
+
 def test_reconfigure_refuses_and_moves_within_one_transaction(queue):
     bring(queue, "D")
     bring(queue, "B")
@@ -376,7 +434,7 @@ def test_a_take_passes_by_what_an_open_transaction_has_taken(db_kind, tmp_path):
         assert is_exact(Task)
 
 
-MEANWHILE = {
+MOVED = {
     "take": ("R", "T", lambda Task, key: Task.take()),
     "release": ("T", "R", lambda Task, key: Task.release(key)),
     "delay": ("T", "W", lambda Task, key: Task.release(key, delay=99)),
@@ -386,10 +444,10 @@ MEANWHILE = {
 
 
 @pytest.mark.parametrize("observed", [False, True], ids=["", "observed"])
-@pytest.mark.parametrize("event", MEANWHILE)
+@pytest.mark.parametrize("event", MOVED)
 def test_truncate_deletes_what_another_transaction_moves_meanwhile(make_shared, event, observed):
     Task = make_shared({**FEATURES, "history": True}, roles=("runat", "owner"))
-    source, target, move = MEANWHILE[event]
+    source, target, move = MOVED[event]
     heard: list[tuple[int, str]] = []
     if observed:
         Task.xq.on_change(lambda task, event, source, target: heard.append((task.id, f"{source}-{target} {event}")))

@@ -239,6 +239,30 @@ def puts(Task, jobs, on_conflict):
 
 
 @pytest.mark.parametrize("on_conflict", ["raise", "skip", "replace"])
+def test_of_threads_that_put_the_same_value_one_puts_it(make_shared, on_conflict):
+    Task = make_shared({"unique": True}, roles=("unique",))
+    jobs = [f"{i}" for i in range(10)]
+    made = in_threads(make_shared.db, *[puts(Task, jobs, on_conflict)] * 4)
+    assert transitions(Task) == {"X-R": 10}
+    assert sum(map(len, made)) == (10 if on_conflict == "raise" else 40)
+    assert is_exact(Task)
+
+
+def test_of_processes_that_put_the_same_value_one_puts_it(make_shared):
+    Task = make_shared({"unique": True}, roles=("unique",))
+    work = puts(Task, [f"{i}" for i in range(10)], "raise")
+
+    def script():
+        yield len(work())
+
+    with processes(make_shared.db, *[script] * 3) as others:
+        assert sum(next(other) for other in others) == 10
+    assert is_exact(Task)
+
+
+# what is installed
+
+
 def install_and_refuse(make, model):
     """Install a queue over values that stand twice."""
     model.insert_many([{"job": "a"}] * 2).execute()
@@ -273,24 +297,3 @@ def test_uninstall_leaves_the_columns_and_indexes_of_the_application(make, how):
     INSTALLS[how](make, model)
     model.xq.uninstall()
     assert (make.db.get_columns("task"), make.db.get_indexes("task"), make.db.get_tables()) == before
-
-
-def test_of_threads_that_put_the_same_value_one_puts_it(make_shared, on_conflict):
-    Task = make_shared({"unique": True}, roles=("unique",))
-    jobs = [f"{i}" for i in range(10)]
-    made = in_threads(make_shared.db, *[puts(Task, jobs, on_conflict)] * 4)
-    assert transitions(Task) == {"X-R": 10}
-    assert sum(map(len, made)) == (10 if on_conflict == "raise" else 40)
-    assert is_exact(Task)
-
-
-def test_of_processes_that_put_the_same_value_one_puts_it(make_shared):
-    Task = make_shared({"unique": True}, roles=("unique",))
-    work = puts(Task, [f"{i}" for i in range(10)], "raise")
-
-    def script():
-        yield len(work())
-
-    with processes(make_shared.db, *[script] * 3) as others:
-        assert sum(next(other) for other in others) == 10
-    assert is_exact(Task)

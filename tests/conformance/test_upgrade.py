@@ -46,6 +46,12 @@ def test_the_decorator_is_the_same(make):
     assert pages.stats().counts["D"] == 1
 
 
+def test_a_decorator_without_its_arguments_says_how_to_write_it(make):
+    decorator: Any = xq.queue
+    with pytest.raises(xq.ConfigurationError, match=r"above Task with its arguments: write @xq\.queue\(fields="):
+        decorator(make.model())
+
+
 def test_the_model_stays_what_it_was(make):
     model = make.model()
     fields, name = list(model._meta.sorted_fields), model._meta.table_name

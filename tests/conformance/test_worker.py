@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import multiprocessing
 import os
 import signal
 import threading
@@ -13,7 +15,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import PATIENCE, another_process, is_exact, state, transitions
+from tests.conformance.steps import PATIENCE, another_process, eventually, is_exact, row, state, transitions
 from tests.factories import task, tasks
 
 ROLES = ("runat", "attempts", "error")
@@ -22,6 +24,11 @@ ERROR = {"error": pw.TextField(null=True)}
 
 class Failed(Exception):
     pass
+
+
+def logged(caplog: Any) -> list[str]:
+    """What was said of the tasks; other databases than that of the test are of no interest."""
+    return [record.getMessage() for record in caplog.records if record.name == "xq.Task"]
 
 
 def test_every_task_is_done_by_one_of_the_workers_and_acked(make_shared):
@@ -62,12 +69,14 @@ def test_what_fails_is_released_with_a_delay_that_grows(make_shared, caplog):
         assert found.status == "W"
         delays.append(found.runat)
         Task.xq.restart(put)
+    told = [message.partition("and is ")[2] for message in logged(caplog)]
+    assert told == ["tried again in 1 s", "tried again in 2 s", "tried again in 4 s"]
     gaps = [later - earlier for earlier, later in pairwise(delays)]
     assert 0.5 < gaps[0] < gaps[1], "1, 2 and 4 seconds after each failure"
     assert "as it must" in caplog.text
 
 
-def test_what_fails_too_often_is_buried_with_its_error(make_shared):
+def test_what_fails_too_often_is_buried_with_its_error(make_shared, caplog):
     Task = make_shared({"buried": True, "delayed": True}, roles=ROLES, attributes=ERROR)
     put = Task.put(task())
 
@@ -81,10 +90,61 @@ def test_what_fails_too_often_is_buried_with_its_error(make_shared):
     Task.xq.run(until_empty=True)
     found = Task.xq.peek(put)
     assert (found.status, found.error) == ("B", "Failed: as it must")
+    assert logged(caplog)[-1].endswith("failed, and is buried")
+
+
+@pytest.mark.parametrize("features", [{}, {"ttr": 60}, {"retval": "dict"}, {"retval": "tuple"}])
+def test_a_task_that_kills_its_workers_is_buried_when_it_was_taken_too_often(make_shared, features):
+    Task = make_shared({"buried": True, **features}, roles=ROLES, attributes=ERROR)
+    Task.put({})
+    fork = multiprocessing.get_context("fork")
+
+    @Task.xq.worker(max_attempts=3)
+    def work(found: Any) -> None:
+        Task.update(size=Task.size + 1).execute()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def one_more() -> bool:
+        make_shared.db.close()  # a connection must not be carried across a fork
+        process = fork.Process(target=Task.xq.run, kwargs={"until_empty": True})
+        process.start()
+        process.join(PATIENCE)
+        return state(Task, 1) == "B"
+
+    eventually(one_more)
+    found = row(Task, 1)
+    assert (found.size, found.attempts, found.error) == (3, 4, "it was taken 3 times and never finished")
+    Task.xq.dig(1)  # by somebody who thinks that it is worth another try
+    eventually(one_more)
+    found = row(Task, 1)
+    assert (found.size, found.attempts, found.error) == (4, 6, "it was taken 5 times and never finished")
+    assert is_exact(Task)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_was_given_up_and_is_dug_is_tried_once_more(make_shared, fails):
+    Task = make_shared({"buried": True, "delayed": True, "keep": True}, roles=ROLES, attributes=ERROR)
+    put = Task.put(task())
+    ends = ["first", "second", "third"]
+
+    @Task.xq.worker(max_attempts=1)
+    def work(found: Any) -> None:
+        end = ends.pop(0)
+        if fails or end == "first":
+            raise Failed(end)
+
+    for end in ("first", "second", "third")[: 3 if fails else 2]:
+        Task.xq.run(until_empty=True)
+        found = Task.xq.peek(put)
+        if found.status == "B":
+            assert found.error == f"Failed: {end}"
+            Task.xq.dig(put)
+    assert (state(Task, put), row(Task, put).error) == (("R", "Failed: third") if fails else ("D", None))
 
 
 @pytest.mark.parametrize("finish", ["ack", "release", "bury", "kill"])
-def test_a_worker_may_finish_its_task_itself(make_shared, finish):
+def test_a_worker_may_finish_its_task_itself(make_shared, finish, caplog):
+    caplog.set_level(logging.INFO)
     Task = make_shared({"buried": True, "delayed": True, "keep": True}, roles=("runat",))
     put = Task.put(task())
 
@@ -97,6 +157,7 @@ def test_a_worker_may_finish_its_task_itself(make_shared, finish):
 
     Task.xq.run(until_empty=True)
     assert state(Task, put) == {"ack": "D", "release": "W", "bury": "B", "kill": "X"}[finish]
+    assert logged(caplog) == []
 
 
 def test_a_signal_lets_what_is_in_hand_be_finished(make_shared):

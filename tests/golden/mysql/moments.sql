@@ -3,7 +3,7 @@
 -- the others differ in the status after WHERE only.
 
 -- install: the table xq_queue
-CREATE TABLE IF NOT EXISTS xq_queue (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY, version VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, fingerprint LONGTEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS xq_queue (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY, version VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, fingerprint LONGTEXT NOT NULL, puts BIGINT NOT NULL DEFAULT 0);
 
 -- install: the table xq_session
 CREATE TABLE IF NOT EXISTS xq_session (uuid VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, queue VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, PRIMARY KEY (uuid, queue));
@@ -50,11 +50,18 @@ CREATE OR REPLACE TRIGGER `visit_xq_insert` AFTER INSERT
     DECLARE told VARCHAR(255) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
     DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
+    DECLARE holder VARCHAR(64) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_nopad_bin;
     IF ((NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B'))) THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
         VALUES ('', 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 1);
     END IF;
-    IF (COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (JSON_ARRAY(NEW.`host`, NEW.`number`), NULL, NULL, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = NEW.`host` AND o.`number` = NEW.`number`) END);
+    IF (COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) THEN IF ((NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T')) THEN
+        SET holder = (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = NEW.`host` AND o.`number` = NEW.`number` LOCK IN SHARE MODE);
+    ELSE
+        SET holder = NULL;
+    END IF;
+    INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+        VALUES (JSON_ARRAY(NEW.`host`, NEW.`number`), NULL, NULL, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, holder);
     END IF;
 END;
 
@@ -64,17 +71,36 @@ CREATE OR REPLACE TRIGGER `visit_xq_update` AFTER UPDATE
     DECLARE told VARCHAR(255) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
     DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
+    DECLARE holder VARCHAR(64) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_nopad_bin;
     IF (CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END <> CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END) THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
         VALUES ('', CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 1);
     END IF;
-    IF (NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`)) THEN IF (COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (JSON_ARRAY(OLD.`host`, OLD.`number`), NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = OLD.`host` AND o.`number` = OLD.`number`) END);
+    IF (NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`)) THEN IF (COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) THEN IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T')) THEN
+        SET holder = (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = OLD.`host` AND o.`number` = OLD.`number` LOCK IN SHARE MODE);
+    ELSE
+        SET holder = NULL;
     END IF;
-    IF (COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (JSON_ARRAY(NEW.`host`, NEW.`number`), NULL, NULL, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = NEW.`host` AND o.`number` = NEW.`number`) END);
+    INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+        VALUES (JSON_ARRAY(OLD.`host`, OLD.`number`), NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', told, holder);
     END IF;
-    ELSE IF ((COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE) OR COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR told <> 'write')) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (JSON_ARRAY(NEW.`host`, NEW.`number`), NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = OLD.`host` AND o.`number` = OLD.`number`) WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = NEW.`host` AND o.`number` = NEW.`number`) END);
+    IF (COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) THEN IF ((NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T')) THEN
+        SET holder = (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = NEW.`host` AND o.`number` = NEW.`number` LOCK IN SHARE MODE);
+    ELSE
+        SET holder = NULL;
+    END IF;
+    INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+        VALUES (JSON_ARRAY(NEW.`host`, NEW.`number`), NULL, NULL, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, holder);
+    END IF;
+    ELSE IF ((COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE) OR COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR told <> 'write')) THEN IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T')) THEN
+        SET holder = (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = OLD.`host` AND o.`number` = OLD.`number` LOCK IN SHARE MODE);
+    ELSEIF ((NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T')) THEN
+        SET holder = (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = NEW.`host` AND o.`number` = NEW.`number` LOCK IN SHARE MODE);
+    ELSE
+        SET holder = NULL;
+    END IF;
+    INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+        VALUES (JSON_ARRAY(NEW.`host`, NEW.`number`), NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, holder);
     END IF;
     END IF;
     IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`))) THEN DELETE FROM `visit_xq_owner`
@@ -93,11 +119,18 @@ CREATE OR REPLACE TRIGGER `visit_xq_delete` AFTER DELETE
     DECLARE told VARCHAR(255) CHARACTER
         SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write');
     DECLARE at_us BIGINT DEFAULT ROUND(IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'visit' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1) = CAST((@@timestamp * 1e0) AS CHAR) AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) <> '', SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin, '', 3), '', -1) * 1e0, (@@timestamp * 1e0)) * 1000000);
+    DECLARE holder VARCHAR(64) CHARACTER
+        SET utf8mb4 COLLATE utf8mb4_nopad_bin;
     IF ((OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B'))) THEN INSERT INTO `visit_xq_count` (tube, source, target, n)
         VALUES ('', CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', 1);
     END IF;
-    IF (COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) THEN INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (JSON_ARRAY(OLD.`host`, OLD.`number`), NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', told, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = OLD.`host` AND o.`number` = OLD.`number`) END);
+    IF (COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) THEN IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T')) THEN
+        SET holder = (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = OLD.`host` AND o.`number` = OLD.`number` LOCK IN SHARE MODE);
+    ELSE
+        SET holder = NULL;
+    END IF;
+    INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
+        VALUES (JSON_ARRAY(OLD.`host`, OLD.`number`), NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', told, holder);
     END IF;
     IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T')) THEN DELETE FROM `visit_xq_owner`
         WHERE `visit_xq_owner`.`host` = OLD.`host` AND `visit_xq_owner`.`number` = OLD.`number`;

@@ -1,0 +1,124 @@
+"""What MariaDB alone does: locks beside what is written, conflicts of its own, the end of idle connections."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import peewee as pw
+import pytest
+
+from tests.conformance.steps import Work, another_process, eventually, is_exact, isolate, make_impatient
+from tests.conftest import SERVERS, Maker, chosen, database_on
+from tests.factories import task, tasks
+
+KIND = pytest.mark.parametrize("kind", chosen(["mariadb"]))
+
+
+@pytest.fixture(params=chosen(["mariadb"]))
+def db(request):
+    with database_on(SERVERS[request.param]) as (server, name), closing(server.peewee(name)) as database:
+        yield database
+
+
+@KIND
+def test_an_idle_worker_keeps_its_task_on_a_server_that_ends_idle_connections(kind):
+    if reason := SERVERS[kind].missing():
+        pytest.skip(reason)
+    with SERVERS[kind](wait_timeout=1) as server:
+        server.create("app")
+        with closing(server.peewee("app")) as db:
+            Task = Maker(db, None)({"keep": True})
+            Task.put(task())
+            held = Task.take()
+            idle = f"user = '{server.USER}' AND command = 'Sleep'"
+            found = f"SELECT MAX(time_ms) FROM information_schema.processlist WHERE {idle}"
+            eventually(lambda: server.run(found)[0][0] > 2000)
+            assert held.ack().status == "D"
+
+
+def test_nobody_waits_for_a_transaction_that_adds_the_counters_up(db):
+    make_impatient(db)
+    Task = Maker(db, None)({"keep": True})
+    for _ in range(5):
+        Task.put(task())
+
+    def moves():
+        yield "ready"
+        yield Task.put(task()).id, Task.take().ack().id
+
+    with another_process(db, moves) as other:
+        next(other)
+        with db.atomic():
+            Task.xq._database.roll_up()
+            assert next(other) == (6, 1)
+    assert is_exact(Task)
+
+
+@pytest.mark.parametrize("roles", [(), ("owner",)], ids=["side table", "role"])
+def test_an_ack_waits_for_no_task_that_another_has_locked(db, roles):
+    isolate(db, "READ COMMITTED")
+    Task = Maker(db, None)({"keep": True, "ttr": 60}, roles=("runat", *roles))
+    Task.xq.put_many(tasks(9))
+
+    def takes():
+        yield "ready"
+        with db.atomic():
+            yield len(Task.xq.take_many(4))
+            yield "taken"
+
+    with another_process(db, takes) as other:
+        next(other)
+        assert next(other) == 4
+        db.execute_sql("SET SESSION innodb_lock_wait_timeout = 1")
+        first, *held = Task.xq.take_many(5)
+        assert first.ack().status == "D"
+        assert len(Task.xq.ack_many(held)) == 4
+    assert is_exact(Task)
+
+
+def test_a_row_that_was_changed_since_the_transaction_began_to_read_is_a_conflict(db):
+    try:
+        db.execute_sql("SET SESSION innodb_snapshot_isolation = ON")
+    except pw.OperationalError:
+        pytest.skip("this MariaDB has no innodb_snapshot_isolation")
+    Task = Maker(db, None)({"keep": True})
+    Task.put(task())
+    with db.atomic() as transaction:
+        assert Task.select().count() == 1
+        Work(db, lambda: Task.update(name="new").execute()).result()
+        with pytest.raises(pw.OperationalError, match="1020") as changed:
+            Task.kill(1)
+        transaction.rollback()
+    assert Task.xq.store.is_conflict(changed.value)
+    assert Task.kill(1).name == "new"
+
+
+@KIND
+def test_a_deadlock_over_the_next_number_of_a_key_is_a_conflict(kind):
+    with database_on(SERVERS[kind]) as (server, name), closing(server.peewee(name)) as db:
+        Task = Maker(db, None)({"keep": True})
+        Other: Any = type("Other", (pw.Model,), {"name": pw.TextField(), "Meta": type("Meta", (), {"database": db})})
+        db.create_tables([Other])
+        Other.insert_many([{"name": "a"}] * 2).execute()
+
+        def copies():
+            """Has the numbers of the tasks to itself until it has read the second row."""
+            with db.atomic():
+                Other.insert_many([{"name": "b"}] * 100).execute()  # of two, who has written more goes on
+                db.execute_sql(
+                    "INSERT INTO task (name, size, status, attempts) SELECT name, 0, 'R', 0 FROM other WHERE id <= 2"
+                )
+
+        waits = "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'"
+        with db.atomic() as transaction:
+            Other.update(name="c").where(Other.id == 2).execute()
+            copy = Work(db, copies)
+            eventually(lambda: server.run(waits)[0][1] == "1")
+            with pytest.raises(pw.OperationalError, match="1467") as deadlock:
+                Task.put(task())
+            transaction.rollback()
+        copy.result()
+        assert Task.xq.store.is_conflict(deadlock.value)
+        assert Task.xq.count() == 2
+        assert is_exact(Task)
