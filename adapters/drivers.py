@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from xq.errors import ConfigurationError
-from xq.store import Driver, Row
+from xq.store import Driver, Row, ServerDriver
 
 PLANNED = 1.0  # seconds after which PostgreSQL plans prepared statements anew
 SHORT = 4_000  # characters of a statement that is worth preparing: longer ones differ from call to call
@@ -64,17 +64,8 @@ class Sqlite3:
     def is_locked(self, error: BaseException) -> bool:
         return False
 
-    def number(self, connection: Any) -> int:
-        raise NotImplementedError
-
-    def fileno(self, connection: Any) -> int:
-        raise NotImplementedError
-
-    def on_told(self, connection: Any, call: Callable[[], None]) -> None:
-        raise NotImplementedError
-
     def hear(self, connection: Any) -> bool:
-        raise NotImplementedError
+        return False
 
 
 class Psycopg:
@@ -244,4 +235,5 @@ class Pymysql:
         return False
 
 
-DRIVERS: Mapping[str, Driver] = {"sqlite": Sqlite3(), "postgres": Psycopg(), "mysql": Pymysql()}
+SERVERS: Mapping[str, ServerDriver] = {"postgres": Psycopg(), "mysql": Pymysql()}
+DRIVERS: Mapping[str, Driver] = {"sqlite": Sqlite3(), **SERVERS}

@@ -13,7 +13,7 @@ from weakref import ref
 import peewee as pw
 from playhouse import pool
 
-from xq.adapters.drivers import DRIVERS
+from xq.adapters.drivers import DRIVERS, SERVERS
 from xq.errors import BadType, BadValue, ConfigurationError, shown
 from xq.store import Connector, Driver, Field, Kind, Row
 
@@ -298,7 +298,7 @@ class PeeweeStore(Generic[M]):
             # Of the class below a pool, whose connections are to be given back.
             return kind._connect(database())  # type: ignore[attr-defined]
 
-        return Connector(connect, self.driver, lambda: pw.__exception_wrapper__)  # type: ignore[attr-defined]
+        return Connector(connect, SERVERS[self.engine], lambda: pw.__exception_wrapper__)  # type: ignore[attr-defined]
 
     def read(self, row: Row) -> Sequence[Any]:
         if not self._readers:

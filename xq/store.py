@@ -154,7 +154,15 @@ class Driver(Protocol):
     def is_locked(self, error: BaseException) -> bool:
         """Whether a statement was given up because another transaction had locked what it needed."""
 
-    # of a connection that nobody uses meanwhile
+    def hear(self, connection: Any) -> bool:
+        """Whether a server has told something since this was last asked. Finds out when the connection is gone.
+
+        Of a connection that nobody uses meanwhile.
+        """
+
+
+class ServerDriver(Driver, Protocol):
+    """One driver of a server, of whose connections some are asked what nobody asks a file."""
 
     def number(self, connection: Any) -> int:
         """Its number, as the server said when it was opened."""
@@ -164,16 +172,13 @@ class Driver(Protocol):
     def on_told(self, connection: Any, call: Callable[[], None]) -> None:
         """Call this when the server tells something while the connection is asked something else."""
 
-    def hear(self, connection: Any) -> bool:
-        """Whether the server has told something since this was last asked. Finds out when the connection is gone."""
-
 
 @dataclass(frozen=True)
 class Connector:
     """Makes connections of a driver, in autocommit."""
 
     open: Callable[[], Any]
-    driver: Driver
+    driver: ServerDriver
     errors: Callable[[], AbstractContextManager[object]]  # in which the driver's errors become the ORM's
 
 
