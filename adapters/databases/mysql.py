@@ -55,6 +55,12 @@ class Mysql(Server):
     list_kinds: ClassVar[Mapping[str, str]] = dict.fromkeys((*INTEGERS, "text", "uuid"), "")
     keys_at_once = ":listed"  # for as many marks as there are keys
 
+    others = (
+        "SELECT DATABASE(), table_schema FROM information_schema.tables "
+        f"WHERE table_name = '{QUEUES}' AND table_schema <> DATABASE() ORDER BY table_schema"
+    )
+    from_there = "connect to the database"
+
     link = Words(
         connected=(
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",  # on tables of xq's own, whatever else there is

@@ -17,7 +17,7 @@ from xq.adapters.databases.postgres_triggers import (
     unless_silenced,
 )
 from xq.adapters.databases.servers import BYTES, ROLL_UP, Server
-from xq.adapters.databases.sql import INTEGERS, SETTINGS, TIMES, Object
+from xq.adapters.databases.sql import INTEGERS, QUEUES, SETTINGS, TIMES, Object
 from xq.compile import Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import Guard
@@ -47,6 +47,14 @@ class Postgres(Server):
     }
     # A number to tell by what is settled: all rows whose xid is less than pg_snapshot_xmin(pg_current_snapshot()).
     told: ClassVar[Mapping[str, Kind]] = {**HISTORY, "xid": "bigint"}
+
+    others = (
+        "SELECT current_schema(), nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace "
+        f"WHERE relname = '{QUEUES}' AND relkind = 'r' AND relpersistence <> 't' "
+        f"AND c.oid IS DISTINCT FROM to_regclass('{QUEUES}') "
+        "AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT') ORDER BY nspname"
+    )
+    from_there = "connect with a search_path that begins with"
 
     link = Words(
         connected=(

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from xq.adapters.databases.links import ALIVE, Link, ServerWrites, Words
 from xq.adapters.databases.sql import QUEUES, Dialect
 from xq.compile import Statement
+from xq.errors import ConfigurationError
 from xq.machine import ABSENT, ELSEWHERE, TAKEN, Guard
 from xq.sessions import ProofOfLife
 from xq.store import Row, Store, Values, Writes
@@ -35,6 +36,8 @@ class Server(Dialect):
     mark = "%s"
     lock = " FOR UPDATE"
     link: ClassVar[Words]  # what is asked on links to it
+    others: ClassVar[str]  # a query: the schema where xq has its records, with each other where there are such
+    from_there: ClassVar[str]  # how to use that of another schema, in words that its name follows
 
     @property
     @abstractmethod
@@ -142,9 +145,27 @@ class Server(Dialect):
         return None if link is None else ServerWrites(link)
 
     def prepare(self, store: Store[Any]) -> None:
-        pass
+        if unfit := self.unfit(store):
+            raise ConfigurationError(f"{store.name} cannot be installed: {unfit}")
 
     def unfit(self, store: Store[Any]) -> str | None:
+        for mine, other in store.execute(self.others):
+            here = self.source.schema or mine
+            # Whoever has it in the first schema need not say where it is.
+            names = [f"{here}.{self.source.name}", *([self.source.name] if other == here else [])]
+            listed, records = ", ".join(map(self.literal, names)), f"{self.quote(other)}.{QUEUES}"
+            try:
+                found = store.execute(f"SELECT name FROM {records} WHERE name IN ({listed})")
+            except Exception as error:
+                if not store.is_failure(error) or store.is_loss(error):
+                    raise
+                continue  # it may not be read; PostgreSQL lists none of those, since an error ends a transaction
+            for (name,) in found:
+                return (
+                    f"{records} names its table as {name}, so other processes use it from there, and neither would "
+                    f"see which of the others live: {self.from_there} {other} as they do, or, if none of them is "
+                    f"left, DELETE FROM {records} WHERE name = {self.literal(name)}"
+                )
         return None
 
     def connected(self, store: Store[Any]) -> None:

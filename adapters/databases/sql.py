@@ -178,11 +178,11 @@ class Dialect(ABC):
 
     @abstractmethod
     def prepare(self, store: Store[Any]) -> None:
-        """Set the database up for queues, where that cannot be done within a transaction."""
+        """Set the database up for queues, where that cannot be done within a transaction, or refuse what is unfit."""
 
     @abstractmethod
     def unfit(self, store: Store[Any]) -> str | None:
-        """What about the database itself is not as `prepare` leaves it, in words."""
+        """What about the database or the table is not as `prepare` leaves it or wants it, in words."""
 
     def trouble(self, store: Store[Any]) -> str | None:
         """What somebody else does that makes the calls of this queue slower and slower, in words."""

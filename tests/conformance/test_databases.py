@@ -6,7 +6,7 @@ import datetime
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -275,6 +275,94 @@ def test_a_table_behind_the_first_schema_of_the_search_path_must_be_named_with_i
             assert is_exact(Task)
             database.execute_sql("TRUNCATE task")
             assert is_exact(Task)
+
+
+# one table, seen from two schemas
+
+
+@contextmanager
+def two_ways(kind: str) -> Iterator[list[tuple[pw.Database, str | None]]]:
+    """Two databases of Peewee and what the model says of the schema by each: both lead to one table."""
+    server_kind, there = KINDS[kind], "there"
+    with database_on(server_kind) as (server, name), database_on(server_kind) as (_, another):
+        if kind == "postgres":
+            server.run(f"CREATE SCHEMA {there} AUTHORIZATION {server.USER}", name)
+            ways = [server.peewee(name, options=f"-c search_path={there}"), server.peewee(name)]
+        else:
+            there = name
+            ways = [server.peewee(name), server.peewee(another)]
+        with closing(ways[0]) as straight, closing(ways[1]) as around:
+            yield [(straight, None), (around, there)]
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["there", "elsewhere"])
+@pytest.mark.parametrize("kind", CHOSEN)
+def test_one_table_is_a_queue_from_one_schema_only(kind, first):
+    with two_ways(kind) as ways:
+        (one, one_schema), (other, other_schema) = ways[first], ways[1 - first]
+        Task = queue_in(one, one_schema)
+        Task.put({"name": "a"})
+        taken = Task.take()
+        with pytest.raises(ConfigurationError, match=r"Task cannot be installed: .*connect (with|to)") as refused:
+            queue_in(other, other_schema)
+        assert Task.ack(taken).status == "D"
+        assert is_exact(Task)
+        Task.xq.install()
+        # Once nobody is there any more, what the error says helps.
+        other.execute_sql(str(refused.value)[str(refused.value).index("DELETE FROM") :])
+        Another = queue_in(other, other_schema)
+        assert Another.put({}).status == "R"
+        assert is_exact(Another)
+
+
+@pytest.mark.parametrize("kind", CHOSEN)
+def test_a_table_that_was_a_queue_from_another_schema_may_become_one_again(kind):
+    with two_ways(kind) as ways:
+        first = queue_in(*ways[0])
+        queue_in(ways[0][0], ways[0][1], table="another")  # the records stay
+        first.xq.uninstall()
+        Task = queue_in(*ways[1])
+        Task.put({"name": "a"})
+        assert Task.take().ack().status == "D"
+        assert is_exact(Task)
+
+
+@pytest.mark.parametrize("kind", CHOSEN)
+def test_check_tells_of_a_table_that_is_a_queue_from_two_schemas(kind):
+    with two_ways(kind) as ways:
+        first = queue_in(*ways[0])
+        records = ways[0][0].execute_sql("SELECT * FROM xq_queue").fetchall()
+        first.xq.uninstall()
+        queue_in(ways[0][0], ways[0][1], table="another")
+        Task = queue_in(*ways[1])
+        assert Task.xq.check() == []
+        marks = ", ".join(["%s"] * len(records[0]))
+        ways[0][0].execute_sql(f"INSERT INTO xq_queue VALUES ({marks})", records[0])  # by an xq that did not look
+        (told,) = Task.xq.check()
+        assert "names its table as task" in told
+
+
+@pytest.mark.parametrize("kind", CHOSEN)
+def test_records_in_a_schema_that_may_not_be_read_are_passed_by(kind):
+    with two_ways(kind) as ((straight, _), (_, there)), database_on(KINDS[kind]) as (server, another):
+        closed = {"postgres": ["closed", "half_open"], "mariadb": [another]}[kind]
+        for schema in closed:
+            if kind == "postgres":
+                straight.execute_sql(f"CREATE SCHEMA {schema}")
+            straight.execute_sql(f"CREATE TABLE {schema}.xq_queue (name VARCHAR(99))")
+            straight.execute_sql(f"INSERT INTO {schema}.xq_queue VALUES ('{there}.task')")
+        if kind == "postgres":  # an owner has no more rights than others, but to have them back
+            straight.execute_sql("REVOKE ALL ON SCHEMA closed FROM CURRENT_USER")
+            straight.execute_sql("REVOKE SELECT ON half_open.xq_queue FROM CURRENT_USER")
+        else:
+            server.run(f"REVOKE ALL ON `{another}`.* FROM {server.USER}")
+            server.run(f"GRANT INSERT ON `{another}`.* TO {server.USER}")
+        # Within a transaction, where that can be: no error may have ended it.
+        with straight.atomic() if kind == "postgres" else nullcontext():
+            Task = queue_in(straight, None)
+        Task.put({"name": "a"})
+        assert Task.take().ack().status == "D"
+        assert is_exact(Task)
 
 
 # columns
