@@ -41,13 +41,14 @@ class Mysql(Server):
     now_us = f"CAST(ROUND({now} * 1000000) AS SIGNED)"
     forever = FOREVER  # there is no infinity
     never = f"{int(FOREVER)}e0"
-    numbers = "CREATE TEMPORARY TABLE IF NOT EXISTS xq_change (number BIGINT PRIMARY KEY)"
+    numbers = "CREATE TEMPORARY TABLE IF NOT EXISTS xq_change (number BIGINT PRIMARY KEY) ENGINE = InnoDB"
     add_number = "INSERT INTO xq_change (number) VALUES (:number)"
     take_number = "DELETE FROM xq_change WHERE number = :number RETURNING number"
     no_limit = 2**64 - 1
     most_values = 10_000
     longest_name = 64
     long_text = "LONGTEXT"
+    engine = " ENGINE = InnoDB"  # of the others none locks rows, and few roll back
     more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # how often somebody put where the number is limited
     absent_rows = " FROM DUAL"
     afresh = Server.lock
@@ -348,6 +349,18 @@ class Mysql(Server):
 
     # what is installed
 
+    def unfit(self, store: Store[Any]) -> str | None:
+        found = store.execute(
+            "SELECT table_schema, table_name, engine FROM information_schema.tables "
+            f"WHERE {self._tables} AND engine <> 'InnoDB' ORDER BY table_name"
+        )
+        for schema, name, engine in found:
+            return (
+                f"{name} is a table of {engine}, where no row is locked for a take and nothing is rolled back: "
+                f"ALTER TABLE {self.quote(schema)}.{self.quote(name)} ENGINE = InnoDB"
+            )
+        return super().unfit(store)
+
     def drop(self, kind: str, name: str) -> str:
         if kind == "index":
             drop = f"DROP INDEX IF EXISTS {self.quote(name)} ON {self.table_in_schema}"
@@ -364,13 +377,19 @@ class Mysql(Server):
     def _schema(self) -> str:
         return self.literal(self.source.schema) if self.source.schema else "DATABASE()"
 
+    @property
+    def _tables(self) -> str:
+        """The condition of the table itself, of those that belong to this queue, and of those that queues share."""
+        shared = ", ".join(self.literal(item.name) for item in self.shared())
+        return (
+            f"((table_schema = {self._schema} AND (table_name = {self.literal(self.source.name)} "
+            f"OR BINARY table_name LIKE {self.like_mine})) OR (table_schema = DATABASE() AND table_name IN ({shared})))"
+        )
+
     def existing(self, store: Store[Any]) -> dict[str, str]:
         table = self.literal(self.source.name)
-        shared = ", ".join(self.literal(item.name) for item in self.shared())
         found = store.execute(
-            "SELECT table_name, 'table' FROM information_schema.tables WHERE "
-            f"(table_schema = {self._schema} AND BINARY table_name LIKE {self.like_mine}) "
-            f"OR (table_schema = DATABASE() AND table_name IN ({shared})) "
+            f"SELECT table_name, 'table' FROM information_schema.tables WHERE {self._tables} "
             "UNION ALL SELECT DISTINCT index_name, 'index' FROM information_schema.statistics "
             f"WHERE table_schema = {self._schema} AND table_name = {table} "
             "UNION ALL SELECT trigger_name, 'trigger' FROM information_schema.triggers "
@@ -393,17 +412,18 @@ class Mysql(Server):
         # In the types of the key, whatever they are.
         tables = {
             "count": f"(id BIGINT AUTO_INCREMENT PRIMARY KEY, tube {text} NOT NULL, source {letter} NOT NULL, "
-            f"target {letter} NOT NULL, n BIGINT NOT NULL)",
+            f"target {letter} NOT NULL, n BIGINT NOT NULL){self.engine}",
             "wait": f"(waiter {self.varying(64)} DEFAULT '', session {self.varying(36)} DEFAULT '', "
-            f"since DOUBLE, event {text}, target {letter}, PRIMARY KEY ({parts}, waiter)) "
+            f"since DOUBLE, event {text}, target {letter}, PRIMARY KEY ({parts}, waiter)){self.engine} "
             f"AS SELECT {self.keys_as_parts} {nothing}",
         }
         if "owner" not in self.roles:
-            tables["owner"] = f"(owner {self.varying(64)} DEFAULT '', PRIMARY KEY ({keys})) AS SELECT {keys} {nothing}"
+            owner = f"(owner {self.varying(64)} DEFAULT '', PRIMARY KEY ({keys}))"
+            tables["owner"] = f"{owner}{self.engine} AS SELECT {keys} {nothing}"
         if self.has_history:
             types = {"bigauto": "BIGINT AUTO_INCREMENT PRIMARY KEY", "bigint": "BIGINT", "text": text}
             columns = ", ".join(f"{self.quote(column)} {types[kind]}" for column, kind in HISTORY.items())
-            tables["history"] = f"({columns})"
+            tables["history"] = f"({columns}){self.engine}"
         return [self.side_table(suffix, body) for suffix, body in tables.items()]
 
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:

@@ -229,6 +229,7 @@ class Dialect(ABC):
     mark: str  # what stands for a value in the SQL of the driver
     longest_name: int | None = None  # in bytes
     long_text = "TEXT"  # the type of a text of any length
+    engine = ""  # what follows the columns of a table that is made
     more_of_queues = ""  # what else is written of each queue: columns, after a comma
     absent_rows = ""  # what follows a SELECT of no table that has a condition
     lock = ""  # what has a SELECT wait for whoever writes its rows, and others for whoever runs it
@@ -916,7 +917,12 @@ class Dialect(ABC):
             SETTINGS: f"name {name} PRIMARY KEY, value DOUBLE PRECISION NOT NULL",
         }
         return [
-            Object("table", name, (f"CREATE TABLE IF NOT EXISTS {name} ({columns})",), f"DROP TABLE IF EXISTS {name}")
+            Object(
+                "table",
+                name,
+                (f"CREATE TABLE IF NOT EXISTS {name} ({columns}){self.engine}",),
+                f"DROP TABLE IF EXISTS {name}",
+            )
             for name, columns in (tables | self.more_shared()).items()
         ]
 

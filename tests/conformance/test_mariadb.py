@@ -11,6 +11,7 @@ import pytest
 from tests.conformance.steps import Work, another_process, eventually, is_exact, isolate, make_impatient
 from tests.conftest import SERVERS, Maker, chosen, database_on
 from tests.factories import task, tasks
+from xq.errors import ConfigurationError
 
 KIND = pytest.mark.parametrize("kind", chosen(["mariadb"]))
 
@@ -122,3 +123,30 @@ def test_a_deadlock_over_the_next_number_of_a_key_is_a_conflict(kind):
         assert Task.xq.store.is_conflict(deadlock.value)
         assert Task.xq.count() == 2
         assert is_exact(Task)
+
+
+@pytest.mark.parametrize("engine", ["MyISAM", "Aria", "MEMORY"])
+def test_a_table_of_another_engine_than_innodb_is_refused_by_name(db, engine):
+    db.execute_sql(f"SET SESSION default_storage_engine = {engine}, SESSION default_tmp_storage_engine = {engine}")
+    maker = Maker(db, None)
+    model: Any = maker.model(**{name: pw.CharField(null=True) for name in ("name", "tube", "owner", "job")})
+    with pytest.raises(ConfigurationError, match=rf"task is a table of {engine}, .*: ALTER TABLE") as refused:
+        maker({"keep": True, "history": True}, model=model)
+    db.execute_sql(str(refused.value)[str(refused.value).index("ALTER TABLE") :])  # as it says
+    model.xq.install()
+    heard: list[Any] = []
+    model.xq.on_change(lambda *told: heard.append(told[1:]))
+    with db.atomic() as transaction:
+        model.put({"name": "a"})
+        transaction.rollback()
+    with db.atomic():
+        with db.atomic() as savepoint:
+            model.put({"name": "b"})
+            savepoint.rollback()
+        model.put({"name": "c"})
+    assert heard == [("put", "X", "R")]
+    assert is_exact(model)
+    assert [told.event for told in model.xq.history()] == ["put"]
+    db.execute_sql(f"ALTER TABLE task_xq_count ENGINE = {engine}")
+    (told,) = model.xq.check()
+    assert f"task_xq_count is a table of {engine}" in told
