@@ -350,6 +350,15 @@ def test_a_user_who_may_read_and_write_the_tables_can_use_a_queue_and_not_instal
             assert is_exact(Task)
             with pytest.raises(pw.PeeweeException, match="permission denied for schema|must be owner"):
                 queue_on(database, installed=True, table_name="another")
+        server.run(f"REVOKE TEMP ON DATABASE {name} FROM PUBLIC")
+        try:
+            with closing(server.peewee(name, user="clerk")) as database:
+                Task.bind(database)
+                with pytest.raises(pw.ProgrammingError, match="temporary tables"), database.atomic():
+                    Task.put({})
+                assert is_exact(Task)
+        finally:
+            server.run(f"GRANT TEMP ON DATABASE {name} TO PUBLIC")
 
 
 @ON_MARIADB
@@ -531,6 +540,72 @@ def test_postgresql_counts_truncate_and_cascades():
         database.execute_sql("TRUNCATE TABLE task")
         assert is_exact(Task)
         assert Task.stats().transition == {"X-R": 2, "R-X": 2}
+
+
+@ON_POSTGRES
+def test_a_crash_empties_an_unlogged_table_and_check_tells():
+    with own(Postgres) as server:
+        with closing(server.peewee("app")) as database:
+            Task = queue_on(database)
+            database.execute_sql("ALTER TABLE task SET UNLOGGED")
+            Task.put({})
+            server.stop("immediate")
+        server.start()
+        with closing(server.peewee("app")) as database:
+            Task = queue_on(database)
+            assert Task.select().count() == 0
+            assert Task.xq.check() == ["1 tasks in R in all were removed uncounted: recount() repairs it"]
+            Task.xq.recount()
+            assert is_exact(Task)
+
+
+@ON_POSTGRES
+def test_rows_of_tables_that_inherit_are_taken_and_not_counted():
+    with database_on(Postgres) as (server, name), closing(server.peewee(name)) as database:
+        Task = queue_on(database)
+        database.execute_sql("CREATE TABLE child () INHERITS (task)")
+        database.execute_sql("INSERT INTO child (name, status, size, attempts) VALUES ('a', 'R', 0, 0)")
+        assert Task.take().ack().name == "a"
+        assert Task.xq.check() == ["1 tasks in D in all were written uncounted: recount() repairs it"]
+        Task.xq.recount()
+        assert is_exact(Task)
+
+
+@ON_POSTGRES
+def test_postgresql_refuses_to_take_from_a_table_with_a_rule_on_update():
+    with database_on(Postgres) as (server, name), closing(server.peewee(name)) as database:
+        Task = queue_on(database)
+        database.execute_sql("CREATE RULE also AS ON UPDATE TO task DO ALSO NOTIFY changed")
+        Task.put({})
+        with pytest.raises(pw.NotSupportedError, match="rules"):
+            Task.take()
+        assert Task.xq.count("R") == 1
+        assert is_exact(Task)
+
+
+@pytest.mark.parametrize("kind", CHOSEN)
+def test_a_column_that_triggers_name_is_altered_between_uninstall_and_install(kind):
+    with database_on(KINDS[kind]) as (server, name), closing(server.peewee(name)) as database:
+        Task = queue_on(database)
+        Task.put({})
+        if kind == "postgres":
+            alter = "ALTER TABLE task ALTER COLUMN status TYPE text"
+            with pytest.raises(pw.NotSupportedError, match="used in a trigger"):
+                database.execute_sql(alter)
+        else:
+            alter = "ALTER TABLE task RENAME COLUMN status TO state"
+            database.execute_sql(alter)
+            with pytest.raises(pw.OperationalError, match="1054"):
+                database.execute_sql("UPDATE task SET name = 'a'")
+            database.execute_sql("ALTER TABLE task RENAME COLUMN state TO status")
+        Task.xq.uninstall()
+        database.execute_sql(alter)
+        database.close()
+        if kind == "mariadb":
+            Task = queue_on(database, status=pw.CharField(default="R", column_name="state"))
+        Task.xq.install()
+        assert Task.take().ack().status == "D"
+        assert is_exact(Task)
 
 
 @ON_MARIADB
