@@ -42,6 +42,7 @@ class Installation:
         try:
             with self.dialect.installing(self.store):
                 if self.missing():  # else another process came first
+                    self.dialect.refuse(self.store)
                     self._check_states()
                     self.create()
         except Exception as error:

@@ -56,8 +56,9 @@ class Mysql(Server):
     list_kinds: ClassVar[Mapping[str, str]] = dict.fromkeys((*INTEGERS, "text", "uuid"), "")
     keys_at_once = ":listed"  # for as many marks as there are keys
 
+    first_schema = "DATABASE()"
     others = (
-        "SELECT DATABASE(), table_schema FROM information_schema.tables "
+        "SELECT table_schema FROM information_schema.tables "
         f"WHERE table_name = '{QUEUES}' AND table_schema <> DATABASE() ORDER BY table_schema"
     )
     from_there = "connect to the database"
@@ -300,28 +301,36 @@ class Mysql(Server):
         # Each statement that creates something is a transaction of its own, and ends the one that is open.
         if store.in_transaction():
             raise ConfigurationError("MariaDB ends a transaction where something is installed: install outside of it")
-        ((locked,),) = store.execute("SELECT GET_LOCK(CONCAT('xq.', DATABASE()), 60)")
-        if not locked:
-            raise ConfigurationError("another process has been installing for a minute: try again")
-        there, triggers = self.existing(store), self._triggers(store)
+        with self._alone(store):
+            there, triggers = self.existing(store), self._triggers(store)
+            try:
+                yield
+            except Exception as error:
+                # No rollback brings back what was taken down. Its triggers may be those of another definition.
+                lost = there.keys() - self.existing(store).keys()
+                indexes = [
+                    sql for item in self.objects() if item.kind == "index" and item.name in lost for sql in item.create
+                ]
+                for sql in [*indexes, *sorted(triggers - self._triggers(store))]:
+                    store.execute(sql)
+                if store.is_failure(error) and f"({NO_TRIGGERS}," in str(error):
+                    raise ConfigurationError(
+                        f"this user may not create triggers while the server keeps a binary log ({error}): have the "
+                        "administrator SET GLOBAL log_bin_trust_function_creators = 1, or install as one"
+                    ) from error
+                raise
+
+    @contextmanager
+    def _alone(self, store: Store[Any]) -> Iterator[None]:
+        """Have nobody else install meanwhile."""
+        locks = [f"CONCAT('xq.', {self.literal(schema)})" for schema in self.installed_in(store)]
         try:
+            ((locked,),) = store.execute(f"SELECT {' AND '.join(f'GET_LOCK({lock}, 60)' for lock in locks)}")
+            if not locked:
+                raise ConfigurationError("another process has been installing for a minute: try again")
             yield
-        except Exception as error:
-            # No rollback brings back what was taken down. Its triggers may be those of another definition.
-            lost = there.keys() - self.existing(store).keys()
-            indexes = [
-                sql for item in self.objects() if item.kind == "index" and item.name in lost for sql in item.create
-            ]
-            for sql in [*indexes, *sorted(triggers - self._triggers(store))]:
-                store.execute(sql)
-            if store.is_failure(error) and f"({NO_TRIGGERS}," in str(error):
-                raise ConfigurationError(
-                    f"this user may not create triggers while the server keeps a binary log ({error}): have the "
-                    "administrator SET GLOBAL log_bin_trust_function_creators = 1, or install as one"
-                ) from error
-            raise
         finally:
-            store.execute("SELECT RELEASE_LOCK(CONCAT('xq.', DATABASE()))")
+            store.execute(f"SELECT {', '.join(f'RELEASE_LOCK({lock})' for lock in locks)}")
 
     def _triggers(self, store: Store[Any]) -> set[str]:
         """The SQL that makes the triggers of the table as they are."""

@@ -48,8 +48,9 @@ class Postgres(Server):
     # A number to tell by what is settled: all rows whose xid is less than pg_snapshot_xmin(pg_current_snapshot()).
     told: ClassVar[Mapping[str, Kind]] = {**HISTORY, "xid": "bigint"}
 
+    first_schema = "current_schema()"
     others = (
-        "SELECT current_schema(), nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace "
+        "SELECT nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace "
         f"WHERE relname = '{QUEUES}' AND relkind = 'r' AND relpersistence <> 't' "
         f"AND c.oid IS DISTINCT FROM to_regclass('{QUEUES}') "
         "AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT') ORDER BY nspname"
@@ -244,7 +245,8 @@ class Postgres(Server):
         try:
             with store.atomic():
                 # CREATE .. IF NOT EXISTS fails where another transaction creates the same.
-                store.execute("SELECT pg_advisory_xact_lock(hashtext('xq'), hashtext(current_schema()))")
+                for schema in self.installed_in(store):
+                    store.execute(f"SELECT pg_advisory_xact_lock(hashtext('xq'), hashtext({self.literal(schema)}))")
                 yield
         except Exception as error:
             unique = self.machine.guard("unique") and store.is_failure(error) and not store.is_refusal(error)

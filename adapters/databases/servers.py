@@ -36,7 +36,8 @@ class Server(Dialect):
     mark = "%s"
     lock = " FOR UPDATE"
     link: ClassVar[Words]  # what is asked on links to it
-    others: ClassVar[str]  # a query: the schema where xq has its records, with each other where there are such
+    first_schema: ClassVar[str]  # that of the connection, where xq has its records; as SQL
+    others: ClassVar[str]  # a query of the other schemas that have such records
     from_there: ClassVar[str]  # how to use that of another schema, in words that its name follows
 
     @property
@@ -145,12 +146,24 @@ class Server(Dialect):
         return None if link is None else ServerWrites(link)
 
     def prepare(self, store: Store[Any]) -> None:
+        self.refuse(store)
+
+    def refuse(self, store: Store[Any]) -> None:
         if unfit := self.unfit(store):
             raise ConfigurationError(f"{store.name} cannot be installed: {unfit}")
 
+    def _schemas(self, store: Store[Any]) -> tuple[str, str]:
+        """The schema of the table, and the one where xq has its records."""
+        ((first,),) = store.execute(f"SELECT {self.first_schema}")
+        return self.source.schema or first, first
+
+    def installed_in(self, store: Store[Any]) -> list[str]:
+        """What nobody else may install in meanwhile, from wherever; in an order, so that no two wait for each other."""
+        return sorted(filter(None, set(self._schemas(store))))
+
     def unfit(self, store: Store[Any]) -> str | None:
-        for mine, other in store.execute(self.others):
-            here = self.source.schema or mine
+        for (other,) in store.execute(self.others):
+            here, _ = self._schemas(store)
             # Whoever has it in the first schema need not say where it is.
             names = [f"{here}.{self.source.name}", *([self.source.name] if other == here else [])]
             listed, records = ", ".join(map(self.literal, names)), f"{self.quote(other)}.{QUEUES}"

@@ -180,6 +180,10 @@ class Dialect(ABC):
     def prepare(self, store: Store[Any]) -> None:
         """Set the database up for queues, where that cannot be done within a transaction, or refuse what is unfit."""
 
+    def refuse(self, store: Store[Any]) -> None:
+        """Raise a ConfigurationError where nothing may be installed; `prepare` does, and it is asked again later."""
+        return
+
     @abstractmethod
     def unfit(self, store: Store[Any]) -> str | None:
         """What about the database or the table is not as `prepare` leaves it or wants it, in words."""

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
+from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
 
@@ -313,6 +314,32 @@ def test_one_table_is_a_queue_from_one_schema_only(kind, first):
         Another = queue_in(other, other_schema)
         assert Another.put({}).status == "R"
         assert is_exact(Another)
+
+
+@pytest.mark.parametrize("kind", CHOSEN)
+def test_of_two_schemas_at_once_only_one_makes_a_queue_of_a_table(kind):
+    with two_ways(kind) as ways:
+        maker = Maker(ways[0][0], None)
+        maker.model().create_table()
+        together = Barrier(2)
+
+        def install(database: pw.Database, schema: str | None) -> str:
+            """The words of who refused, if anybody did."""
+            model: Any = Maker(database, None).model(meta={"schema": schema})
+            queue = xq.upgrade(model, {role: role for role in ("status", "runat")}, FEATURES)
+            with database.connection_context():
+                together.wait(PATIENCE)
+                try:
+                    queue.install()
+                except ConfigurationError as refused:
+                    return str(refused)
+                return ""
+
+        ways[0][0].close()
+        with ThreadPoolExecutor(2) as threads:
+            went_well, refused = sorted(threads.map(install, *zip(*ways, strict=True)))
+        assert went_well == ""
+        assert "names its table as" in refused
 
 
 @pytest.mark.parametrize("kind", CHOSEN)
