@@ -173,6 +173,10 @@ class Link(Proof):
         return self._connection is not None and not self._connector.driver.is_broken(self._connection)
 
     @property
+    def stands(self) -> bool:
+        return not self._held or self.is_open
+
+    @property
     def hears(self) -> bool:
         """Whether the server tells of commits while somebody waits."""
         return self.is_open and self._stays and bool(self._words.listen) and not self._silenced
