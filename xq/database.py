@@ -239,7 +239,12 @@ class Database:
             with self.store.atomic():
                 return work()
 
-        return self.again(transaction)
+        try:
+            return self.again(transaction)
+        except Exception as error:
+            if self.store.is_failure(error):
+                self._explain(self.compile(), error)  # within the transaction that failed nobody could look
+            raise
 
     def readably(self, work: Callable[[], R]) -> R:
         """What `work` returns: rows that it writes must also be read, and where that may fail, both are undone."""

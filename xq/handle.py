@@ -361,7 +361,8 @@ class Queue(Generic[T]):
     def reset(self) -> None:
         """Forget the transitions seen so far, and keep the counts."""
         self._database.begin_writing()
-        self._database.whole(self._database.open().installation.reset)
+        within = self.store.in_transaction()
+        self._database.whole(lambda: self._database.open().installation.reset(within))
 
     # observing
 

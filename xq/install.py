@@ -166,12 +166,18 @@ class Installation:
 
     def recount(self) -> None:
         """Set the counts to what the table holds. Leaves the transitions as they are."""
+        within = self.store.in_transaction()
         with self.store.atomic():
+            self.dialect.one_at_a_time(self.store, within)  # two would both put right what is wrong
             for (tube, state), n in self._corrections().items():
                 self.add_counter(tube, "", state, n)
 
-    def reset(self) -> None:
-        """Set the transitions to none, by taking away what was counted: what others count meanwhile stays."""
+    def reset(self, within: bool) -> None:
+        """Set the transitions to none, in a transaction, which may be `within` the application's.
+
+        What was counted is taken away: what others count meanwhile stays.
+        """
+        self.dialect.one_at_a_time(self.store, within)
         counted: list[Any] = [row[:4] for row in self.store.execute(self.dialect.counters())]
         for (tube, state), n in corrections(counted, {}).items():
             self.add_counter(tube, "", state, -n)

@@ -93,7 +93,7 @@ class Moves(Generic[T]):
         for _ in range(TRIES):
             row = self._row(state, call)
             opened = self.database.open(to_write=True)
-            session = opened.sessions.current() if row.target == TAKEN and row.enters else None
+            session = opened.sessions.to_take() if row.target == TAKEN and row.enters else None
             held = self.database.mark(opened, session) if session else mark
             moved = self.database.readably(partial(self._move_one, opened, call, row, parts, mark, held))
             if moved:
@@ -269,7 +269,7 @@ class Moves(Generic[T]):
         if n == 0:
             return []
         opened = self.database.open(to_write=True)
-        session = opened.sessions.current() if transition.target == TAKEN else None
+        session = opened.sessions.to_take() if transition.target == TAKEN else None
         mark = self.database.mark(opened, session) if session else None
         values = {"n": opened.dialect.no_limit if n is None else n, "owner": mark, "tube": tube}
         rows = Rows("first" if n == 1 else "oldest", source, tube=tube is not None)

@@ -55,6 +55,10 @@ class ProofOfLife(Protocol):
         """Those of these sessions that no process seems to hold."""
 
     @property
+    def stands(self) -> bool:
+        """Whether nothing is known to have ended it: quick, and asked often."""
+
+    @property
     def skew(self) -> float:
         """Seconds by which the clock of the database is ahead of this machine's."""
 
@@ -300,6 +304,21 @@ class Sessions:
                 return session
         return self.own()
 
+    def to_take(self) -> Session:
+        """The current session, which is proved to live. Raises the ORM's errors where it can be proved no more."""
+        if self._proof is not None and self._proof[0] is not None and not self._proof[0].stands:
+            self._prove_again(self._proof[0])
+        return self.current()
+
+    def _prove_again(self, proof: ProofOfLife) -> bool:
+        """As `ProofOfLife.renew`; what was lost before, others may have given away."""
+        others_do = proof.renew()
+        for name in proof.lost():
+            if name in self._open:
+                log.warning("session %s is lost: the connection that proved it was. Its tasks are ready again", name)
+                self._lose(self._open[name])  # it ends as any does of which no process is left
+        return others_do
+
     def is_entered(self, name: str) -> bool:
         """Whether this thread or asyncio task has entered a session, and not left it."""
         return any(session.sessions is self and session.uuid == name for session in _entered.get())
@@ -386,11 +405,7 @@ class Sessions:
 
     def _end_the_dead(self) -> bool:
         keepers: dict[str, Keeper | None] = {"": None} | {keeper.name: keeper for keeper in self.keepers}
-        all_prove = self.proof is None or self.proof.renew()
-        for name in self.proof.lost() if self.proof else ():
-            if name in self._open:
-                log.warning("session %s is lost: the connection that proved it was. Its tasks are ready again", name)
-                self._lose(self._open[name])  # and below it ends, as any of which no process is left
+        all_prove = self.proof is None or self._prove_again(self.proof)
         mine = [session for session in self.held() if session.listed]  # before: another thread may list one meanwhile
         ends: dict[str, float | None] = {}
         listed = self._ask(lambda keeper: keeper.listed(), otherwise=None)

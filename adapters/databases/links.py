@@ -93,6 +93,7 @@ class Link(Proof):
         self._asked_at = 0.0  # the monotonic time at which the server was last asked whether it may tell
         self.on_told: Callable[[], None] = lambda: None  # called when the server tells something by the way
         self._renewed = 0.0  # the monotonic time
+        self._lapsed: set[str] = set()  # the sessions whose lease ended before it was renewed
         self.skew = 0.0
 
     @classmethod
@@ -171,6 +172,15 @@ class Link(Proof):
     @property
     def is_open(self) -> bool:
         return self._connection is not None and not self._connector.driver.is_broken(self._connection)
+
+    @property
+    def _leased(self) -> bool:
+        """Whether no lease can have ended since they were last renewed."""
+        return time.monotonic() - self._renewed < LEASE
+
+    @property
+    def stands(self) -> bool:
+        return not self._held or self.is_open
 
     @property
     def hears(self) -> bool:
@@ -281,7 +291,7 @@ class Link(Proof):
 
     def holds(self, uuid: str) -> bool:
         if not self._stays:
-            return time.monotonic() - self._renewed < LEASE
+            return self._leased and uuid not in self._lapsed
         with suppress(Exception):  # what proved it is gone, if nobody can be asked
             return not self.gone([uuid])
         return False
@@ -319,9 +329,13 @@ class Link(Proof):
         with self._lock:
             self.open()
             if not self._stays and time.monotonic() - self._renewed > RENEWED:
+                late = not self._leased
                 self._renewed = time.monotonic()
                 for uuid in list(self._held):
                     self._run(self._words.renew, uuid=uuid, lease=LEASE)
+                    if late and not self._run(self._words.there, uuid=uuid):
+                        self._lapsed.add(uuid)
+                        self._lost.append(uuid)
         return True
 
     def lost(self) -> list[str]:

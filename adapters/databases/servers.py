@@ -61,10 +61,6 @@ class Server(Dialect):
         return f"VALUES {rows}", f"SELECT 1{self.absent_rows} WHERE {self.room(guard)}"
 
     def one_at_a_time(self, store: Store[Any], within: bool) -> None:
-        """Have those who do this in one queue wait for each other, and see what each has done.
-
-        `within` the application's transaction it fails as a conflict where that has looked before another did this.
-        """
         store.change(f"UPDATE {QUEUES} SET version = version WHERE name = {self.literal(self.source_name)}")
 
     def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:

@@ -667,6 +667,14 @@ class Dialect(ABC):
             f"WHERE NOT EXISTS (SELECT 1 FROM {counts})"
         )
 
+    def one_at_a_time(self, store: Store[Any], within: bool) -> None:
+        """Have those who do this in one queue wait for each other, and see what each has done.
+
+        `within` the application's transaction it fails as a conflict where that has looked before another did this.
+        """
+        if self.begin_writing:
+            store.change(self.begin_writing)
+
     def roll_up(self, store: Store[Any]) -> bool:
         """Add up some of what was appended to the counters, where they are. Returns whether there may be more."""
         return False

@@ -34,6 +34,7 @@ class Locks(Proof):
     """Proof of life: each session is one byte of a file beside the database, which its processes lock together."""
 
     skew = 0.0  # the file's processes are on one machine
+    stands = True
 
     # One for the process: where locks are the process's, closing any descriptor of the file drops them all.
     _of_path: WeakValueDictionary[str, Locks] = WeakValueDictionary()

@@ -446,6 +446,28 @@ def test_a_child_of_who_lost_its_tasks_has_lost_none(place):
         assert next(other) == "WrongState"
 
 
+def test_who_cannot_prove_any_more_that_it_lives_takes_nothing(place):
+    place.there.xq.put_many([{}] * 9)
+    watch(place.there)
+    Task = Maker(as_worker(place), None)(FEATURES)
+    lock, unlock = {
+        "postgres": ("ALTER ROLE worker NOLOGIN", "ALTER ROLE worker LOGIN"),
+        "mariadb": ("ALTER USER worker ACCOUNT LOCK", "ALTER USER worker ACCOUNT UNLOCK"),
+    }[place.kind]
+    Task.take()
+    place.server.run(lock)
+    try:
+        ends_connections_of(place, f"{LINKS[place.kind].format(name=place.name)} AND {OF_USER[place.kind]}")
+        eventually(lambda: refused(Task.take) == "OperationalError")  # the other end may close a little later
+        eventually(lambda: place.states() == {"R": 9})
+        assert refused(Task.take) == "OperationalError"
+    finally:
+        place.server.run(unlock)
+    assert Task.take().ack().status == "D"
+    assert is_exact(place.there)
+    Task._meta.database.close()
+
+
 def test_who_loses_all_connections_but_its_link_loses_nothing(place):
     place.there.xq.put_many([{}] * 2)
     watch(place.there)

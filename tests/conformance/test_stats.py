@@ -415,3 +415,16 @@ def test_each_queue_has_numbers_of_its_own(make):
     One, Two = make(FEATURES), make(FEATURES, model=make.model(table_name="other"))
     One.put(task())
     assert (One.xq.count(), Two.xq.count()) == (1, 0)
+
+
+@pytest.mark.parametrize("call", ["recount", "reset"])
+def test_of_several_that_set_the_numbers_right_at_once_each_finds_them_as_the_one_before_left_them(make_shared, call):
+    Task = make_shared({"keep": True})
+    for _ in range(5):
+        Task.xq.put_many(tasks(3))
+        Task.take().ack()
+        if call == "recount":
+            Task.xq._database.open().installation.add_counter("", "", "R", 2)
+        in_threads(make_shared.db, *[getattr(Task.xq, call)] * 4)
+        assert is_exact(Task)
+        assert all(n >= 0 for n in transitions(Task).values())
