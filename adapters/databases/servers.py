@@ -158,8 +158,8 @@ class Server(Dialect):
         return sorted(filter(None, set(self._schemas(store))))
 
     def unfit(self, store: Store[Any]) -> str | None:
+        here, _ = self._schemas(store)
         for (other,) in store.execute(self.others):
-            here, _ = self._schemas(store)
             # Whoever has it in the first schema need not say where it is.
             names = [f"{here}.{self.source.name}", *([self.source.name] if other == here else [])]
             listed, records = ", ".join(map(self.literal, names)), f"{self.quote(other)}.{QUEUES}"
