@@ -299,8 +299,11 @@ class Database:
             sql, values = opened.dialect.session_listed, {"uuid": session.uuid, "lease": opened.sessions.lease}
             # Not within the application's transaction, where that can be: other threads would wait for its end.
             apart = opened.sessions.apart(sql, {**self.values(), **values}) is not None
-            if not apart:
+            if apart:
+                opened.sessions.announce()
+            else:
                 self.execute(sql, values)
+                self.store.after_commit(opened.sessions.announce)
             if apart or not self.store.in_transaction():
                 session.listed.add(name)
 

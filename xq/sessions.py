@@ -77,6 +77,9 @@ class ProofOfLife(Protocol):
         None where it has none, or would have to wait there.
         """
 
+    def announce(self) -> None:
+        """Have others look from now on whether the sessions live that are listed by now."""
+
     def there(self) -> bool:
         """Whether the database is there at all; it is not made by asking."""
 
@@ -297,6 +300,11 @@ class Sessions:
         """
         return None if self.proof is None else self.proof.apart(sql, values)
 
+    def announce(self) -> None:
+        """Have others look from now on whether the sessions live that are listed by now."""
+        if self.proof is not None:
+            self.proof.announce()
+
     def current(self) -> Session:
         """The session entered last in this thread or asyncio task, else the one of the process."""
         for session in reversed(_entered.get()):
@@ -351,6 +359,7 @@ class Sessions:
         session.hold()
         if self._ask(lambda keeper: keeper.rejoin(session.uuid), otherwise=False):
             self._open[session.uuid] = session
+            self.announce()
             return True
         session.let_go()
         self._open.pop(session.uuid, None)

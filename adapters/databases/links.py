@@ -230,7 +230,11 @@ class Link(Proof):
         text, names = by_position(sql, "%s")
         cursor = self._connection.cursor()
         cursor.execute(text, [values[name] for name in names] or None)
-        return list(cursor.fetchall()) if cursor.description else []
+        rows = list(cursor.fetchall()) if cursor.description else []
+        # What came with the answer is read already, and whoever waits for the socket would not see it.
+        if self._connector.driver.hear(self._connection):
+            self.on_told()
+        return rows
 
     # proof of life
 
@@ -253,8 +257,6 @@ class Link(Proof):
         with self._gate(uuid) as open_:
             if open_:
                 self._run(self._words.join, uuid=uuid, process=self._process)
-                if self._words.tell:  # others look from now on whether we live
-                    self._run(self._words.tell)
             return open_
 
     def _regained(self, uuid: str) -> bool:
@@ -355,6 +357,12 @@ class Link(Proof):
                     raise
                 return None
 
+    def announce(self) -> None:
+        with self._lock:
+            self.open()
+            if self._stays and self._words.tell:
+                self._run(self._words.tell)
+
     def there(self) -> bool:
         return True  # nothing is made by connecting
 
@@ -367,10 +375,15 @@ class ServerWrites:
     def __init__(self, link: Link) -> None:
         link.open()
         self._link = link
-        link.on_told = self.call
+        link.on_told = self._tell
         self._bell = Bell()
         self._polled = False
+        self._news = False  # whether the server has told of something since this was last asked
         self._lost = False
+
+    def _tell(self) -> None:
+        self._news = True
+        self.call()
 
     def wait(self, seconds: float, eagerly: bool) -> bool:
         if not self._link.is_open:
@@ -379,7 +392,8 @@ class ServerWrites:
         news = self._link.expect(eagerly)
         self._polled = eagerly and not self._link.hears
         if news:
-            return True  # what came before the server knew is not told
+            self._news = True  # what came before the server knew is not told
+            return True
         listened = select.poll()
         listened.register(self._bell, select.POLLIN)
         listened.register(self._link.fileno(), select.POLLIN)
@@ -388,6 +402,7 @@ class ServerWrites:
         if called:
             self._bell.hush()
         heard = self._link.hear() if told - {self._bell.fileno()} else False
+        self._news |= heard
         self._lost |= not self._link.is_open
         return called or heard or self._polled
 
@@ -399,7 +414,8 @@ class ServerWrites:
         self._link.expect(True)
 
     def has_changed(self, store: Store[Any], told: bool) -> bool:
-        return told or not self._link.hears
+        news, self._news = self._news, False
+        return told or news or not self._link.hears
 
     def call(self) -> None:
         self._bell.ring()

@@ -144,6 +144,9 @@ class Locks(Proof):
     def apart(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
         return None
 
+    def announce(self) -> None:
+        pass  # that it was written is told to all
+
     def there(self) -> bool:
         """Whether the database is there at all; it is not made by asking."""
         return os.path.exists(self._database)
