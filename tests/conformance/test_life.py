@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import subprocess
@@ -31,7 +32,7 @@ from tests.conformance.steps import (
     writing,
 )
 from tests.conftest import Maker
-from xq import sessions
+from xq import sessions, sweep
 
 FEATURES = {"buried": True, "delayed": True}
 OWNERS = {"side table": ("runat",), "role": ("runat", "owner")}
@@ -562,6 +563,35 @@ def test_a_queue_whose_table_was_dropped_is_in_no_others_way(make_shared):
     assert (Task.xq.count("R"), Late.xq.count("R")) == (1, 1)
     assert session.uuid not in open_sessions(Task)
     assert Task.take().ack()
+
+
+def test_who_looks_before_a_session_is_listed_looks_again(make_shared, monkeypatch):
+    Task = make_shared(FEATURES)
+    watch(Task)
+    Task.put({})
+    go, listed = threading.Event(), sessions.Sessions.apart
+
+    def late(self: sessions.Sessions, *statement: Any) -> Any:
+        assert go.wait(60)
+        return listed(self, *statement)
+
+    def child() -> Any:
+        monkeypatch.setattr(sessions.Sessions, "apart", late)
+        mine = sessions.of(make_shared.db)
+        takes = threading.Thread(target=in_threads, args=(make_shared.db, Task.take))
+        takes.start()
+        yield eventually(lambda: bool(mine.proof and vars(mine.proof)["_held"]))
+        go.set()
+        takes.join(60)
+        yield "taken"
+
+    with another_process(make_shared.db, child) as other:
+        assert next(other)
+        sweeper = sweep._sweepers[make_shared.db]
+        eventually(lambda: sweeper._look_at == math.inf or not sweeper.tells)
+        assert next(other) == "taken"
+        other.kill()
+        eventually(lambda: Task.xq.count("R") == 1, within=20)
 
 
 # session_ttr
