@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import select
 import time
@@ -13,6 +14,7 @@ from xq.errors import ConfigurationError
 from xq.store import Driver, Row, ServerDriver
 
 PLANNED = 1.0  # seconds after which PostgreSQL plans prepared statements anew
+OUTDATED = -math.inf  # when that was, where what is prepared can be run no more
 SHORT = 4_000  # characters of a statement that is worth preparing: longer ones differ from call to call
 COLLECTIONS = frozenset({list, tuple, set, frozenset, dict, time.struct_time})
 # The other end is gone: what the system knows of it without anything being sent.
@@ -98,22 +100,45 @@ class Psycopg:
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         # An application turns preparing off (prepare_threshold=None) where its connection is not its own.
-        own = len(sql) < SHORT and bool(values) and cursor.connection.prepare_threshold is not None
-        if own:
-            self._plan_anew(cursor.connection)
-        cursor.execute(sql, values or None, prepare=True if own else None)
+        connection: Any = cursor.connection
+        prepares = connection.prepare_threshold is not None
+        own = prepares and len(sql) < SHORT and bool(values)
+        if prepares:
+            self._plan_anew(connection)
+        try:
+            cursor.execute(sql, values or None, prepare=True if own else None)
+        except Exception as error:
+            if not self._is_outdated(error):
+                raise
+            self._planned[connection] = OUTDATED
+            if not self._plan_anew(connection):  # within a transaction, which has failed
+                raise
+            cursor.execute(sql, values or None, prepare=True if own else None)
 
-    def _plan_anew(self, connection: Any) -> None:
-        """Now and then have statements planned for what the tables hold by now.
+    def _plan_anew(self, connection: Any) -> bool:
+        """Now and then have statements planned for what the tables hold by now. Returns whether it did.
 
         What was planned for an empty table, after it was cleaned up, reads the whole table and sorts it: behind 100,000
         rows that came at once a take needs 85 ms instead of 0.15, until a cleaning process comes by
         (`make bench DB=postgres ARGS=burst`).
         """
         now = time.monotonic()
-        if now > self._planned.setdefault(connection, now) + PLANNED and connection.pgconn.transaction_status in (0, 2):
-            self._planned[connection] = now
+        planned = self._planned.setdefault(connection, now)
+        if now <= planned + PLANNED or connection.pgconn.transaction_status not in (0, 2):
+            return False
+        if planned == OUTDATED:
+            with connection.transaction(force_rollback=True):
+                pass  # upon which psycopg forgets what it has prepared
+        else:
             connection.execute("DISCARD PLANS", prepare=False)
+        self._planned[connection] = now
+        return True
+
+    @staticmethod
+    def _is_outdated(error: BaseException) -> bool:
+        """Whether a statement was prepared when a column that it returns was of another type."""
+        state: Any = getattr(error, "sqlstate", None)
+        return bool(state == "0A000" and error.diag.source_function == "RevalidateCachedQuery")  # type: ignore[attr-defined]
 
     def rows(self, cursor: Any) -> list[Row]:
         # Its description is costly to ask for.

@@ -35,6 +35,8 @@ KINDS: dict[str, Kind] = {
     "TIMESTAMP": "datetime",
     "TIMESTAMPTZ": "timestamptz",
     "DECIMAL": "decimal",
+    **{f"INT GENERATED {when} AS IDENTITY": "auto" for when in ("BY DEFAULT", "ALWAYS")},
+    **{f"BIGINT GENERATED {when} AS IDENTITY": "bigauto" for when in ("BY DEFAULT", "ALWAYS")},
 }
 
 # What a driver returns for these is what the application sees, and what is of this very type it takes as it is; the
@@ -42,6 +44,7 @@ KINDS: dict[str, Kind] = {
 NATIVE: Mapping[type[pw.Field[Any]], type] = {
     pw.AutoField: int,
     pw.BigAutoField: int,
+    pw.IdentityField: int,
     pw.IntegerField: int,
     pw.BigIntegerField: int,
     pw.SmallIntegerField: int,

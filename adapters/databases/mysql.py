@@ -159,9 +159,8 @@ class Mysql(Server):
 
     def told_key(self, parts: Sequence[str]) -> str:
         told = [_told(field, part) for field, part in zip(self.source.key, parts, strict=True)]
-        if len(told) == 1:
-            return f"CAST({told[0]} AS CHAR)"
-        return f"JSON_ARRAY({', '.join(told)})"
+        # As the column of the history: a connection has a collation of its own, which may not be compared with that.
+        return self.exact(told[0] if len(told) == 1 else f"JSON_ARRAY({', '.join(told)})")
 
     # which rows
 

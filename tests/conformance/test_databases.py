@@ -410,10 +410,16 @@ KEYS: Mapping[str, tuple[dict[str, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("kind", CHOSEN)
+IDENTITIES: Mapping[str, tuple[dict[str, Any], Any]] = {  # of PostgreSQL
+    "identity": ({"id": pw.IdentityField()}, {}),
+    "identity-always": ({"id": pw.IdentityField(generate_always=True)}, {}),
+}
+OF_KINDS = [(kind, key) for kind in CHOSEN for key in (KEYS if kind == "mariadb" else {**KEYS, **IDENTITIES})]
+
+
+@pytest.mark.parametrize(("kind", "key"), OF_KINDS)
 def test_a_key_may_be_of_each_kind(kind, key):
-    attributes, brought = KEYS[key]
+    attributes, brought = {**KEYS, **IDENTITIES}[key]
     with database_on(KINDS[kind]) as (server, name):
         maker = Maker(server.peewee(name), Clock())
         Task = maker({"buried": True, "keep": True, "history": True}, attributes=attributes)

@@ -38,6 +38,26 @@ def test_an_idle_worker_keeps_its_task_on_a_server_that_ends_idle_connections(ki
             assert held.ack().status == "D"
 
 
+KEYS: dict[str, dict[str, Any]] = {
+    "one": {},
+    "several": {
+        "site": pw.IntegerField(),
+        "page": pw.CharField(),
+        "meta": {"primary_key": pw.CompositeKey("site", "page")},
+    },
+}
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("set_names", ["utf8mb4 COLLATE utf8mb4_bin", "utf8mb4 COLLATE utf8mb4_unicode_ci", "latin1"])
+def test_the_history_of_a_task_is_read_whatever_the_collation_of_the_connection(db, set_names, key):
+    db.init(db.database, **{**db.connect_params, "init_command": f"SET NAMES {set_names}"})
+    Task = Maker(db, None)({"history": True, "keep": True}, attributes=KEYS[key])
+    Task.put({"site": 1, "page": "a"} if KEYS[key] else {})
+    held = Task.take()
+    assert [told.event for told in Task.xq.history(held.ack())] == ["put", "take", "ack"]
+
+
 def test_nobody_waits_for_a_transaction_that_adds_the_counters_up(db):
     make_impatient(db)
     Task = Maker(db, None)({"keep": True})

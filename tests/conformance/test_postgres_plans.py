@@ -9,6 +9,7 @@ from typing import Any
 import peewee as pw
 import pytest
 
+from tests.conformance.steps import another_program, is_exact
 from tests.conftest import DATABASES, Maker
 from xq.adapters import drivers
 
@@ -42,3 +43,48 @@ def test_many_tasks_that_come_at_once_are_taken_by_the_index_though_the_table_wa
     monkeypatch.setattr(drivers, "PLANNED", 0.0)
     Task.take()
     assert "Seq Scan" not in plan_of_take(connection)
+
+
+# There and back, of columns that a take returns.
+ALTERED = {
+    "name": ("ALTER name TYPE varchar(200)", "ALTER name TYPE text"),
+    "several": ("ALTER size TYPE bigint, ADD other int", "ALTER size TYPE int, DROP other"),
+}
+
+
+@pytest.fixture
+def altered(db: pw.Database) -> Any:
+    """A queue whose statements are prepared, and what alters its table beside it."""
+    Task: Any = Maker(db, None)({"keep": True, "history": True})
+    Task.xq.put_many([{}] * 9)
+    for _ in range(6):
+        Task.take().ack()
+        Task.put({})
+        Task.xq.history(1)
+    return Task, lambda how: another_program(db, f"ALTER TABLE {Task._meta.table_name} {how}")
+
+
+@pytest.mark.parametrize("what", ALTERED)
+def test_a_column_may_be_altered_beside_a_worker_that_notices_nothing(altered, what):
+    Task, alter = altered
+    for how in ALTERED[what] * 2:
+        alter(how)
+        assert Task.put({"name": "a"}).name == "a"
+        assert Task.take().ack().status == "D"
+        assert Task.xq.ack_many(Task.xq.take_many(2))[0].status == "D"
+    assert is_exact(Task)
+
+
+def test_a_transaction_in_which_a_column_was_altered_fails_and_the_next_one_works(altered):
+    Task, alter = altered
+
+    def take() -> Any:
+        with Task._meta.database.atomic():
+            return Task.take().ack()
+
+    for how in ALTERED["name"] * 2:
+        alter(how)
+        with pytest.raises(pw.NotSupportedError, match="cached plan"):
+            take()
+        assert take().status == "D"
+    assert is_exact(Task)

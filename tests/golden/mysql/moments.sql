@@ -61,7 +61,7 @@ CREATE OR REPLACE TRIGGER `visit_xq_insert` AFTER INSERT
         SET holder = NULL;
     END IF;
     INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (JSON_ARRAY(NEW.`host`, NEW.`number`), NULL, NULL, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, holder);
+        VALUES (CONVERT(JSON_ARRAY(NEW.`host`, NEW.`number`) USING utf8mb4) COLLATE utf8mb4_nopad_bin, NULL, NULL, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, holder);
     END IF;
 END;
 
@@ -82,7 +82,7 @@ CREATE OR REPLACE TRIGGER `visit_xq_update` AFTER UPDATE
         SET holder = NULL;
     END IF;
     INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (JSON_ARRAY(OLD.`host`, OLD.`number`), NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', told, holder);
+        VALUES (CONVERT(JSON_ARRAY(OLD.`host`, OLD.`number`) USING utf8mb4) COLLATE utf8mb4_nopad_bin, NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', told, holder);
     END IF;
     IF (COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) THEN IF ((NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T')) THEN
         SET holder = (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = NEW.`host` AND o.`number` = NEW.`number` LOCK IN SHARE MODE);
@@ -90,7 +90,7 @@ CREATE OR REPLACE TRIGGER `visit_xq_update` AFTER UPDATE
         SET holder = NULL;
     END IF;
     INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (JSON_ARRAY(NEW.`host`, NEW.`number`), NULL, NULL, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, holder);
+        VALUES (CONVERT(JSON_ARRAY(NEW.`host`, NEW.`number`) USING utf8mb4) COLLATE utf8mb4_nopad_bin, NULL, NULL, at_us, 'X', CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, holder);
     END IF;
     ELSE IF ((COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE) OR COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')), FALSE)) AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR told <> 'write')) THEN IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T')) THEN
         SET holder = (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = OLD.`host` AND o.`number` = OLD.`number` LOCK IN SHARE MODE);
@@ -100,7 +100,7 @@ CREATE OR REPLACE TRIGGER `visit_xq_update` AFTER UPDATE
         SET holder = NULL;
     END IF;
     INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (JSON_ARRAY(NEW.`host`, NEW.`number`), NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, holder);
+        VALUES (CONVERT(JSON_ARRAY(NEW.`host`, NEW.`number`) USING utf8mb4) COLLATE utf8mb4_nopad_bin, NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, told, holder);
     END IF;
     END IF;
     IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR NOT (BINARY OLD.`host` <=> BINARY NEW.`host`) OR NOT (BINARY OLD.`number` <=> BINARY NEW.`number`))) THEN DELETE FROM `visit_xq_owner`
@@ -130,7 +130,7 @@ CREATE OR REPLACE TRIGGER `visit_xq_delete` AFTER DELETE
         SET holder = NULL;
     END IF;
     INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-        VALUES (JSON_ARRAY(OLD.`host`, OLD.`number`), NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', told, holder);
+        VALUES (CONVERT(JSON_ARRAY(OLD.`host`, OLD.`number`) USING utf8mb4) COLLATE utf8mb4_nopad_bin, NULL, NULL, at_us, CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', told, holder);
     END IF;
     IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T')) THEN DELETE FROM `visit_xq_owner`
         WHERE `visit_xq_owner`.`host` = OLD.`host` AND `visit_xq_owner`.`number` = OLD.`number`;
@@ -918,7 +918,7 @@ SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `atte
     ORDER BY id;
 
 -- history of a task, from one moment to another
-SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, dur_us FROM (SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, at_us - LAG(at_us) OVER (PARTITION BY `key` ORDER BY id) AS dur_us FROM `visit_xq_history` WHERE `key` = JSON_ARRAY(:k0, :k1)) AS told
+SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, dur_us FROM (SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `attempt`, at_us - LAG(at_us) OVER (PARTITION BY `key` ORDER BY id) AS dur_us FROM `visit_xq_history` WHERE `key` = CONVERT(JSON_ARRAY(:k0, :k1) USING utf8mb4) COLLATE utf8mb4_nopad_bin) AS told
     WHERE at_us >= :since AND at_us < :until
     ORDER BY id;
 
@@ -928,7 +928,7 @@ DELETE FROM `visit_xq_history`
 
 -- reconfigure: tell the history of tasks in R that move to B
 INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
-    SELECT JSON_ARRAY(`visit`.`host`, `visit`.`number`), NULL, NULL, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), 'R', 'B', :event, NULL FROM `visit`
+    SELECT CONVERT(JSON_ARRAY(`visit`.`host`, `visit`.`number`) USING utf8mb4) COLLATE utf8mb4_nopad_bin, NULL, NULL, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), 'R', 'B', :event, NULL FROM `visit`
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R');
 
 -- on_change: whether a change was committed
