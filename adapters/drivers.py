@@ -171,7 +171,7 @@ class Psycopg:
         return int(connection.info.backend_pid)
 
     def fileno(self, connection: Any) -> int:
-        return int(connection.fileno())
+        return -1 if connection.closed else int(connection.fileno())
 
     def on_told(self, connection: Any, call: Callable[[], None]) -> None:
         connection.add_notify_handler(lambda _: call())
@@ -216,7 +216,7 @@ class Pymysql:
         return bool(connection.open and connection.server_status & self.IN_TRANSACTION)
 
     def is_broken(self, connection: Any) -> bool:
-        return connection is None or not connection.open or _is_gone(connection._sock.fileno())
+        return connection is None or not connection.open or _is_gone(self.fileno(connection))
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         if not COLLECTIONS.isdisjoint(map(type, values)):  # pymysql would write SQL of several values
@@ -247,14 +247,17 @@ class Pymysql:
         return int(connection.thread_id())
 
     def fileno(self, connection: Any) -> int:
-        return int(connection._sock.fileno())
+        end = connection._sock  # another thread may find out at this moment that it is gone
+        return -1 if end is None else int(end.fileno())
 
     def on_told(self, connection: Any, call: Callable[[], None]) -> None:
         pass  # it tells nothing
 
     def hear(self, connection: Any) -> bool:
-        readable = select.poll()
-        readable.register(connection._sock, select.POLLIN)
+        end, readable = self.fileno(connection), select.poll()
+        if end < 0:
+            return False
+        readable.register(end, select.POLLIN)
         if readable.poll(0):  # MariaDB says nothing without being asked, but good-bye
             connection._force_close()
         return False

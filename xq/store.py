@@ -167,7 +167,8 @@ class ServerDriver(Driver, Protocol):
     def number(self, connection: Any) -> int:
         """Its number, as the server said when it was opened."""
 
-    def fileno(self, connection: Any) -> int: ...
+    def fileno(self, connection: Any) -> int:
+        """The descriptor of its socket; negative when it is closed."""
 
     def on_told(self, connection: Any, call: Callable[[], None]) -> None:
         """Call this when the server tells something while the connection is asked something else."""

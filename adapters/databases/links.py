@@ -394,9 +394,12 @@ class ServerWrites:
         if news:
             self._news = True  # what came before the server knew is not told
             return True
-        listened = select.poll()
+        end, listened = self._link.fileno(), select.poll()
+        if end < 0:  # another thread has found it gone just now
+            self._lost = True
+            return True
         listened.register(self._bell, select.POLLIN)
-        listened.register(self._link.fileno(), select.POLLIN)
+        listened.register(end, select.POLLIN)
         told = {descriptor for descriptor, _ in listened.poll(0 if self._polled else 1000 * seconds)}
         called = self._bell.fileno() in told
         if called:
