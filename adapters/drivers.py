@@ -50,6 +50,9 @@ class Sqlite3:
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         cursor.execute(sql, values)
 
+    def abandon(self, connection: Any, error: BaseException) -> None:
+        pass  # no handler of a signal runs within a statement
+
     def rows(self, cursor: Any) -> list[Row]:
         rows: list[Row] = cursor.fetchall()
         return rows
@@ -99,6 +102,18 @@ class Psycopg:
         return connection is None or bool(connection.closed) or _is_gone(connection.fileno())
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
+        connection: Any = cursor.connection
+        try:
+            self._execute(cursor, sql, values)
+        except BaseException as error:
+            self.abandon(connection, error)
+            raise
+
+    def abandon(self, connection: Any, error: BaseException) -> None:
+        if connection.pgconn.transaction_status == 1:  # still at it
+            connection.close()
+
+    def _execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         # An application turns preparing off (prepare_threshold=None) where its connection is not its own.
         connection: Any = cursor.connection
         prepares = connection.prepare_threshold is not None
@@ -221,7 +236,17 @@ class Pymysql:
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         if not COLLECTIONS.isdisjoint(map(type, values)):  # pymysql would write SQL of several values
             raise TypeError("a collection is no value")
-        cursor.execute(sql, values or None)
+        # What cannot be sent is refused here, before anything is.
+        query = cursor.mogrify(sql, values or None).encode(cursor.connection.encoding)
+        try:
+            cursor.execute(query)
+        except BaseException as error:
+            self.abandon(cursor.connection, error)
+            raise
+
+    def abandon(self, connection: Any, error: BaseException) -> None:
+        if not isinstance(error, connection.Error):  # the answer may be on its way, and would be that to the next one
+            connection._force_close()
 
     def rows(self, cursor: Any) -> list[Row]:
         return list(cursor.fetchall()) if cursor.description else []

@@ -6,7 +6,7 @@ import ctypes
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
@@ -75,11 +75,17 @@ class _Transaction(pw._transaction):
         super().__init__(database, *driver.begin)
         self._driver = driver
 
+    def _begin(self) -> None:
+        _run(self.db, self._driver, super()._begin)  # type: ignore[misc]
+
+    def commit(self, begin: bool = True) -> None:
+        _run(self.db, self._driver, super().commit, begin)
+
     def rollback(self, begin: bool = True) -> None:
         connection = self.db.connection()
         try:
             if self._driver.in_transaction(connection) and not self._driver.is_broken(connection):
-                super().rollback(begin)
+                _run(self.db, self._driver, super().rollback, begin)
                 return
         except pw.PeeweeException:
             if not self._driver.is_broken(connection):
@@ -95,12 +101,42 @@ class _Savepoint(pw._savepoint):
     MariaDB undoes the whole transaction in a deadlock, with its savepoints, and refuses to go back to one.
     """
 
+    def __init__(self, database: pw.Database, driver: Driver) -> None:
+        super().__init__(database)
+        self._driver = driver
+
+    def _begin(self) -> None:
+        _run(self.db, self._driver, super()._begin)  # type: ignore[misc]
+
+    def commit(self, begin: bool = True) -> None:
+        _run(self.db, self._driver, super().commit, begin)
+
+    def rollback(self, begin: bool = True) -> None:
+        _run(self.db, self._driver, super().rollback, begin)
+
     def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
-        try:
-            super().__exit__(exc_type, exc_val, exc_tb)
-        except pw.PeeweeException:
-            if exc_val is None:
+        if exc_val is None:
+            try:
+                self.commit(begin=False)
+            except BaseException:
+                self._go_back()
                 raise
+        else:
+            self._go_back()
+
+    def _go_back(self) -> None:
+        with suppress(pw.PeeweeException):
+            self.rollback(begin=False)
+
+
+def _run(database: pw.Database, driver: Driver, statement: Callable[..., None], *values: object) -> None:
+    """Run a statement of Peewee's own, and leave no connection behind on which it was interrupted."""
+    connection = database.connection()
+    try:
+        statement(*values)
+    except BaseException as error:
+        driver.abandon(connection, _of_the_driver(error))
+        raise
 
 
 class _Prepared(threading.local):
@@ -171,11 +207,12 @@ class PeeweeStore(Generic[M]):
         # Fetched to the end: only then does SQLite end, and commit, a statement with RETURNING.
         cursor = self._cursor(sql, values)
         try:
-            rows = self.driver.rows(cursor)
-        except Exception:  # the commit is part of the last fetch, and Peewee tells of the execution only
+            return self.driver.rows(cursor)
+        except BaseException:
+            cursor.close()
+            # The commit is part of the last fetch, and Peewee tells of the execution only.
             with pw.__exception_wrapper__:  # type: ignore[attr-defined]
                 raise
-        return rows
 
     def change(self, sql: str, values: Sequence[Any] = ()) -> int:
         return int(self._cursor(sql, values).rowcount)
@@ -190,15 +227,23 @@ class PeeweeStore(Generic[M]):
             if not within or prepared.begun is not connection:
                 prepared.begun = connection
                 prepared.connection = prepared.connection if within else connection
-                driver.check(connection)
-                self.connected()
+                try:
+                    driver.check(connection)
+                    self.connected()
+                except BaseException as error:
+                    if not self.is_failure(error):
+                        prepared.connection = prepared.begun = None
+                    raise
+        cursor: Any = None
         try:
             # As Peewee's execute_sql, which cannot have a statement prepared.
             with pw.__exception_wrapper__:  # type: ignore[attr-defined]
                 cursor = connection.cursor()
                 driver.execute(cursor, sql, values)
             return cursor
-        except Exception as error:
+        except BaseException as error:
+            if cursor is not None and not self.is_failure(error):
+                cursor.close()  # the error may be kept, and with it what is in progress on SQLite
             cause = _of_the_driver(error)
             kind = BadValue if driver.is_beyond(cause) else BadType if driver.is_misfit(cause) else None
             if kind is None:
@@ -229,7 +274,14 @@ class PeeweeStore(Generic[M]):
         if not database.in_transaction() and not self.in_transaction():
             self._connection(database, self.driver)
             return _Transaction(database, self.driver)
-        return _Savepoint(database)
+        return _Savepoint(database, self.driver)
+
+    def leave(self) -> None:
+        database = self._known_database
+        while isinstance(database.top_transaction(), _Transaction):
+            database.pop_transaction()
+        if not database.in_transaction() and self.in_transaction():
+            _Transaction(database, self.driver).rollback(begin=False)
 
     def in_transaction(self) -> bool:
         # The driver knows of those as well that were begun by a plain BEGIN.

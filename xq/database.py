@@ -223,14 +223,20 @@ class Database:
 
         But not within a transaction: then all of that was undone, and whoever began it must begin it anew.
         """
-        for pause in PAUSES:
-            try:
-                return work()
-            except Exception as error:
-                if not self.store.is_conflict(error) or self.store.in_transaction():
-                    raise
-            time.sleep(random.uniform(0, pause))
-        return work()
+        within = self.store.in_transaction()
+        try:
+            for pause in PAUSES:
+                try:
+                    return work()
+                except Exception as error:
+                    if not self.store.is_conflict(error) or self.store.in_transaction():
+                        raise
+                time.sleep(random.uniform(0, pause))
+            return work()
+        except BaseException as error:
+            if not within and not self.store.is_failure(error):
+                self.store.leave()
+            raise
 
     def whole(self, work: Callable[[], R]) -> R:
         """What `work` returns, as one transaction, or a part of the application's. Conflicts as in `again`."""

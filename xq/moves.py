@@ -288,13 +288,26 @@ class Moves(Generic[T]):
         self.settle_doubts()
         try:
             tasks = self.database.readably(move)
-        except Exception as error:
-            if mark and self.store.is_loss(error):
-                self._doubtful[mark] = time.monotonic() + DOUBT
+            if session:
+                self._check_open(session)
+            return tasks
+        except BaseException as error:
+            # What neither the database nor xq has raised, the handler of a signal may have, at any place. An error of a
+            # value may have been that one's, too.
+            told = isinstance(error, Error) and not isinstance(error, (BadType, BadValue))
+            told = told or (self.store.is_failure(error) and not self.store.is_loss(error))
+            if mark and not told:
+                self._doubt(mark)
             raise
-        if session:
-            self._check_open(session)
-        return tasks
+
+    def doubt(self, tasks: Iterable[T]) -> None:
+        """Tasks were taken, and whoever wanted them did not get them: have them given back."""
+        for _, mark in map(self.tasks.identify, tasks):
+            if mark:
+                self._doubt(mark)
+
+    def _doubt(self, mark: str) -> None:
+        self._doubtful[mark] = time.monotonic() + DOUBT
 
     def many(
         self, event: str, keys: object, options: Mapping[str, Any], update: Mapping[str, Any] | None = None
@@ -363,7 +376,7 @@ class Moves(Generic[T]):
         self._give_back(f"{session}/", f"{session}0", event)
 
     def settle_doubts(self) -> None:
-        """Give back what was taken by calls whose connection was lost: whether they took it nobody has been told.
+        """Give back what was taken by calls whose answer was lost: whether they took it nobody has been told.
 
         Again and again for a while, since the server may be at it still.
         """

@@ -228,11 +228,16 @@ class Link(Proof):
 
     def _ask(self, sql: str, values: Mapping[str, object]) -> list[Row]:
         text, names = by_position(sql, "%s")
-        cursor = self._connection.cursor()
-        cursor.execute(text, [values[name] for name in names] or None)
-        rows = list(cursor.fetchall()) if cursor.description else []
+        connection = self._connection
+        try:
+            cursor = connection.cursor()
+            cursor.execute(text, [values[name] for name in names] or None)
+            rows = list(cursor.fetchall()) if cursor.description else []
+        except BaseException as error:
+            self._connector.driver.abandon(connection, error)
+            raise
         # What came with the answer is read already, and whoever waits for the socket would not see it.
-        if self._connector.driver.hear(self._connection):
+        if self._connector.driver.hear(connection):
             self.on_told()
         return rows
 

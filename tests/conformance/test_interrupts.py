@@ -1,0 +1,130 @@
+"""Exceptions that the handler of a signal raises in the middle of a call: a limit of time, Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import peewee as pw
+import pytest
+
+from tests.conformance.steps import eventually, is_exact
+from tests.conftest import Maker
+from tests.factories import tasks
+
+FEATURES = {"keep": True, "ttr": 3600, "history": True}
+FIRST, STEP = 0.00002, 1.04  # seconds after which the first call is interrupted, and how much later each next one is
+MANY = 2000  # tasks, more than are taken
+ENOUGH = 5  # calls one after the other that were over before they could be interrupted
+
+# What comes while something is freed Python tells of, and does not raise.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+class Late(Exception):
+    pass
+
+
+@pytest.fixture
+def make_db(db: pw.Database) -> Maker:
+    """Makes queues by the database's own clock."""
+    return Maker(db, None)
+
+
+class Interrupter:
+    """Interrupts a call of this thread by a real signal, whose handler raises."""
+
+    def __init__(self, kind: type[BaseException]) -> None:
+        self.kind = kind
+        self.after = FIRST
+        self.over = 0
+        self._armed: list[bool] = []
+
+    def __enter__(self) -> Interrupter:
+        self._before = signal.signal(signal.SIGALRM, self._raise)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self._before)
+
+    def _raise(self, *_: object) -> None:
+        if self._armed:
+            self._armed.clear()
+            raise self.kind
+
+    def call(self, Task: Any, call: Callable[[Any], Any]) -> Any:
+        """What a call returns, unless it is interrupted; each one a little later than the one before."""
+        Task.xq.count()  # to have a connection: while they make one, drivers raise errors of their own instead
+        try:
+            self._armed.append(True)
+            signal.setitimer(signal.ITIMER_REAL, self.after)
+            found = call(Task)
+            self._armed.clear()  # from where the call returns to here no signal is handled
+            self.over += 1
+        except BaseException as error:
+            # SQLite makes an error of its own of what is raised when a trigger has just asked for the event.
+            if not isinstance(error, self.kind) and "user-defined function" not in str(error):
+                pytest.fail(f"it is {error!r}")
+            self.over = 0
+            raise
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            self._armed.clear()
+            self.after *= STEP
+        return found
+
+    @property
+    def goes_on(self) -> bool:
+        return self.over < ENOUGH
+
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "take": lambda Task: [Task.take()],
+    "take_many": lambda Task: Task.xq.take_many(3),
+    "patient": lambda Task: [Task.take(timeout=60)],
+}
+
+
+@pytest.mark.parametrize("kind", [Late, KeyboardInterrupt])
+@pytest.mark.parametrize("name", CALLS)
+def test_what_an_interrupted_take_has_taken_comes_back_and_the_next_call_works(make_db, kind, name):
+    Task, take = make_db(FEATURES), CALLS[name]
+    Task.xq.put_many(tasks(MANY))
+    Task.take().ack()
+    with Interrupter(kind) as interrupter:
+        while interrupter.goes_on:
+            with suppress(kind, pw.PeeweeException):
+                Task.xq.ack_many(interrupter.call(Task, take))
+            assert not Task.xq.store.in_transaction()
+    all_are_there(Task)
+
+
+@pytest.mark.parametrize("kind", [Late, KeyboardInterrupt])
+def test_a_transaction_in_which_a_take_was_interrupted_is_undone_and_the_next_call_works(make_db, kind):
+    Task = make_db(FEATURES)
+    Task.xq.put_many(tasks(MANY))
+    Task.take().ack()
+
+    def take() -> Any:
+        with Task._meta.database.atomic():
+            return interrupter.call(Task, lambda Task: Task.take())
+
+    with Interrupter(kind) as interrupter:
+        while interrupter.goes_on:
+            with suppress(kind, pw.PeeweeException):  # Peewee's, when it finds the connection closed
+                take().ack()
+            assert not Task.xq.store.in_transaction()
+            assert Task.xq.count("T") == 0
+    all_are_there(Task)
+
+
+def all_are_there(Task: Any) -> None:
+    def rest_is_acked() -> bool:
+        Task.xq.ack_many(Task.xq.take_many(MANY))
+        return bool(Task.xq.count("D") == MANY)
+
+    eventually(rest_is_acked)
+    assert is_exact(Task)
