@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -18,9 +19,6 @@ FEATURES = {"keep": True, "ttr": 3600, "history": True}
 FIRST, STEP = 0.00002, 1.04  # seconds after which the first call is interrupted, and how much later each next one is
 MANY = 2000  # tasks, more than are taken
 ENOUGH = 5  # calls one after the other that were over before they could be interrupted
-
-# What comes while something is freed Python tells of, and does not raise.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 class Late(Exception):
@@ -43,12 +41,15 @@ class Interrupter:
         self._armed: list[bool] = []
 
     def __enter__(self) -> Interrupter:
+        # What comes while something is freed Python tells of, and does not raise; pytest cannot always show it.
+        self._told, sys.unraisablehook = sys.unraisablehook, lambda _: None
         self._before = signal.signal(signal.SIGALRM, self._raise)
         return self
 
     def __exit__(self, *exception: object) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, self._before)
+        sys.unraisablehook = self._told
 
     def _raise(self, *_: object) -> None:
         if self._armed:
