@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Callback = Callable[[T, str, str, str], object]  # of a task, the event, the state left and the state entered
-
-_numbers = itertools.count(1)  # of the changes within transactions, in this process
 
 
 class Listener(Protocol):
@@ -72,23 +69,20 @@ class Observers(Generic[T]):
         """Call back once it is committed, if it is.
 
         An ORM keeps what is to be called after the commit when a savepoint is rolled back, or does not see that it
-        is. So each change within a transaction has a number in a table of the connection, which goes with it.
+        is: the database is asked.
         """
         if not self.store.in_transaction():
             self._tell(event, source, target, rows)
             return
-        number = {"number": next(_numbers)}
-        self.store.execute(dialect.numbers)
-        dialect.execute(self.store, dialect.add_number, number)
+        change = dialect.note_change(self.store)
 
         def committed() -> None:
             try:
-                self.store.execute(dialect.numbers)  # the table itself goes with its savepoint, too
-                there = dialect.execute(self.store, dialect.take_number, number)
+                kept = dialect.is_kept(self.store, change)
             except Exception:
                 self._log.exception("on_change: it is not known whether %s %s-%s was undone", event, source, target)
                 return
-            if there:
+            if kept:
                 self._tell(event, source, target, rows)
 
         self.store.after_commit(committed)

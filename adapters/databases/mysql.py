@@ -41,9 +41,7 @@ class Mysql(Server):
     now_us = f"CAST(ROUND({now} * 1000000) AS SIGNED)"
     forever = FOREVER  # there is no infinity
     never = f"{int(FOREVER)}e0"
-    numbers = "CREATE TEMPORARY TABLE IF NOT EXISTS xq_change (number BIGINT PRIMARY KEY) ENGINE = InnoDB"
-    add_number = "INSERT INTO xq_change (number) VALUES (:number)"
-    take_number = "DELETE FROM xq_change WHERE number = :number RETURNING number"
+    changes = "CREATE TEMPORARY TABLE IF NOT EXISTS xq_change (number BIGINT PRIMARY KEY) ENGINE = InnoDB"
     no_limit = 2**64 - 1
     most_values = 10_000
     longest_name = 64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from abc import ABC, abstractmethod
@@ -26,6 +27,7 @@ STALE = {  # the ends of names that a configuration of a queue may have, and ano
     "trigger": re.compile("insert|update|delete|truncate"),
 }
 
+_changes = itertools.count(1)  # within transactions, in this process
 
 TIMES = ("datetime", "timestamptz")  # kinds of columns
 INTEGERS = ("auto", "bigauto", "integer", "bigint")
@@ -221,10 +223,7 @@ class Dialect(ABC):
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         """Whether the words of a refusal tell of a value that a guard keeps unique."""
 
-    # A table of the connection with numbers, which are rolled back with all else; made, added to, and taken from.
-    numbers: str
-    add_number: str
-    take_number: str
+    changes: str  # makes a table of the connection with numbers, which are rolled back with all else
     begin_writing: str  # a write that changes nothing: takes the lock that writes need, where a read would be too early
     never: str  # what a role that remembers seconds holds for never, since NULL means the default; as SQL
     forever: float = math.inf  # the same, as a value
@@ -582,6 +581,20 @@ class Dialect(ABC):
         """Run a statement that returns no rows, and tell how many it changed. The triggers are told the event."""
         sql, names = by_position(statement.sql, self.mark)
         return store.change(sql, [values[name] for name in names])
+
+    # what was committed
+
+    def note_change(self, store: Store[Any]) -> Values:
+        """Name what the open transaction has just changed."""
+        change = {"change": next(_changes)}
+        store.execute(self.changes)
+        self.execute(store, "INSERT INTO xq_change (number) VALUES (:change)", change)
+        return change
+
+    def is_kept(self, store: Store[Any], change: Values) -> bool:
+        """Whether a change was committed, after its transaction: it may have been undone with a savepoint."""
+        store.execute(self.changes)  # the table itself goes with its savepoint, too
+        return bool(self.execute(store, "DELETE FROM xq_change WHERE number = :change RETURNING number", change))
 
     # looking
 

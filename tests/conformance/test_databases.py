@@ -81,7 +81,8 @@ def works(database: Any) -> bool:
 
     with ThreadPoolExecutor(1) as thread:
         taken = thread.submit(take)
-        eventually(lambda: Task.xq.waiting() or Task.put({"name": "a"}))
+        eventually(lambda: Task.xq.waiting())
+        Task.put({"name": "a"})
         assert taken.result(PATIENCE).status == "D"
     with database.atomic() as transaction:
         Task.put({"name": "b"})

@@ -134,6 +134,23 @@ def test_the_applications_transaction_is_one(make):
     assert Task.xq.stats().transition == {"X-R": 1, "R-T": 1, "T-D": 1}
 
 
+def test_what_transactions_change_is_told_of_whichever_connection_is_there_after_the_commit(make):
+    Task = make(FEATURES)
+    told = []
+    Task.xq.on_change(lambda task, event, source, target: told.append((task.id, event)))
+
+    def work() -> None:
+        for _ in range(20):
+            with make.db.atomic():
+                Task.put({})
+                with suppress(KeyError), make.db.atomic():
+                    Task.put({})
+                    raise KeyError
+
+    in_threads(make.db, *[work] * 4)
+    assert sorted(told) == [(task.id, "put") for task in Task.select().order_by(Task.id)]
+
+
 def holds(Task: Any) -> Callable[[], Generator[Any, Any, None]]:
     def script() -> Generator[Any, Any, None]:
         task = Task.take()
