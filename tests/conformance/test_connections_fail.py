@@ -122,6 +122,26 @@ def test_what_was_taken_by_a_call_whose_answer_was_lost_comes_back(place):
     assert is_exact(place.there)
 
 
+def test_what_was_taken_in_a_transaction_whose_commit_was_not_answered_is_released_or_was_never_taken(place):
+    place.Task.put({})
+    watch(place.Task)
+    became = set()
+
+    for cut in (place.proxy.cut_when_asked, place.proxy.cut_when_answered):
+        whole = place.db.atomic()
+        whole.__enter__()
+        task = place.Task.take()
+        cut(place.db)
+        with pytest.raises(pw.PeeweeException):
+            whole.__exit__(None, None, None)
+        became |= set(place.states())
+        with suppress(xq.WrongState):
+            task.release()
+        assert place.states() == {"R": 1}
+    assert became == {"R", "T"}
+    assert is_exact(place.there)
+
+
 def test_a_transaction_within_a_transaction_that_lost_its_connection_raises_what_ended_it(place):
     class TheFirst(Exception):
         pass
