@@ -51,7 +51,7 @@ class Sqlite3:
         cursor.execute(sql, values)
 
     def abandon(self, connection: Any, error: BaseException) -> None:
-        pass  # no handler of a signal runs within a statement
+        pass  # when a call of its returns, the statement is over
 
     def rows(self, cursor: Any) -> list[Row]:
         rows: list[Row] = cursor.fetchall()

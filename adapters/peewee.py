@@ -221,19 +221,8 @@ class PeeweeStore(Generic[M]):
         database = self._known_database
         driver = self.driver
         connection = self._connection(database, driver)
-        prepared = self._prepared
-        if prepared.connection is not connection:
-            within = driver.in_transaction(connection)
-            if not within or prepared.begun is not connection:
-                prepared.begun = connection
-                prepared.connection = prepared.connection if within else connection
-                try:
-                    driver.check(connection)
-                    self.connected()
-                except BaseException as error:
-                    if not self.is_failure(error):
-                        prepared.connection = prepared.begun = None
-                    raise
+        if self._prepared.connection is not connection:
+            self._prepare(connection, driver)
         cursor: Any = None
         try:
             # As Peewee's execute_sql, which cannot have a statement prepared.
@@ -249,6 +238,21 @@ class PeeweeStore(Generic[M]):
             if kind is None:
                 raise
             raise kind(f"the database cannot hold a value given: {error}") from error
+
+    def _prepare(self, connection: Any, driver: Driver) -> None:
+        """Do once for a connection what it needs; within a transaction, which may be undone, once more after it."""
+        prepared = self._prepared
+        within = driver.in_transaction(connection)
+        if within and prepared.begun is connection:
+            return
+        prepared.begun = connection
+        prepared.connection = prepared.connection if within else connection
+        try:
+            driver.check(connection)
+            self.connected()
+        except BaseException:
+            prepared.connection = prepared.begun = None
+            raise
 
     @staticmethod
     def _connection(database: pw.Database, driver: Driver) -> Any:

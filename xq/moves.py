@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -95,16 +95,14 @@ class Moves(Generic[T]):
             opened = self.database.open(to_write=True)
             session = opened.sessions.to_take() if row.target == TAKEN and row.enters else None
             held = self.database.mark(opened, session) if session else mark
-            moved = self.database.readably(partial(self._move_one, opened, call, row, parts, mark, held))
-            if moved:
-                (task,) = moved
-                break
+            with self.doubting([held] if session else []):
+                moved = self.database.readably(partial(self._move_one, opened, call, row, parts, mark, held))
+                if moved:
+                    if session:
+                        self._check_open(session)
+                    return moved[0]
             state = self._find(call, parts, mark)
-        else:
-            raise WrongState(event, self.tasks.as_told(parts), state, self.machine.sources(event))
-        if session:
-            self._check_open(session)
-        return task
+        raise WrongState(event, self.tasks.as_told(parts), state, self.machine.sources(event))
 
     def write(self, task: T, fields: Mapping[str, Any]) -> None:
         """Write fields of a task that a take returned, and leave it taken. Raises as `one`."""
@@ -244,16 +242,20 @@ class Moves(Generic[T]):
         options: Mapping[str, Any],
         update: Mapping[str, Any] | None = None,
         tube: str | None = None,
+        then: Callable[[str | None], None] = lambda mark: None,
     ) -> list[T]:
-        """Move the `n` oldest tasks that `event` may choose itself (None: all), and return them in order."""
+        """Move the `n` oldest tasks that `event` may choose itself (None: all), and return them in order.
+
+        When there are any, `then` is called with the mark by which they are taken, before anything can come in between.
+        """
         for _ in range(TRIES):
             try:
-                return self._oldest(event, n, options, update, tube)
+                return self._oldest(event, n, options, update, tube, then)
             except UnknownSession as error:
                 # The process's own session was lost meanwhile: what it took is given back, and the next one takes.
                 if self.database.open().sessions.is_entered(error.uuid):
                     raise
-        return self._oldest(event, n, options, update, tube)
+        return self._oldest(event, n, options, update, tube, then)
 
     def _oldest(
         self,
@@ -262,6 +264,7 @@ class Moves(Generic[T]):
         options: Mapping[str, Any],
         update: Mapping[str, Any] | None,
         tube: str | None,
+        then: Callable[[str | None], None],
     ) -> list[T]:
         call = self._call(event, options, update)
         (source,) = self.machine.sources(event)
@@ -286,28 +289,31 @@ class Moves(Generic[T]):
             return [self.tasks.returned(row, mark) for row in moved]
 
         self.settle_doubts()
-        try:
+        with self.doubting([mark]):
             tasks = self.database.readably(move)
             if session:
                 self._check_open(session)
+            if tasks:
+                then(mark)
             return tasks
+
+    @contextmanager
+    def doubting(self, marks: Sequence[str | None]) -> Iterator[None]:
+        """Within it something is taken by these marks. It is given back when whoever takes it does not come to know."""
+        try:
+            yield
         except BaseException as error:
-            # What neither the database nor xq has raised, the handler of a signal may have, at any place. An error of a
-            # value may have been that one's, too.
-            told = isinstance(error, Error) and not isinstance(error, (BadType, BadValue))
-            told = told or (self.store.is_failure(error) and not self.store.is_loss(error))
-            if mark and not told:
-                self._doubt(mark)
+            if not self._tells(error):
+                self._doubtful |= {mark: time.monotonic() + DOUBT for mark in marks if mark}
             raise
 
-    def doubt(self, tasks: Iterable[T]) -> None:
-        """Tasks were taken, and whoever wanted them did not get them: have them given back."""
-        for _, mark in map(self.tasks.identify, tasks):
-            if mark:
-                self._doubt(mark)
-
-    def _doubt(self, mark: str) -> None:
-        self._doubtful[mark] = time.monotonic() + DOUBT
+    def _tells(self, error: BaseException) -> bool:
+        """Whether it is known from this error that nothing was taken."""
+        if self.store.is_failure(error):
+            return not self.store.is_loss(error)
+        # What neither the database nor xq has raised, the handler of a signal may have, at any place. An error of a
+        # value may have been that one's, too.
+        return isinstance(error, Error) and not isinstance(error, (BadType, BadValue))
 
     def many(
         self, event: str, keys: object, options: Mapping[str, Any], update: Mapping[str, Any] | None = None

@@ -74,11 +74,11 @@ class Observers(Generic[T]):
         if not self.store.in_transaction():
             self._tell(event, source, target, rows)
             return
-        change = dialect.note_change(self.store)
+        savepoint = dialect.note_savepoint(self.store)
 
         def committed() -> None:
             try:
-                kept = dialect.is_kept(self.store, change)
+                kept = dialect.was_committed(self.store, savepoint)
             except Exception:
                 self._log.exception("on_change: it is not known whether %s %s-%s was undone", event, source, target)
                 return

@@ -169,22 +169,26 @@ class Waiting(Generic[T]):
             return found
         deadline = Deadline(timeout)
         self.listen()  # from before the look: what comes after it is told of
-        try:
-            with self.takers.place(tube) as waiter:
-                while not (found := self._take_if_there(n, options, tube, deadline)):
-                    if not self._sleep(waiter, deadline):
-                        return []
-                if len(self.takers.waiters) > 1:
-                    self._pass_on()
-            return found
-        except BaseException:
-            self.moves.doubt(found)
-            raise
+        taken: list[str | None] = []  # the mark
+        with self.moves.doubting(taken), self.takers.place(tube) as waiter:
+            while not (found := self._take_if_there(n, options, tube, deadline, taken.append)):
+                if not self._sleep(waiter, deadline):
+                    return []
+            if len(self.takers.waiters) > 1:
+                self._pass_on()
+        return found
 
-    def _take_if_there(self, n: int, options: Mapping[str, Any], tube: str | None, deadline: Deadline) -> list[T]:
+    def _take_if_there(
+        self,
+        n: int,
+        options: Mapping[str, Any],
+        tube: str | None,
+        deadline: Deadline,
+        then: Callable[[str | None], None],
+    ) -> list[T]:
         """As `Moves.oldest`. A database that is not there has nothing, as long as there is time for it to come back."""
         try:
-            return self.moves.oldest("take", n, options, tube=tube)
+            return self.moves.oldest("take", n, options, tube=tube, then=then)
         except Exception as error:
             self._forgive(error, deadline)
             return []

@@ -41,7 +41,7 @@ class Mysql(Server):
     now_us = f"CAST(ROUND({now} * 1000000) AS SIGNED)"
     forever = FOREVER  # there is no infinity
     never = f"{int(FOREVER)}e0"
-    changes = "CREATE TEMPORARY TABLE IF NOT EXISTS xq_change (number BIGINT PRIMARY KEY) ENGINE = InnoDB"
+    savepoints = "CREATE TEMPORARY TABLE IF NOT EXISTS xq_savepoint (number BIGINT PRIMARY KEY) ENGINE = InnoDB"
     no_limit = 2**64 - 1
     most_values = 10_000
     longest_name = 64

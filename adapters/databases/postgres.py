@@ -21,7 +21,7 @@ from xq.adapters.databases.sql import INTEGERS, QUEUES, SETTINGS, TIMES, Object
 from xq.compile import Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import Guard
-from xq.store import HISTORY, Field, Kind, Store, Values
+from xq.store import HISTORY, Field, Kind, Store
 
 LONG = 60  # seconds after which an open transaction is told of: takes beside it are slower already
 BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
@@ -33,6 +33,14 @@ class Postgres(Server):
     now = f"COALESCE(CAST(:now AS float8), {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS bigint)"
     never = "CAST('Infinity' AS float8)"
+    # A savepoint in which something was changed has a number, and a lock on it. Any connection knows what became of it:
+    # behind a pooler, it is another one that is asked after the commit.
+    savepoints = ""
+    savepoint_noted = (
+        "SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint) - MIN(age(transactionid)) FROM pg_locks "
+        "WHERE pid = pg_backend_pid() AND locktype = 'transactionid' AND mode = 'ExclusiveLock'"
+    )
+    savepoint_kept = "SELECT 1 WHERE pg_xact_status(CAST(CAST(:savepoint AS text) AS xid8)) = 'committed'"
     no_limit = None
     most_values = 65_535
     longest_name = 63
@@ -220,20 +228,6 @@ class Postgres(Server):
             f"AND option IN ({held}) GROUP BY c.oid ORDER BY 1"
         )
         return [f"ALTER TABLE {table} RESET ({options})" for table, options in found]
-
-    def note_change(self, store: Store[Any]) -> Values:
-        # By the number of the innermost savepoint, on which there is a lock. Any connection knows what became of it:
-        # behind a pooler, it is another one that is asked after the commit.
-        ((change,),) = store.execute(
-            "SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint) - MIN(age(transactionid)) FROM pg_locks "
-            "WHERE pid = pg_backend_pid() AND locktype = 'transactionid' AND mode = 'ExclusiveLock'"
-        )
-        return {"change": change}
-
-    def is_kept(self, store: Store[Any], change: Values) -> bool:
-        query = "SELECT pg_xact_status(CAST(CAST(:change AS text) AS xid8))"
-        ((status,),) = self.execute(store, query, change)
-        return bool(status == "committed")
 
     def hold(self) -> str:
         # Written: that a row was merely locked would not be noticed under REPEATABLE READ.

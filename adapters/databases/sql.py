@@ -27,7 +27,7 @@ STALE = {  # the ends of names that a configuration of a queue may have, and ano
     "trigger": re.compile("insert|update|delete|truncate"),
 }
 
-_changes = itertools.count(1)  # within transactions, in this process
+_savepoints = itertools.count(1)  # in which something was changed, in this process
 
 TIMES = ("datetime", "timestamptz")  # kinds of columns
 INTEGERS = ("auto", "bigauto", "integer", "bigint")
@@ -104,7 +104,7 @@ class Dialect(ABC):
         waiter               who waits for the end of a task
         source, target, count, event   a transition, how often it was seen, and what it was of
         name, value          a setting
-        number               a change within a transaction, of those whose rollback must be noticed
+        savepoint            one in which something was changed
 
     Three names are none of values: `filled` puts SQL in their places, when it is known of how many rows a statement is.
     `listed` and `rows` become values beside one another, and `chosen` a condition.
@@ -223,7 +223,11 @@ class Dialect(ABC):
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         """Whether the words of a refusal tell of a value that a guard keeps unique."""
 
-    changes: str  # makes a table of the connection with numbers, which are rolled back with all else
+    # What makes a table of the connection with numbers, which are rolled back with all else, where one is needed; a
+    # query for the number of what is open now, innermost; and one for a row where that was committed.
+    savepoints: str
+    savepoint_noted: ClassVar[str] = "INSERT INTO xq_savepoint (number) VALUES (:savepoint) RETURNING number"
+    savepoint_kept: ClassVar[str] = "DELETE FROM xq_savepoint WHERE number = :savepoint RETURNING number"
     begin_writing: str  # a write that changes nothing: takes the lock that writes need, where a read would be too early
     never: str  # what a role that remembers seconds holds for never, since NULL means the default; as SQL
     forever: float = math.inf  # the same, as a value
@@ -584,17 +588,19 @@ class Dialect(ABC):
 
     # what was committed
 
-    def note_change(self, store: Store[Any]) -> Values:
-        """Name what the open transaction has just changed."""
-        change = {"change": next(_changes)}
-        store.execute(self.changes)
-        self.execute(store, "INSERT INTO xq_change (number) VALUES (:change)", change)
-        return change
+    def note_savepoint(self, store: Store[Any]) -> int:
+        """The number of the innermost savepoint, or of the transaction, within which something was just changed."""
+        ((number,),) = self._of_savepoints(store, self.savepoint_noted, next(_savepoints))
+        return int(number)
 
-    def is_kept(self, store: Store[Any], change: Values) -> bool:
-        """Whether a change was committed, after its transaction: it may have been undone with a savepoint."""
-        store.execute(self.changes)  # the table itself goes with its savepoint, too
-        return bool(self.execute(store, "DELETE FROM xq_change WHERE number = :change RETURNING number", change))
+    def was_committed(self, store: Store[Any], savepoint: int) -> bool:
+        """Whether what was changed within it was, after the end of the transaction."""
+        return bool(self._of_savepoints(store, self.savepoint_kept, savepoint))
+
+    def _of_savepoints(self, store: Store[Any], sql: str, savepoint: int) -> list[Row]:
+        if self.savepoints:
+            store.execute(self.savepoints)  # each time: the table itself goes with the savepoint that made it
+        return self.execute(store, sql, {"savepoint": savepoint})
 
     # looking
 

@@ -100,7 +100,7 @@ class Sqlite(Dialect):
     never = "9e999"
     keys_at_once = "SELECT value FROM json_each(:keys)"
     begin_writing = f"UPDATE {SESSIONS} SET since = since WHERE FALSE"
-    changes = "CREATE TEMP TABLE IF NOT EXISTS xq_change (number INTEGER PRIMARY KEY)"
+    savepoints = "CREATE TEMP TABLE IF NOT EXISTS xq_savepoint (number INTEGER PRIMARY KEY)"
     no_limit = -1
     most_values = 32_766
     mark = "?"

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 import peewee as pw
 import pytest
 
-from tests.conformance.steps import eventually, is_exact
+from tests.conformance.steps import PATIENCE, eventually, is_exact
 from tests.conftest import Maker
 from tests.factories import tasks
+from xq.machine import Feature, Transition
+from xq.moves import Moves
 
 FEATURES = {"keep": True, "ttr": 3600, "history": True}
 FIRST, STEP = 0.00002, 1.04  # seconds after which the first call is interrupted, and how much later each next one is
@@ -38,7 +42,7 @@ class Interrupter:
         self.kind = kind
         self.after = FIRST
         self.over = 0
-        self._armed: list[bool] = []
+        self._armed = False
 
     def __enter__(self) -> Interrupter:
         # What comes while something is freed Python tells of, and does not raise; pytest cannot always show it.
@@ -53,17 +57,17 @@ class Interrupter:
 
     def _raise(self, *_: object) -> None:
         if self._armed:
-            self._armed.clear()
+            self._armed = False
             raise self.kind
 
     def call(self, Task: Any, call: Callable[[Any], Any]) -> Any:
         """What a call returns, unless it is interrupted; each one a little later than the one before."""
         Task.xq.count()  # to have a connection: while they make one, drivers raise errors of their own instead
         try:
-            self._armed.append(True)
+            self._armed = True
             signal.setitimer(signal.ITIMER_REAL, self.after)
             found = call(Task)
-            self._armed.clear()  # from where the call returns to here no signal is handled
+            self._armed = False  # from where the call returns to here no signal is handled
             self.over += 1
         except BaseException as error:
             # SQLite makes an error of its own of what is raised when a trigger has just asked for the event.
@@ -73,34 +77,72 @@ class Interrupter:
             raise
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-            self._armed.clear()
+            self._armed = False
             self.after *= STEP
         return found
+
+    def at_any_time(self) -> None:
+        """Raise at the next signal, whoever sends it."""
+        self._armed = True
 
     @property
     def goes_on(self) -> bool:
         return self.over < ENOUGH
 
 
-CALLS: dict[str, Callable[[Any], Any]] = {
-    "take": lambda Task: [Task.take()],
-    "take_many": lambda Task: Task.xq.take_many(3),
-    "patient": lambda Task: [Task.take(timeout=60)],
+CALLS: dict[str, Callable[[Any, Iterator[int]], Any]] = {
+    "take": lambda Task, keys: [Task.take()],
+    "take_many": lambda Task, keys: Task.xq.take_many(3),
+    "patient": lambda Task, keys: [Task.take(timeout=60)],
+    "an event of a feature": lambda Task, keys: [Task.xq.call("grab", next(keys))],
 }
+GRAB = Feature("grab", transitions=(Transition("R", "grab", "T"),))
 
 
 @pytest.mark.parametrize("kind", [Late, KeyboardInterrupt])
 @pytest.mark.parametrize("name", CALLS)
 def test_what_an_interrupted_take_has_taken_comes_back_and_the_next_call_works(make_db, kind, name):
-    Task, take = make_db(FEATURES), CALLS[name]
+    Task, take = make_db(FEATURES | {"grab": GRAB}), CALLS[name]
     Task.xq.put_many(tasks(MANY))
     Task.take().ack()
+    keys = itertools.count(2)
     with Interrupter(kind) as interrupter:
         while interrupter.goes_on:
             with suppress(kind, pw.PeeweeException):
-                Task.xq.ack_many(interrupter.call(Task, take))
+                Task.xq.ack_many(interrupter.call(Task, lambda Task: take(Task, keys)))
             assert not Task.xq.store.in_transaction()
     all_are_there(Task)
+
+
+@pytest.mark.parametrize("retval", ["model", "dict"])
+def test_a_take_that_is_interrupted_when_it_calls_the_next_who_waits_is_given_back(shared_db, monkeypatch, retval):
+    Task = Maker(shared_db, None)(FEATURES | {"retval": retval}, roles=("runat", "tube"))
+    db, ready = Task._meta.database, Moves.any_ready
+
+    def any_ready(moves: Moves[Any], tube: str | None = None) -> bool:
+        signal.raise_signal(signal.SIGALRM)
+        return ready(moves, tube)
+
+    def put() -> None:
+        with db.connection_context():
+            eventually(lambda: len(Task.xq.waiting()) == 2)
+            Task.put({"tube": "a"})
+
+    def wait() -> Any:
+        with db.connection_context():
+            return Task.take(tube="b", timeout=PATIENCE)
+
+    with ThreadPoolExecutor(2) as threads, Interrupter(Late) as interrupter:
+        other = threads.submit(wait)
+        threads.submit(put)
+        with monkeypatch.context() as patch:
+            patch.setattr(Moves, "any_ready", any_ready)
+            interrupter.at_any_time()
+            with pytest.raises(Late):
+                Task.take(tube="a", timeout=PATIENCE)
+        assert Task.xq.take_many(1, tube="a", timeout=PATIENCE)
+        Task.put({"tube": "b"})
+        assert other.result(PATIENCE)
 
 
 @pytest.mark.parametrize("kind", [Late, KeyboardInterrupt])

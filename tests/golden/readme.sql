@@ -467,15 +467,16 @@ INSERT INTO "page_xq_count" (tube, source, target, n)
     SET n = n + :count;
 
 -- on_change: whether a change was committed
-CREATE TEMP TABLE IF NOT EXISTS xq_change (number INTEGER PRIMARY KEY);
+CREATE TEMP TABLE IF NOT EXISTS xq_savepoint (number INTEGER PRIMARY KEY);
 
 -- on_change: whether a change was committed
-INSERT INTO temp.xq_change (number)
-    VALUES (:number);
+INSERT INTO xq_savepoint (number)
+    VALUES (:savepoint)
+    RETURNING number;
 
 -- on_change: whether a change was committed
-DELETE FROM temp.xq_change
-    WHERE number = :number
+DELETE FROM xq_savepoint
+    WHERE number = :savepoint
     RETURNING number;
 
 -- what is installed

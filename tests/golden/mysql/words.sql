@@ -631,15 +631,16 @@ INSERT INTO `order_xq_count` (tube, source, target, n)
     VALUES (:tube, :source, :target, :count);
 
 -- on_change: whether a change was committed
-CREATE TEMPORARY TABLE IF NOT EXISTS xq_change (number BIGINT PRIMARY KEY) ENGINE = InnoDB;
+CREATE TEMPORARY TABLE IF NOT EXISTS xq_savepoint (number BIGINT PRIMARY KEY) ENGINE = InnoDB;
 
 -- on_change: whether a change was committed
-INSERT INTO xq_change (number)
-    VALUES (:number);
+INSERT INTO xq_savepoint (number)
+    VALUES (:savepoint)
+    RETURNING number;
 
 -- on_change: whether a change was committed
-DELETE FROM xq_change
-    WHERE number = :number
+DELETE FROM xq_savepoint
+    WHERE number = :savepoint
     RETURNING number;
 
 -- what is installed

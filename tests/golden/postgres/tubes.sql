@@ -789,16 +789,12 @@ INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "tar
     WHERE "status" = 'R';
 
 -- on_change: whether a change was committed
-CREATE TEMP TABLE IF NOT EXISTS xq_change (number bigint PRIMARY KEY);
+SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint) - MIN(age(transactionid)) FROM pg_locks
+    WHERE pid = pg_backend_pid() AND locktype = 'transactionid' AND mode = 'ExclusiveLock';
 
 -- on_change: whether a change was committed
-INSERT INTO pg_temp.xq_change (number)
-    VALUES (:number);
-
--- on_change: whether a change was committed
-DELETE FROM pg_temp.xq_change
-    WHERE number = :number
-    RETURNING number;
+SELECT 1
+    WHERE pg_xact_status(CAST(CAST(:savepoint AS text) AS xid8)) = 'committed';
 
 -- what is installed
 SELECT version, fingerprint FROM xq_queue
