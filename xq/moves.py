@@ -98,12 +98,15 @@ class Moves(Generic[T]):
             opened = self.database.open(to_write=True)
             session = opened.sessions.to_take() if row.target == TAKEN and row.enters else None
             held = self.database.mark(opened, session) if session else mark
-            with self.doubting([held] if session else []):
+            try:
                 moved = self.database.readably(partial(self._move_one, opened, call, row, parts, mark, held))
                 if moved:
                     if session:
                         self._check_open(session)
                     return moved[0]
+            except BaseException as failure:
+                self.doubt([held] if session else [], failure)
+                raise
             state = self._find(call, parts, mark)
         raise WrongState(event, self.tasks.as_told(parts), state, self.machine.sources(event))
 
@@ -292,23 +295,25 @@ class Moves(Generic[T]):
             return [self.tasks.returned(row, mark) for row in moved]
 
         self.settle_doubts()
-        with self.doubting([mark]):
+        try:
             tasks = self.database.readably(move)
             if session:
                 self._check_open(session)
             if tasks:
                 then(mark)
             return tasks
-
-    @contextmanager
-    def doubting(self, marks: Sequence[str | None]) -> Iterator[None]:
-        """Within it something is taken by these marks. It is given back when whoever takes it does not come to know."""
-        try:
-            yield
         except BaseException as error:
-            if not self._tells(error):
-                self._doubtful |= {mark: time.monotonic() + DOUBT for mark in marks if mark}
+            self.doubt([mark], error)
             raise
+
+    def doubt(self, marks: Sequence[str | None], error: BaseException) -> None:
+        """Have given back what these marks have taken, since whoever wanted it got an error in its place.
+
+        To be called where the error is caught: a context manager would be left by calls, between which a signal may
+        come, too.
+        """
+        if not self._tells(error):
+            self._doubtful |= {mark: time.monotonic() + DOUBT for mark in marks if mark}
 
     def _tells(self, error: BaseException) -> bool:
         """Whether it is known from this error that nothing was taken."""

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import subprocess
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import another_process, bring, is_exact, processes, row, run_script, transitions
+from tests.conformance.steps import (
+    another_process,
+    bring,
+    eventually,
+    is_exact,
+    processes,
+    row,
+    run_script,
+    transitions,
+)
 from tests.conftest import SERVERS, Maker, chosen, database_on
 from tests.factories import task, tasks
 from xq.testing import Clock
@@ -477,6 +486,28 @@ def test_a_process_that_still_has_the_old_features_is_told(make):
     with pytest.raises(xq.NotInstalled, match="features"):
         upgraded(make, make.model()).put({})
     assert upgraded(make, make.model(), {"keep": True}, {**ROLES, "deadline": "deadline"}).put({}).status == "R"
+
+
+def test_a_running_process_whose_definition_was_overtaken_is_told_within_a_second_or_so(make):
+    Task, Other = (upgraded(make, make.model()) for _ in range(2))
+    Task.create_table()
+    Task.put({})
+    held = Task.take()
+    Other.xq.reconfigure({"keep": True})
+
+    def is_told() -> bool:
+        with suppress(xq.NotInstalled):
+            Task.take()
+            return False
+        return True
+
+    eventually(is_told)
+    for call in (held.ack, held.release, lambda: Task.put({}), lambda: Task.xq.put_many([{}])):
+        with pytest.raises(xq.NotInstalled, match="features"):
+            call()
+    assert Other.xq.count("T") == 1
+    assert Other.xq.release_all() == 1
+    assert is_exact(Other)
 
 
 def test_statuses_and_tubes_stay_as_they_were(make):
