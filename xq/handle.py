@@ -98,7 +98,7 @@ class Queue(Generic[T]):
         """
         if function is None:
             return lambda given: self.worker(given, workers=workers, max_attempts=max_attempts)
-        self._work = work(self, function, workers, max_attempts)
+        self._work = work(self.store.name, self.machine, function, workers, max_attempts)
         return function
 
     def run(self, *, until_empty: bool = False) -> None:
@@ -110,23 +110,7 @@ class Queue(Generic[T]):
             raise ConfigurationError(
                 f"{self.store.name} has no worker: upgrade(..., worker=f), or @{self.store.name}.xq.worker()"
             )
-        Workers(self, self._work, until_empty).run()
-
-    def _attempts(self, task: T) -> int:
-        """How often a task that take returned was taken, as far as it tells."""
-        return int(self._tasks.told(task, "attempts") or 0)
-
-    def _was_given_up(self, task: T) -> bool:
-        """Whether a task that take returned was given up, and put back: so its role error says, which is cleared."""
-        if self._tasks.told(task, "error") is None:
-            return False
-        self._moves.write(task, {self._database.definition.table.roles["error"].name: None})
-        return True
-
-    def _give_up(self, task: T, error: str) -> T:
-        """Bury a task, and write down why."""
-        role = self._database.definition.table.roles.get("error")
-        return self._moves.one("bury", task, {}, {role.name: error} if role else None, error=True)
+        Workers(self.take, lambda: self._moves, self._work, until_empty).run()
 
     # producers
 

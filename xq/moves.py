@@ -81,10 +81,13 @@ class Moves(Generic[T]):
         options: Mapping[str, Any],
         update: Mapping[str, Any] | None = None,
         to: str | None = None,
-        error: bool = False,
+        sets_error: bool = False,
     ) -> T:
-        """Move one task out of whatever state it is in, as the table says. With `error`, `update` may set that role."""
-        call = self._call(event, options, update, to, error)
+        """Move one task out of whatever state it is in, as the table says.
+
+        With `sets_error`, `update` may set the role error, too.
+        """
+        call = self._call(event, options, update, to, sets_error)
         parts, mark = self.tasks.identify(key)
         state = self._only_source(call)
         if state is None:
@@ -134,9 +137,9 @@ class Moves(Generic[T]):
         options: Mapping[str, Any],
         update: Mapping[str, Any] | None,
         to: str | None = None,
-        error: bool = False,
+        sets_error: bool = False,
     ) -> Call:
-        return Call(event, self.tasks.options(event, options), self.tasks.updates(update, error), to)
+        return Call(event, self.tasks.options(event, options), self.tasks.updates(update, sets_error), to)
 
     def _only_source(self, call: Call) -> str | None:
         """The state that the event leaves, when there is one only: then nothing needs to be looked up first."""

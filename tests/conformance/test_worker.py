@@ -54,6 +54,14 @@ def test_a_decorator_names_the_worker(make_shared):
     assert state(Task, put) == "D"
 
 
+def test_a_task_ends_by_the_features_that_its_queue_has_by_then(make_shared):
+    Task = make_shared()
+    put = Task.put(task())
+    Task.xq.worker(lambda found: Task.xq.reconfigure({"keep": True}))
+    Task.xq.run(until_empty=True)
+    assert state(Task, put) == "D"
+
+
 def test_what_fails_is_released_with_a_delay_that_grows(make_shared, caplog):
     Task = make_shared({"delayed": True}, roles=("runat", "attempts"))
     put = Task.put(task())
