@@ -352,7 +352,8 @@ class Sweeper:
 
     def _bury_the_dead(self) -> None:
         """End the sessions of which no process is left, when it is time to look for them."""
-        if time.monotonic() >= self._look_at:
+        if time.monotonic() >= self._look_at or self._sessions.left:
+            self._sessions.left = False
             others = self._sessions.end_the_dead()
             # Until somebody writes; where nobody tells of that, a session may be new at any time.
             self._look_at = time.monotonic() + LOOK if others or not self._writes.tells else float("inf")
