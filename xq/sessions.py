@@ -360,7 +360,6 @@ class Sessions:
         session.hold()
         if self._ask(lambda keeper: keeper.rejoin(session.uuid), otherwise=False):
             self._open[session.uuid] = session
-            self.announce()
             return True
         session.let_go()
         self._open.pop(session.uuid, None)
