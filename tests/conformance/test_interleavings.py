@@ -32,7 +32,7 @@ from tests.conformance.steps import (
 from tests.conftest import SERVERS, Maker, chosen, database_on
 from tests.factories import task
 from tests.servers import Postgres
-from xq import sessions
+from xq import sessions, sweep
 from xq.adapters.databases.links import ServerWrites
 from xq.adapters.databases.sqlite_files import FileWrites
 
@@ -336,6 +336,29 @@ def test_who_waits_for_a_task_that_is_taken_away_and_again_does_not_finish_it(ma
         assert state(Task, put) == "T"
         assert theirs.ack().id == put.id
     assert is_exact(Task)
+
+
+@pytest.mark.parametrize("shared_db", chosen(["postgres"]), indirect=True)  # which tells who looks
+def test_a_session_that_could_be_listed_in_a_transaction_only_is_looked_after_from_its_commit_on(make_shared):
+    db = make_shared.db
+    make_impatient(db)
+    Task = make_shared()
+    Task.put(task())
+
+    def child() -> Any:
+        with db.atomic():
+            db.execute_sql("LOCK TABLE xq_session IN SHARE MODE")  # the link may not write there
+            yield Task.take().id
+        yield "committed"
+
+    with another_process(db, child) as other:
+        taken = next(other)
+        waits = Work(db, lambda: Task.take(timeout=PATIENCE))
+        eventually(lambda: db in sweep._sweepers and sweep._sweepers[db]._look_at == float("inf"), within=20)
+        assert next(other) == "committed"
+        other.kill()
+        eventually(lambda: not waits.goes_on, within=20)
+        assert waits.result().id == taken
 
 
 @ON_SERVERS
