@@ -274,7 +274,7 @@ class PeeweeStore(Generic[M]):
             return _Transaction(database, self.driver)
         return _Savepoint(database, self.driver)
 
-    def leave(self) -> None:
+    def undo_interrupted(self) -> None:
         database = self._known_database
         while isinstance(database.top_transaction(), _Transaction):
             database.pop_transaction()

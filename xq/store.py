@@ -223,8 +223,8 @@ class Store(Protocol[T]):
     def in_transaction(self) -> bool:
         """Whether a transaction is open on this thread's connection, by whomever."""
 
-    def leave(self) -> None:
-        """End what is left of a transaction of `atomic`, which was interrupted while it began or ended."""
+    def undo_interrupted(self) -> None:
+        """Undo what is left open of a transaction of `atomic` which was interrupted while it began or ended."""
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call this when the transaction that is open on this thread's connection is committed, at once when none is.
