@@ -87,7 +87,7 @@ class _Watched:
         try:
             statement(*values)
         except BaseException as error:
-            self._driver.abandon(connection, _of_the_driver(error))
+            self._driver.close_if_unfinished(connection, _of_the_driver(error))
             raise
 
 
