@@ -234,7 +234,7 @@ class Link(Proof):
             cursor.execute(text, [values[name] for name in names] or None)
             rows = list(cursor.fetchall()) if cursor.description else []
         except BaseException as error:
-            self._connector.driver.abandon(connection, error)
+            self._connector.driver.close_if_unfinished(connection, error)
             raise
         # What came with the answer is read already, and whoever waits for the socket would not see it.
         if self._connector.driver.hear(connection):
