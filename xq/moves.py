@@ -283,20 +283,22 @@ class Moves(Generic[T]):
         mark = self.database.mark(opened, session) if session else None
         values = {"n": opened.dialect.no_limit if n is None else n, "owner": mark, "tube": tube}
         rows = Rows("first" if n == 1 else "oldest", source, tube=tube is not None)
+        before: Swept | None = None
         if not self._just_swept():
             self.database.begin_writing()
-            self.sweep_what_is_due()
+            before = self.sweep_what_is_due()
 
         def move() -> list[T]:
-            pauses = iter(BEING_MOVED)
+            # Nothing is there when nothing is found after a look that found nothing due.
+            swept, pauses = before, iter(BEING_MOVED)
             while not (moved := self._run(opened, call, rows, transition, values)):
-                swept = self.sweep_what_is_due()
-                if not swept.moved:
+                if swept is not None and not swept.moved:
                     # Another may be moving what is due, and a take passes by what that one has locked.
                     pause = next(pauses, None) if swept.due else None
                     if pause is None:
                         return []
                     time.sleep(pause)
+                swept = self.sweep_what_is_due()
             if len(moved) > 1:
                 self.tasks.sort(moved)
             return [self.tasks.returned(row, mark) for row in moved]
