@@ -238,22 +238,26 @@ class Database:
     def again(self, work: Callable[[], R]) -> R:
         """What `work` returns, which is done again when the database undid it for another's sake (a deadlock).
 
-        But not within a transaction: then all of that was undone, and whoever began it must begin it anew.
+        But not within a transaction: then all of that was undone, and whoever began it must begin it anew. Where `work`
+        is interrupted as a transaction of xq's begins or ends, what is left open of that is undone.
         """
         within = self.store.in_transaction()
         try:
-            for pause in PAUSES:
-                try:
-                    return work()
-                except Exception as error:
-                    if not self.store.is_conflict(error) or self.store.in_transaction():
-                        raise
-                time.sleep(random.uniform(0, pause))
-            return work()
+            return self._until_nobody_conflicts(work)
         except BaseException as error:
             if not within and not self.store.is_failure(error):
-                self.store.leave()
+                self.store.undo_interrupted()
             raise
+
+    def _until_nobody_conflicts(self, work: Callable[[], R]) -> R:
+        for pause in PAUSES:
+            try:
+                return work()
+            except Exception as error:
+                if not self.store.is_conflict(error) or self.store.in_transaction():
+                    raise
+            time.sleep(random.uniform(0, pause))
+        return work()
 
     def whole(self, work: Callable[[], R]) -> R:
         """What `work` returns, as one transaction, or a part of the application's. Conflicts as in `again`."""

@@ -35,6 +35,7 @@ T = TypeVar("T")
 BATCH = 1_000  # rows that one statement moves or looks up
 DOUBT = 10.0  # seconds within which a server has done, or forgotten, what a lost connection told it to do
 TRIES = 20  # how often a task that others keep moving is tried again
+BEING_MOVED = (0.002, 0.004, 0.008)  # seconds to wait for what is due, and which another moves at this moment
 SWEEP_AFTER = 0.05  # seconds: a process that takes without end looks this often for what fell due
 
 
@@ -287,9 +288,15 @@ class Moves(Generic[T]):
             self.sweep_what_is_due()
 
         def move() -> list[T]:
-            moved = self._run(opened, call, rows, transition, values)
-            while not moved and self.sweep_what_is_due().moved:
-                moved = self._run(opened, call, rows, transition, values)
+            pauses = iter(BEING_MOVED)
+            while not (moved := self._run(opened, call, rows, transition, values)):
+                swept = self.sweep_what_is_due()
+                if not swept.moved:
+                    # Another may be moving what is due, and a take passes by what that one has locked.
+                    pause = next(pauses, None) if swept.due else None
+                    if pause is None:
+                        return []
+                    time.sleep(pause)
             if len(moved) > 1:
                 self.tasks.sort(moved)
             return [self.tasks.returned(row, mark) for row in moved]

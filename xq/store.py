@@ -139,10 +139,11 @@ class Driver(Protocol):
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         """Run one statement, prepared where the driver can."""
 
-    def abandon(self, connection: Any, error: BaseException) -> None:
-        """Close a connection on which something was raised in the middle of a statement, unless that is over.
+    def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
+        """Close a connection on which `error` was raised in the middle of a statement, unless that is over.
 
-        By the handler of a signal, say: nobody has read the answer.
+        By the handler of a signal, say: nobody has read the answer. Of some drivers the connection tells whether the
+        statement is over, of others the error.
         """
 
     def rows(self, cursor: Any) -> list[Row]:
@@ -223,8 +224,8 @@ class Store(Protocol[T]):
     def in_transaction(self) -> bool:
         """Whether a transaction is open on this thread's connection, by whomever."""
 
-    def leave(self) -> None:
-        """End what is left of a transaction of `atomic`, which was interrupted while it began or ended."""
+    def undo_interrupted(self) -> None:
+        """Undo what is left open of a transaction of `atomic` which was interrupted while it began or ended."""
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call this when the transaction that is open on this thread's connection is committed, at once when none is.

@@ -92,7 +92,7 @@ class Link(Proof):
         self._expected_at = 0.0  # the monotonic time at which somebody last began to wait, or was seen to
         self._asked_at = 0.0  # the monotonic time at which the server was last asked whether it may tell
         self.on_told: Callable[[], None] = lambda: None  # called when the server tells something by the way
-        self._renewed = 0.0  # the monotonic time
+        self._renewed = time.monotonic()
         self._lapsed: set[str] = set()  # the sessions whose lease ended before it was renewed
         self.skew = 0.0
 
@@ -234,7 +234,7 @@ class Link(Proof):
             cursor.execute(text, [values[name] for name in names] or None)
             rows = list(cursor.fetchall()) if cursor.description else []
         except BaseException as error:
-            self._connector.driver.abandon(connection, error)
+            self._connector.driver.close_if_unfinished(connection, error)
             raise
         # What came with the answer is read already, and whoever waits for the socket would not see it.
         if self._connector.driver.hear(connection):

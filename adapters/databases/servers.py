@@ -250,16 +250,6 @@ class Server(Dialect):
             return f"{version}.{self.roles['owner']}"
         return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self.same_key('o', version)})"
 
-    def same_key(self, alias: str, version: str) -> str:
-        return " AND ".join(f"{alias}.{key} = {version}.{key}" for key in self.keys)
-
-    def same_wait(self, alias: str, version: str) -> str:
-        """That somebody waits for the end of the task of this row."""
-        dot = f"{alias}." if alias else ""
-        return " AND ".join(
-            f"{dot}{part} = {version}.{key}" for part, key in zip(self._parts(), self.keys, strict=True)
-        )
-
     def _forget_owner(self) -> str:
         return f"DELETE FROM {self.owners} WHERE {self.same_key(self.quote(self.name('owner')), 'OLD')};"
 

@@ -357,10 +357,19 @@ class Dialect(ABC):
         """Whoever holds the row: the role, or what the side table says."""
         if "owner" in self.roles:
             return self.roles["owner"]
-        return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self._same_key('o')})"
+        return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self.same_key('o', self.table)})"
 
-    def _same_key(self, alias: str) -> str:
-        return " AND ".join(f"{alias}.{key} = {self.table}.{key}" for key in self.keys)
+    def same_key(self, alias: str, version: str) -> str:
+        """That a row of a table beside, which has this alias ('': none), is of this version of a row."""
+        return self._same(alias, self.keys, version)
+
+    def same_wait(self, alias: str, version: str) -> str:
+        """That somebody waits for the end of the task of this row."""
+        return self._same(alias, self._parts(), version)
+
+    def _same(self, alias: str, columns: Sequence[str], version: str) -> str:
+        dot = f"{alias}." if alias else ""
+        return " AND ".join(f"{dot}{column} = {version}.{key}" for column, key in zip(columns, self.keys, strict=True))
 
     def by_key(self, of: str = "") -> str:
         """The row of the key, of a table that has this alias where there are several."""
@@ -631,6 +640,12 @@ class Dialect(ABC):
         role = self.roles[guard.role]
         states = self.in_states(self.holding(guard))
         return f"SELECT {self.columns} FROM {self.table_in_schema} WHERE {role} = :unique AND {states}{self.lock}"
+
+    def held_twice(self, guard: Guard, states: Sequence[str]) -> str:
+        """A value that two tasks in these states hold, if there is one."""
+        role = self.roles[guard.role]
+        of = f"{self.table_in_schema} WHERE {self.in_states(states)} AND {role} IS NOT NULL"
+        return f"SELECT MIN({role}) FROM {of} GROUP BY {self.exact(role)} HAVING COUNT(*) > 1 LIMIT 1"
 
     def by_state(self, state: str) -> str:
         """The tasks in a state, oldest first."""

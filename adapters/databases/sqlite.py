@@ -304,14 +304,12 @@ class Sqlite(Dialect):
             return f"INSERT INTO {counts} SELECT {tube}, {source}, {target}, 1 WHERE {when} {UPSERT};"
 
         def clear_owner(when: str) -> str:
-            same_key = " AND ".join(f"{key} = OLD.{key}" for key in self.keys)
-            return f"DELETE FROM {self.quote(self.name('owner'))} WHERE {same_key} AND {when};"
+            return f"DELETE FROM {self.quote(self.name('owner'))} WHERE {self.same_key('', 'OLD')} AND {when};"
 
         def leave_word(when: str, target: str) -> str:
-            same_key = " AND ".join(f"{part} = OLD.{key}" for part, key in zip(self._parts(), self.keys, strict=True))
             return (
                 f"UPDATE {self.quote(self.name('wait'))} SET event = {asked(WRITE)}, target = {target} "
-                f"WHERE {same_key} AND event IS NULL AND {when};"
+                f"WHERE {self.same_wait('', 'OLD')} AND event IS NULL AND {when};"
             )
 
         moved_key = " OR ".join(f"NEW.{key} IS NOT OLD.{key}" for key in self.keys)
@@ -387,8 +385,7 @@ class Sqlite(Dialect):
             return f"{version}.{self.roles['owner']}"
         if version == "NEW":
             return f"NULLIF({asked(OWNER)}, '{OWNER}')"
-        same_key = " AND ".join(f"{key} = OLD.{key}" for key in self.keys)
-        return f"(SELECT owner FROM {self.quote(self.name('owner'))} WHERE {same_key})"
+        return f"(SELECT owner FROM {self.quote(self.name('owner'))} WHERE {self.same_key('', 'OLD')})"
 
 
 def _told(field: Field, part: str) -> str:
