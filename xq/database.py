@@ -102,7 +102,7 @@ class Database:
             if to_write:
                 self.begin_writing()
             opened = self.compile()
-            lacking = opened.installation.lacking()
+            lacking = opened.installation.not_installed()
             if lacking:
                 self.close()
                 raise lacking
@@ -118,7 +118,7 @@ class Database:
             if not self.store.is_failure(error) or self.store.is_loss(error):
                 raise
             as_it_was = False  # where even the records are gone
-        if not as_it_was and (lacking := opened.installation.lacking()):
+        if not as_it_was and (lacking := opened.installation.not_installed()):
             self.close()
             raise lacking
         self._review_at = time.monotonic() + REVIEW
@@ -156,7 +156,7 @@ class Database:
         """Look again, at the next call, whether the queue is installed, and tell the database anew who has sessions."""
         self._opened = None
         if self.sessions is not None:
-            self.sessions.unknown()
+            self.sessions.forget_listed()
 
     @property
     def dialect(self) -> Dialect:
@@ -286,7 +286,7 @@ class Database:
     def _explain(self, opened: Opened, error: Exception) -> None:
         """Raise NotInstalled when that is what is behind an error of the database."""
         if self.store.is_failure(error) and not self.store.is_refusal(error) and not self.store.is_loss(error):
-            lacking = self._lacking(opened)
+            lacking = self._not_installed(opened)
             if lacking:
                 self.close()
                 raise lacking from error
@@ -298,9 +298,9 @@ class Database:
                 field = opened.dialect.field_of(name)
                 raise BadValue(f"{field.name!r} of {self.store.name} is {shown(values[name])}: {error}") from error
 
-    def _lacking(self, opened: Opened) -> NotInstalled | None:
+    def _not_installed(self, opened: Opened) -> NotInstalled | None:
         try:
-            return opened.installation.lacking()
+            return opened.installation.not_installed()
         except Exception as error:
             if not self.store.is_failure(error):
                 raise

@@ -113,7 +113,7 @@ class Installation:
         """Whether it is on record as this definition has it, which is quicker to find out than what is missing."""
         return [tuple(row) for row in self.store.execute(self.dialect.installed())] == [(VERSION, self.fingerprint)]
 
-    def lacking(self) -> NotInstalled | None:
+    def not_installed(self) -> NotInstalled | None:
         """The same as an error, which says what to do."""
         columns = self._missing_columns()
         if columns:

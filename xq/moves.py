@@ -227,7 +227,7 @@ class Moves(Generic[T]):
     def _check_not_lost(self, call: Call, parts: Parts, mark: str | None) -> None:
         sessions = self.database.open().sessions
         session = sessions.current().uuid if mark is None else sessions_of.owner_of(mark)[0]
-        if sessions.is_lost(session):
+        if sessions.notice_loss(session):
             raise SessionLost(call.event, self.tasks.as_told(parts), mark or session)
 
     def look(self, parts: Parts, afresh: str = "") -> tuple[Row, str]:

@@ -65,7 +65,7 @@ class ProofOfLife(Protocol):
     def holds(self, uuid: str) -> bool:
         """Whether this process still proves that a session lives."""
 
-    def lost(self) -> list[str]:
+    def pop_lost(self) -> list[str]:
         """The sessions of this process whose proof the system has taken away since this was last asked."""
 
     def renew(self) -> bool:
@@ -119,7 +119,7 @@ class Keeper(Protocol):
     def forget_waits(self, uuid: str) -> None:
         """Forget that anybody of a process waits, whose session this was."""
 
-    def lost(self) -> None:
+    def session_lost(self) -> None:
         """The session of this process was lost: what the database knew of it, it knows no more."""
 
     def strike(self, uuid: str) -> None:
@@ -241,8 +241,11 @@ class Sessions:
         """Seconds since 1970, by the clock of the database."""
         return time.time() + (0.0 if self._proof is None or self._proof[0] is None else self._proof[0].skew)
 
-    def is_lost(self, name: str) -> bool:
-        """Whether a session of this process was ended since what proved that it lives was lost."""
+    def notice_loss(self, name: str) -> bool:
+        """Whether a session of this process was ended since what proved that it lives was lost.
+
+        One that others have ended ends here, too, and gives back what it has taken since.
+        """
         session = self._open.get(name)
         if session is not None and session.held and session.listed:
             if not self._ask(lambda keeper: keeper.is_there(name), otherwise=True):
@@ -264,7 +267,7 @@ class Sessions:
         session.let_go()
         self._open.pop(session.uuid, None)
         for keeper in self.keepers if lost and own else ():
-            keeper.lost()
+            keeper.session_lost()
 
     @property
     def keepers(self) -> list[Keeper]:
@@ -321,7 +324,7 @@ class Sessions:
     def _prove_again(self, proof: ProofOfLife) -> bool:
         """As `ProofOfLife.renew`; what was lost before, others may have given away."""
         others_do = proof.renew()
-        for name in proof.lost():
+        for name in proof.pop_lost():
             if name in self._open:
                 log.warning("session %s is lost: the connection that proved it was. Its tasks are ready again", name)
                 self._lose(self._open[name])  # it ends as any does of which no process is left
@@ -450,7 +453,7 @@ class Sessions:
                         self.deaths += 1
         return bool(others)
 
-    def unknown(self) -> None:
+    def forget_listed(self) -> None:
         """The database may have forgotten them all: make them known again at their next take."""
         for session in list(self._open.values()):
             session.listed.clear()

@@ -332,7 +332,7 @@ class Waiting(Generic[T]):
         ending.lost = False
         return state in self.machine.pending
 
-    def lost(self) -> None:
+    def session_lost(self) -> None:
         """The session of this process was lost, and with it what the database knew of who waits."""
         for ending in list(self._endings.values()):
             ending.lost = True

@@ -345,7 +345,7 @@ class Link(Proof):
                         self._lost.append(uuid)
         return True
 
-    def lost(self) -> list[str]:
+    def pop_lost(self) -> list[str]:
         with self._lock:
             lost, self._lost = self._lost, []
             return lost
