@@ -762,7 +762,8 @@ class Storm:
             if blow == "restart":
                 self._restart()
             elif blow == "kill":
-                victim.killed = time.monotonic()
+                if victim.process.is_alive():  # else it has killed itself before
+                    victim.killed = time.monotonic()
                 victim.process.kill()
                 victim.process.join()
             elif victim.resumes is None:
