@@ -379,7 +379,7 @@ class Moves(Generic[T]):
 
     def give_back(self, session: str, event: str) -> None:
         """Release what a session that has ended still holds, as the event `event`."""
-        self._give_back(f"{session}/", f"{session}0", event)
+        self._give_back(*sessions_of.marks_of(session), event)
 
     def settle_doubts(self) -> None:
         """Give back what was taken by calls whose answer was lost: whether they took it nobody has been told.
@@ -390,7 +390,7 @@ class Moves(Generic[T]):
         if self._doubtful and now >= self._doubt_at:
             self._doubt_at = now + DOUBT / 20
             for mark, until in list(self._doubtful.items()):
-                self._give_back(mark, f"{mark}!", "release")
+                self._give_back(mark, f"{mark}!", "release")  # of this take alone: no mark goes on with a !, or less
                 if now > until:
                     del self._doubtful[mark]
 

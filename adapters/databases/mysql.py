@@ -15,6 +15,7 @@ from xq.adapters.databases.sql import INTEGERS, QUEUES, TIMES, Object, filled, p
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError, shown
 from xq.machine import ABSENT, FOREVER, TAKEN, Guard, Machine
+from xq.sessions import UUID_LENGTH
 from xq.store import HISTORY, Field, Kind, Row, Store, Table, Values
 
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
@@ -419,7 +420,7 @@ class Mysql(Server):
         tables = {
             "count": f"(id BIGINT AUTO_INCREMENT PRIMARY KEY, tube {text} NOT NULL, source {letter} NOT NULL, "
             f"target {letter} NOT NULL, n BIGINT NOT NULL){self.engine}",
-            "wait": f"(waiter {self.varying(64)} DEFAULT '', session {self.varying(36)} DEFAULT '', "
+            "wait": f"(waiter {self.varying(64)} DEFAULT '', session {self.varying(UUID_LENGTH)} DEFAULT '', "
             f"since DOUBLE, event {text}, target {letter}, PRIMARY KEY ({parts}, waiter)){self.engine} "
             f"AS SELECT {self.keys_as_parts} {nothing}",
         }

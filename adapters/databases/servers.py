@@ -12,7 +12,7 @@ from xq.adapters.databases.sql import QUEUES, Dialect
 from xq.compile import Statement
 from xq.errors import ConfigurationError
 from xq.machine import ABSENT, ELSEWHERE, TAKEN, Guard
-from xq.sessions import ProofOfLife
+from xq.sessions import UUID_LENGTH, ProofOfLife
 from xq.store import Row, Store, Values, Writes
 
 ROLL_UP = 10_000  # rows of counters that are added up at once
@@ -125,10 +125,8 @@ class Server(Dialect):
 
     def more_shared(self) -> dict[str, str]:
         # A row without a session is that of a process which hears of commits.
-        waits = "waits BOOLEAN NOT NULL DEFAULT FALSE"
-        return {
-            ALIVE: f"uuid {self.varying(36)} NOT NULL, process BIGINT NOT NULL, {waits}, PRIMARY KEY (uuid, process)"
-        }
+        uuid, waits = self.varying(UUID_LENGTH), "waits BOOLEAN NOT NULL DEFAULT FALSE"
+        return {ALIVE: f"uuid {uuid} NOT NULL, process BIGINT NOT NULL, {waits}, PRIMARY KEY (uuid, process)"}
 
     def _link(self, store: Store[Any]) -> Link | None:
         database = store.database

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from xq.compile import After, Change, Given, Own, Rows, Statement, listed
 from xq.errors import ConfigurationError
 from xq.machine import ABSENT, LONGEST, PLUS_ONE, TAKEN, TOKEN, Guard, Machine, Marker
-from xq.sessions import ProofOfLife
+from xq.sessions import UUID_LENGTH, ProofOfLife
 from xq.store import HISTORY, Field, Kind, Row, Store, Table, Values, Writes, beside
 
 SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may hold tasks
@@ -418,7 +418,7 @@ class Dialect(ABC):
         """What follows a condition on rows of which only those in the right hand are meant."""
         return {
             "": "",
-            "session": f" AND substr({owner}, 1, 37) = :session",
+            "session": f" AND substr({owner}, 1, {UUID_LENGTH + 1}) = :session",
             "take": f" AND {owner} = :mark",
         }[rows.fence]
 
@@ -925,7 +925,7 @@ class Dialect(ABC):
 
     def orphans(self) -> str:
         """The sessions that hold tasks of this queue, or wait in it, and are not listed: reads all taken tasks."""
-        owner = f"substr({self.owner}, 1, 36)"
+        owner = f"substr({self.owner}, 1, {UUID_LENGTH})"
         held = f"SELECT DISTINCT {owner} AS uuid FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}"
         waits = f"SELECT DISTINCT session FROM {self.waits}"
         return f"SELECT uuid FROM ({held} UNION {waits}) AS found WHERE uuid NOT IN (SELECT uuid FROM {SESSIONS})"
@@ -948,7 +948,7 @@ class Dialect(ABC):
 
     def shared(self) -> list[Object]:
         """Tables that all queues of a database share."""
-        name, uuid = self.varying(255), self.varying(36)
+        name, uuid = self.varying(255), self.varying(UUID_LENGTH)
         tables = {
             QUEUES: f"name {name} PRIMARY KEY, version {name} NOT NULL, fingerprint {self.long_text} NOT NULL"
             f"{self.more_of_queues}",
