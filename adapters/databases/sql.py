@@ -65,6 +65,16 @@ def filled(sql: str, **texts: str) -> str:
     return NAMED.sub(lambda found: texts.get(found["name"] or "", found[0]), sql)
 
 
+def goes_on(now: str) -> str:
+    """That a session has not ended; as SQL."""
+    return f"(ends IS NULL OR ends > {now})"
+
+
+def session_there(now: str) -> str:
+    """A row, where the session `:uuid` has not ended; as SQL."""
+    return f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = '' AND {goes_on(now)}"
+
+
 @dataclass(frozen=True, slots=True)
 class Object:
     """Something that installing creates. `create` may be run twice."""
@@ -898,15 +908,11 @@ class Dialect(ABC):
     @property
     def session_goes_on(self) -> str:
         """Have a session go on for `:lease` seconds, or for good, unless it has ended."""
-        return f"UPDATE {SESSIONS} SET ends = {self.now} + :lease WHERE uuid = :uuid AND {self._goes_on}"
+        return f"UPDATE {SESSIONS} SET ends = {self.now} + :lease WHERE uuid = :uuid AND {goes_on(self.now)}"
 
     @property
     def session_is_there(self) -> str:
-        return f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = '' AND {self._goes_on}"
-
-    @property
-    def _goes_on(self) -> str:
-        return f"(ends IS NULL OR ends > {self.now})"
+        return session_there(self.now)
 
     @property
     def session_over(self) -> str:
