@@ -412,7 +412,7 @@ class Moves(Generic[T]):
         """In how many seconds something falls due: less than none for what is late, None for never."""
         if not self.machine.due and not self._forgets:
             return None
-        ((seconds,),) = self.database.execute(self.database.dialect.next_due())
+        ((seconds,),) = self.database.execute(self.database.dialect.next_due)
         return None if seconds is None else float(seconds)
 
     def sweep_what_is_due(self) -> Swept:
@@ -443,7 +443,7 @@ class Moves(Generic[T]):
         if not self._forgets:
             return 0
         opened = self.database.open()
-        statement = Statement(opened.dialect.forget_history())
+        statement = Statement(opened.dialect.forget_history)
         return self.database.change(opened, statement, self.database.values() | {"n": BATCH})
 
     def _sweep_batch(self, row: Transition) -> int:

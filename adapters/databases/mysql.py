@@ -288,9 +288,10 @@ class Mysql(Server):
                 store.execute(f"DELETE FROM {count} WHERE id IN ({ids}) ORDER BY id LIMIT {len(found)}")
                 for (tube, source, target), n in sums.items():
                     values = {"tube": tube, "source": source, "target": target, "count": n}
-                    self.execute(store, self.add_counter(), values)
+                    self.execute(store, self.add_counter, values)
         return len(found) >= ROLL_UP
 
+    @property
     def hold(self) -> str:
         return f"SELECT 1 FROM {self.table_in_schema} WHERE {self.by_key()}{self.lock}"
 

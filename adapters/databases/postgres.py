@@ -210,12 +210,14 @@ class Postgres(Server):
             f"AND pid <> pg_backend_pid() AND xact_start < statement_timestamp() - interval '{LONG} seconds' "
             "ORDER BY xact_start LIMIT 1"
         )
-        return "".join(
-            f"the server's process {pid} (user {user!r}, application_name {application!r}) has had a transaction open "
-            f"for {seconds} seconds: rows that are deleted meanwhile stay in the indexes, and each take passes them "
-            f"by, more and more slowly until that transaction ends; SELECT pg_terminate_backend({pid}) ends it"
-            for pid, user, application, seconds in oldest
-        )
+        for pid, user, application, seconds in oldest:
+            return (
+                f"the server's process {pid} (user {user!r}, application_name {application!r}) has had a transaction "
+                f"open for {seconds} seconds: rows that are deleted meanwhile stay in the indexes, and each take "
+                f"passes them by, more and more slowly until that transaction ends; SELECT pg_terminate_backend({pid}) "
+                "ends it"
+            )
+        return None
 
     def untuned(self, store: Store[Any]) -> list[str]:
         settings = [setting.split(" = ") for setting in BUSY.split(", ")]
@@ -229,6 +231,7 @@ class Postgres(Server):
         )
         return [f"ALTER TABLE {table} RESET ({options})" for table, options in found]
 
+    @property
     def hold(self) -> str:
         # Written: that a row was merely locked would not be noticed under REPEATABLE READ.
         status = self.roles["status"]

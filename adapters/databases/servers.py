@@ -95,6 +95,7 @@ class Server(Dialect):
 
     # counting: rows are appended, so that nobody waits for another's transaction, and added up now and then
 
+    @property
     def counters(self) -> str:
         return (
             f"SELECT tube, source, target, {self.whole('SUM(n)')} AS n, COUNT(*) "
@@ -105,6 +106,7 @@ class Server(Dialect):
         """A number as a whole one that the driver returns as such."""
         return f"CAST({number} AS BIGINT)"
 
+    @property
     def add_counter(self) -> str:
         return f"INSERT INTO {self.side('count')} (tube, source, target, n) VALUES (:tube, :source, :target, :count)"
 
@@ -270,7 +272,7 @@ class Server(Dialect):
         """What a trigger does for a row that was OLD and is NEW."""
         absent, (old, new), status = f"'{ABSENT}'", self._letters, self.roles["status"]
         was, is_ = self._in("OLD", self.machine.states), self._in("NEW", self.machine.states)
-        moved, changed = self.moved_key(), self.differ(f"OLD.{status}", f"NEW.{status}")
+        moved, changed = self.moved_key, self.differ(f"OLD.{status}", f"NEW.{status}")
         body = list(map(self.count_row, self.numbers_of_change()))
         if self.has_history:
             # A statement of xq that writes a status enters it, be it the one that is there.
@@ -296,6 +298,7 @@ class Server(Dialect):
         body.append(self._leave_word(self._in("OLD", self.machine.pending), absent))
         return body
 
+    @property
     def moved_key(self) -> str:
         return " OR ".join(self.differ(f"OLD.{key}", f"NEW.{key}") for key in self.keys)
 

@@ -641,6 +641,7 @@ class Dialect(ABC):
         """The keys of the rows that a timer makes due."""
         return f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE {self.where(rows)}"
 
+    @property
     def hold(self) -> str:
         """Has whoever would move the task of a key wait for the end of this transaction."""
         return self.begin_writing
@@ -658,10 +659,12 @@ class Dialect(ABC):
             f"ORDER BY {self.order} LIMIT :n"
         )
 
+    @property
     def taken(self) -> str:
         """Keys and owners of the taken tasks."""
         return f"SELECT {', '.join(self.keys)}, {self.owner} FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}"
 
+    @property
     def statuses_in_use(self) -> str:
         """How many rows hold each status, of the queue or not: reads the whole table."""
         status = self.exact(self.roles["status"], self.kind("status"))
@@ -670,21 +673,25 @@ class Dialect(ABC):
     # counting. A row of the counters is a transition and how often it was seen, in all (tube '') and for each
     # tube that is counted; one whose source is '' holds tasks that were there before counting began.
 
+    @property
     def counters(self) -> str:
         """Tube, source, target, how often, and how many rows of the table tell it."""
         return f"SELECT tube, source, target, n, 1 FROM {self.side('count')}"
 
+    @property
     def add_counter(self) -> str:
         return (
             f"INSERT INTO {self.side('count')} (tube, source, target, n) "
             f"VALUES (:tube, :source, :target, :count){self.on_conflict('tube, source, target', 'n = n + :count')}"
         )
 
+    @property
     def audit(self) -> str:
         """The counters, and the tasks as the table itself has them (source NULL), at one moment: reads it whole."""
-        actual = f"SELECT tube, NULL AS source, state AS target, n, 0 FROM ({self.actual_counts()}) AS actual"
-        return f"{self.counters()} UNION ALL {actual}"
+        actual = f"SELECT tube, NULL AS source, state AS target, n, 0 FROM ({self.actual_counts}) AS actual"
+        return f"{self.counters} UNION ALL {actual}"
 
+    @property
     def actual_counts(self) -> str:
         """Tube, letter and number of tasks as the table itself has them: reads it whole."""
         letter = self.letter(self.roles["status"])
@@ -696,12 +703,13 @@ class Dialect(ABC):
         tube, counted = self.exact(self.roles["tube"]), self.counted(self.roles["tube"])
         return f"{everything} UNION ALL SELECT {tube}, {letter}, COUNT(*) {rows} AND {counted} GROUP BY 1, 2"
 
+    @property
     def count_what_is_there(self) -> str:
         """The tasks that are there before counting begins, unless it has begun."""
         counts = self.side("count")
         return (
             f"INSERT INTO {counts} (tube, source, target, n) "
-            f"SELECT tube, '', state, n FROM ({self.actual_counts()}) AS actual "
+            f"SELECT tube, '', state, n FROM ({self.actual_counts}) AS actual "
             f"WHERE NOT EXISTS (SELECT 1 FROM {counts})"
         )
 
@@ -727,6 +735,7 @@ class Dialect(ABC):
 
     # time
 
+    @property
     def next_due(self) -> str:
         """In how many seconds something falls due in this queue: less than none for what is late, NULL for never."""
         times = [
@@ -753,6 +762,7 @@ class Dialect(ABC):
     def _parts(self) -> list[str]:
         return [f"k{i}" for i in range(len(self.keys))]
 
+    @property
     def begin_wait(self) -> str:
         """Wait for the end of the task of a key."""
         columns, values = ", ".join(self._parts()), ", ".join(f":{part}" for part in self._parts())
@@ -761,19 +771,23 @@ class Dialect(ABC):
             f"VALUES ({values}, :waiter, :uuid, {self.now})"
         )
 
+    @property
     def end_wait(self) -> str:
         """Wait no longer: event and target, if the task has ended."""
         same_key = " AND ".join(f"{part} = :{part}" for part in self._parts())
         return f"DELETE FROM {self.waits} WHERE {same_key} AND waiter = :waiter RETURNING event, target"
 
+    @property
     def ends(self) -> str:
         """How tasks ended for those who have not yet heard: waiter, event, target."""
         return f"SELECT waiter, event, target FROM {self.waits} WHERE event IS NOT NULL"
 
+    @property
     def waiting(self) -> str:
         """The keys of the tasks that are waited for, by which session, and since when."""
         return f"SELECT {', '.join(self._parts())}, session, since FROM {self.waits} WHERE event IS NULL ORDER BY since"
 
+    @property
     def forget_waits(self) -> str:
         return f"DELETE FROM {self.waits} WHERE session = :uuid"
 
@@ -869,6 +883,7 @@ class Dialect(ABC):
         """The newest row of the history stays: the next one has the id after it, and so no id is used twice."""
         return f"id < (SELECT MAX(id) FROM {self.side('history')})"
 
+    @property
     def forget_history(self) -> str:
         """Delete the oldest `n` rows of the history, but for the newest and those that are to be kept."""
         table = self.side("history")
@@ -878,13 +893,15 @@ class Dialect(ABC):
 
     # the records of xq in a database
 
+    @property
     def installed(self) -> str:
         return f"SELECT version, fingerprint FROM {QUEUES} WHERE name = {self.literal(self.source_name)}"
 
     def record(self, version: str, fingerprint: str) -> tuple[str, ...]:
         values = f"{self.literal(self.source_name)}, {self.literal(version)}, {self.in_any_mode(fingerprint)}"
-        return (self.forget(), f"INSERT INTO {QUEUES} (name, version, fingerprint) VALUES ({values})")
+        return (self.forget, f"INSERT INTO {QUEUES} (name, version, fingerprint) VALUES ({values})")
 
+    @property
     def forget(self) -> str:
         return f"DELETE FROM {QUEUES} WHERE name = {self.literal(self.source_name)}"
 
@@ -929,6 +946,7 @@ class Dialect(ABC):
 
     session_ends = f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND ends IS NOT NULL"
 
+    @property
     def orphans(self) -> str:
         """The sessions that hold tasks of this queue, or wait in it, and are not listed: reads all taken tasks."""
         owner = f"substr({self.owner}, 1, {UUID_LENGTH})"
