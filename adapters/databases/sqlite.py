@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
 from xq.adapters.databases.sql import INTEGERS, SESSIONS, TIMES, Dialect, Object, parts_of_uuid
 from xq.adapters.databases.sqlite_files import FileWrites, Locks
@@ -21,6 +21,9 @@ SWITCHING = 10.0  # seconds that switching a file to WAL is tried for
 MACHINE_TIME = "(julianday('now') - 2440587.5) * 86400.0"  # seconds since 1970
 WRITE, OWNER, CLOCK = "write", "owner", "clock"  # words of five letters that triggers ask for
 UPSERT = "ON CONFLICT DO UPDATE SET n = n + 1"
+
+R = TypeVar("R")
+Told = tuple[str, str | None, float | None]
 
 
 # A trigger must do for every program that writes, and sees nothing of the connection it runs on. But a connection may
@@ -35,12 +38,11 @@ class _UnderWay(threading.local):
     a test's clock, in seconds. In one piece, since attributes of a thread take their time.
     """
 
-    told: tuple[str, str | None, float | None] = (WRITE, None, None)
+    told: Told = (WRITE, None, None)
     interrupted: BaseException | None = None  # by the handler of a signal, while a trigger asked
 
 
 UNDER_WAY = _UnderWay()
-NOTHING = UNDER_WAY.told
 ANSWERS: Mapping[tuple[int, ...], Callable[[], Any]] = {
     tuple(map(ord, WRITE)): lambda: UNDER_WAY.told[0],
     tuple(map(ord, OWNER)): lambda: UNDER_WAY.told[1],
@@ -66,10 +68,16 @@ def _char(codes: tuple[Any, ...]) -> Any:
     return answer() if answer else "".join(map(_character, codes))
 
 
-def _raise_what_interrupted() -> None:
-    error, UNDER_WAY.interrupted = UNDER_WAY.interrupted, None
-    if error is not None:
-        raise error
+def _telling(told: Told, work: Callable[[], R]) -> R:
+    """What `work` returns, whose triggers are told this. Raises what interrupted them, if anything did."""
+    before, UNDER_WAY.told = UNDER_WAY.told, told
+    try:
+        return work()
+    finally:
+        UNDER_WAY.told = before
+        if (error := UNDER_WAY.interrupted) is not None:
+            UNDER_WAY.interrupted = None
+            raise error
 
 
 def _character(code: Any) -> str:
@@ -153,13 +161,8 @@ class Sqlite(Dialect):
     def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
         if not event:
             return self._run(store, statement, values)
-        before, UNDER_WAY.told = UNDER_WAY.told, (event, values.get("owner"), values["now"])
-        try:
-            return self._run(store, statement, values)
-        finally:
-            UNDER_WAY.told = before
-            if UNDER_WAY.interrupted is not None:
-                _raise_what_interrupted()
+        told = event, values.get("owner"), values["now"]
+        return _telling(told, partial(self._run, store, statement, values))
 
     def _run(self, store: Store[Any], statement: Statement, values: Values) -> list[Row]:
         if not statement.after:
@@ -182,13 +185,7 @@ class Sqlite(Dialect):
         return [self.source.fields.index(field) for field in self.source.key]
 
     def change(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> int:
-        before, UNDER_WAY.told = UNDER_WAY.told, (event or WRITE, None, values["now"])
-        try:
-            return super().change(store, statement, values)
-        finally:
-            UNDER_WAY.told = before
-            if UNDER_WAY.interrupted is not None:
-                _raise_what_interrupted()
+        return _telling((event or WRITE, None, values["now"]), partial(super().change, store, statement, values))
 
     def connected(self, store: Store[Any]) -> None:
         # Asked without reading a table, be it pragma_trusted_schema: a transaction that reads before its first write is
