@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 
 from xq.adapters.databases.links import ALIVE, Words
 from xq.adapters.databases.servers import BYTES, PART, ROLL_UP, Server
-from xq.adapters.databases.sql import INTEGERS, QUEUES, TIMES, Object, filled, parts_of_uuid
+from xq.adapters.databases.sql import QUEUES, Object, filled, parts_of_uuid
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError, shown
 from xq.machine import ABSENT, FOREVER, TAKEN, Guard, Machine
 from xq.sessions import UUID_LENGTH
-from xq.store import HISTORY, Field, Kind, Row, Store, Table, Values
+from xq.store import HISTORY, INTEGERS, TIMES, Field, Kind, Row, Store, Table, Values
 
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space

@@ -17,11 +17,11 @@ from xq.adapters.databases.postgres_triggers import (
     unless_silenced,
 )
 from xq.adapters.databases.servers import BYTES, ROLL_UP, Server
-from xq.adapters.databases.sql import INTEGERS, QUEUES, SETTINGS, TIMES, Object
+from xq.adapters.databases.sql import QUEUES, SETTINGS, Object
 from xq.compile import Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import Guard
-from xq.store import HISTORY, Field, Kind, Store
+from xq.store import HISTORY, INTEGERS, TIMES, Field, Kind, Store
 
 LONG = 60  # seconds after which an open transaction is told of: takes beside it are slower already
 BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
@@ -357,7 +357,7 @@ class Postgres(Server):
 
 def _told(field: Field, part: str, alone: bool = True) -> str:
     """A part of a key as the history tells it."""
-    if field.kind in ("auto", "bigauto", "integer", "bigint", "decimal") and not alone:
+    if field.kind in (*INTEGERS, "decimal") and not alone:
         return part
     if field.type.upper() in BYTES:
         return f"UPPER(encode({part}, 'hex'))"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from xq.adapters.databases.links import ALIVE, Link, ServerWrites, Words
@@ -88,8 +88,9 @@ class Server(Dialect):
 
     # keys
 
-    def can_list(self, keys: Sequence[Sequence[Any]]) -> bool:
-        return len(self.keys) == 1 and self.source.key[0].kind in self.list_kinds
+    @property
+    def lists_keys(self) -> bool:
+        return super().lists_keys and self.source.key[0].kind in self.list_kinds
 
     list_kinds: ClassVar[Mapping[str, str]]  # the kinds of key that may come as a list -> the type of its members
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import re
 from abc import ABC, abstractmethod
@@ -12,11 +13,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from xq.compile import After, Change, Given, Own, Rows, Statement, listed
+from xq.compile import After, Change, Given, Own, Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import ABSENT, LONGEST, PLUS_ONE, TAKEN, TOKEN, Guard, Machine, Marker
 from xq.sessions import UUID_LENGTH, ProofOfLife
-from xq.store import HISTORY, Field, Kind, Row, Store, Table, Values, Writes, beside
+from xq.store import HISTORY, TIMES, Field, Kind, Row, Store, Table, Values, Writes, beside, fits_a_column
 
 SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may hold tasks
 SETTINGS = "xq_setting"  # what `configure` stored
@@ -28,9 +29,6 @@ STALE = {  # the ends of names that a configuration of a queue may have, and ano
 }
 
 _savepoints = itertools.count(1)  # in which something was changed, in this process
-
-TIMES = ("datetime", "timestamptz")  # kinds of columns
-INTEGERS = ("auto", "bigauto", "integer", "bigint")
 
 # A named value, or what is quoted, in which there is none.
 NAMED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|:(?P<name>[^\W\d]\w*)""")
@@ -264,9 +262,10 @@ class Dialect(ABC):
     def keys_at_once(self) -> str:
         """The rows of a list of keys, `:keys`; as SQL."""
 
-    def can_list(self, keys: Sequence[Sequence[Any]]) -> bool:
-        """Whether these keys may come as one list."""
-        return True
+    @property
+    def lists_keys(self) -> bool:
+        """Whether keys may come as one list."""
+        return len(self.keys) == 1
 
     def on_conflict(self, key: str, update: str = "") -> str:
         """What follows an INSERT whose row may be there already: it is updated, or stays as it is."""
@@ -592,8 +591,10 @@ class Dialect(ABC):
         return f"(SELECT COALESCE(SUM({into} - {out}), 0) FROM {counts} WHERE tube = '')"
 
     def listed(self, keys: Sequence[Sequence[Any]]) -> str | None:
-        """Keys as the one value `:keys`; None where that cannot be."""
-        return listed(keys) if self.can_list(keys) else None
+        """Keys as the one value `:keys`, in JSON; None where that cannot be."""
+        if not self.lists_keys or not all(fits_a_column(part) for (part,) in keys):
+            return None
+        return json.dumps([part for (part,) in keys])
 
     def execute(self, store: Store[Any], sql: str, values: Values) -> list[Row]:
         """Run SQL with named values."""

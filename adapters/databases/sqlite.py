@@ -10,12 +10,12 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
-from xq.adapters.databases.sql import INTEGERS, SESSIONS, TIMES, Dialect, Object, parts_of_uuid
+from xq.adapters.databases.sql import SESSIONS, Dialect, Object, parts_of_uuid
 from xq.adapters.databases.sqlite_files import FileWrites, Locks
 from xq.compile import Rows, Statement
 from xq.machine import ABSENT, ELSEWHERE, TAKEN, Guard
 from xq.sessions import ProofOfLife
-from xq.store import HISTORY, Field, Kind, Row, Store, Values, Writes
+from xq.store import HISTORY, INTEGERS, TIMES, Field, Kind, Row, Store, Values, Writes
 
 SWITCHING = 10.0  # seconds that switching a file to WAL is tried for
 MACHINE_TIME = "(julianday('now') - 2440587.5) * 86400.0"  # seconds since 1970
