@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from xq.adapters.databases.links import ALIVE, Link, ServerWrites, Words
-from xq.adapters.databases.sql import QUEUES, Dialect
+from xq.adapters.databases.sql import QUEUES, Dialect, Number
 from xq.compile import Statement
 from xq.errors import ConfigurationError
-from xq.machine import ABSENT, ELSEWHERE, TAKEN, Guard
+from xq.machine import ABSENT, TAKEN, Guard
 from xq.sessions import UUID_LENGTH, ProofOfLife
 from xq.store import Row, Store, Values, Writes
 
 ROLL_UP = 10_000  # rows of counters that are added up at once
 PART = "\x1f"  # between the parts of what triggers are told
 BYTES = ("BLOB", "BYTEA", "BINARY", "VARBINARY", "UUIDB")  # types of a key that is told in hexadecimal digits
-
-
-class Number(NamedTuple):
-    """What a change adds one to, as SQL: `when` says for which rows."""
-
-    tube: str
-    source: str
-    target: str
-    when: str
 
 
 class Server(Dialect):
@@ -190,48 +181,6 @@ class Server(Dialect):
     def event(self) -> str:
         """What this statement told the triggers of this queue; another program's tell nothing, and are writes."""
 
-    @abstractmethod
-    def differ(self, one: str, other: str) -> str:
-        """Whether two values differ, be they NULL; as SQL."""
-
-    def numbers_of(self, version: str, came: bool) -> list[Number]:
-        """What a row counts that has come, or gone."""
-        status = f"{version}.{self.roles['status']}"
-        letter, mine = self.letter(status), self.in_states(self.machine.states, status)
-        ends = (f"'{ABSENT}'", letter) if came else (letter, f"'{ABSENT}'")
-        found = [Number("''", *ends, mine)]
-        if self.tube_stats:
-            tube = f"{version}.{self.roles['tube']}"
-            found.append(Number(tube, *ends, f"{mine} AND {self.counted(tube)}"))
-        return found
-
-    def numbers_of_change(self) -> list[Number]:
-        """What a row counts that was OLD and is NEW."""
-        old, new = self._letters
-        was, is_ = self._in("OLD", self.machine.states), self._in("NEW", self.machine.states)
-        found = [Number("''", old, new, f"{old} <> {new}")]
-        if self.tube_stats:
-            tube = self.roles["tube"]
-            before, after = self.counted(f"OLD.{tube}"), self.counted(f"NEW.{tube}")
-            moved = self.differ(f"OLD.{tube}", f"NEW.{tube}")
-            gone = f"CASE WHEN {is_} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"
-            come = f"CASE WHEN {was} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"
-            found += [
-                Number(f"NEW.{tube}", old, new, f"NOT {moved} AND {after} AND {old} <> {new}"),
-                Number(f"OLD.{tube}", old, gone, f"{moved} AND {before} AND {was}"),
-                Number(f"NEW.{tube}", come, new, f"{moved} AND {after} AND {is_}"),
-            ]
-        return found
-
-    @property
-    def _letters(self) -> tuple[str, str]:
-        status = self.roles["status"]
-        return self.letter(f"OLD.{status}"), self.letter(f"NEW.{status}")
-
-    def _in(self, version: str, states: Iterable[str]) -> str:
-        status = f"{version}.{self.roles['status']}"
-        return f"COALESCE({self.in_states(states, status)}, FALSE)"
-
     def if_(self, condition: str, *statements: str) -> str:
         return f"IF ({condition}) THEN {' '.join(statements)} END IF;"  # else a CASE within would end at its THEN
 
@@ -298,12 +247,3 @@ class Server(Dialect):
             body.append(self.if_(self.is_state(TAKEN, f"OLD.{status}"), self._forget_owner()))
         body.append(self._leave_word(self._in("OLD", self.machine.pending), absent))
         return body
-
-    @property
-    def moved_key(self) -> str:
-        return " OR ".join(self.differ(f"OLD.{key}", f"NEW.{key}") for key in self.keys)
-
-    def watched(self) -> list[str]:
-        """The columns whose change triggers must see."""
-        tube = [self.roles["tube"]] if self.tube_stats else []
-        return list(dict.fromkeys([self.roles["status"], *self.keys, *tube]))

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from xq.compile import After, Change, Given, Own, Rows, Statement
 from xq.errors import ConfigurationError
-from xq.machine import ABSENT, LONGEST, PLUS_ONE, TAKEN, TOKEN, Guard, Machine, Marker
+from xq.machine import ABSENT, ELSEWHERE, LONGEST, PLUS_ONE, TAKEN, TOKEN, Guard, Machine, Marker
 from xq.sessions import UUID_LENGTH, ProofOfLife
 from xq.store import HISTORY, TIMES, Field, Kind, Row, Store, Table, Values, Writes, beside, fits_a_column
 
@@ -81,6 +81,15 @@ class Object:
     name: str
     create: tuple[str, ...]
     drop: str
+
+
+class Number(NamedTuple):
+    """What a change adds one to, as SQL: `when` says for which rows."""
+
+    tube: str
+    source: str
+    target: str
+    when: str
 
 
 class Dialect(ABC):
@@ -151,6 +160,10 @@ class Dialect(ABC):
     @abstractmethod
     def seconds(self, kind: Kind, column: str) -> str:
         """What `moment` made, as seconds since 1970."""
+
+    @abstractmethod
+    def differ(self, one: str, other: str) -> str:
+        """Whether two values differ, be they NULL; as SQL."""
 
     def bound(self, kind: Kind) -> str:
         """Now, to be compared with a column of this kind."""
@@ -733,6 +746,55 @@ class Dialect(ABC):
     def untuned(self, store: Store[Any]) -> list[str]:
         """SQL that takes away what `tuned` set and nobody has changed since, from what stays without the queue."""
         return []
+
+    # what a trigger makes of a row that was OLD and is NEW, of which one is missing where it comes or goes
+
+    def numbers_of(self, version: str, came: bool) -> list[Number]:
+        """What a row counts that has come, or gone."""
+        status = f"{version}.{self.roles['status']}"
+        letter, mine = self.letter(status), self.in_states(self.machine.states, status)
+        ends = (f"'{ABSENT}'", letter) if came else (letter, f"'{ABSENT}'")
+        found = [Number("''", *ends, mine)]
+        if self.tube_stats:
+            tube = f"{version}.{self.roles['tube']}"
+            found.append(Number(tube, *ends, f"{mine} AND {self.counted(tube)}"))
+        return found
+
+    def numbers_of_change(self) -> list[Number]:
+        """What a row counts that was OLD and is NEW."""
+        old, new = self._letters
+        was, is_ = self._in("OLD", self.machine.states), self._in("NEW", self.machine.states)
+        found = [Number("''", old, new, f"{old} <> {new}")]
+        if self.tube_stats:
+            tube = self.roles["tube"]
+            before, after = self.counted(f"OLD.{tube}"), self.counted(f"NEW.{tube}")
+            moved = self.differ(f"OLD.{tube}", f"NEW.{tube}")
+            gone = f"CASE WHEN {is_} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"
+            come = f"CASE WHEN {was} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"
+            found += [
+                Number(f"NEW.{tube}", old, new, f"NOT {moved} AND {after} AND {old} <> {new}"),
+                Number(f"OLD.{tube}", old, gone, f"{moved} AND {before} AND {was}"),
+                Number(f"NEW.{tube}", come, new, f"{moved} AND {after} AND {is_}"),
+            ]
+        return found
+
+    @property
+    def _letters(self) -> tuple[str, str]:
+        status = self.roles["status"]
+        return self.letter(f"OLD.{status}"), self.letter(f"NEW.{status}")
+
+    def _in(self, version: str, states: Iterable[str]) -> str:
+        status = f"{version}.{self.roles['status']}"
+        return f"COALESCE({self.in_states(states, status)}, FALSE)"
+
+    @property
+    def moved_key(self) -> str:
+        return " OR ".join(self.differ(f"OLD.{key}", f"NEW.{key}") for key in self.keys)
+
+    def watched(self) -> list[str]:
+        """The columns whose change triggers must see."""
+        tube = [self.roles["tube"]] if self.tube_stats else []
+        return list(dict.fromkeys([self.roles["status"], *self.keys, *tube]))
 
     # time
 
