@@ -713,7 +713,8 @@ class Storm:
     def _drain(self) -> None:
         begun, self._draining = self._left(), True
         for one in self._alive:
-            one.pipe.send("drain")
+            with suppress(OSError):  # it has just died
+                one.pipe.send("drain")
         for part in self._watched(lambda: 1.0 - self._left() / max(1, begun)):
             self.told(1.0 - DRAIN + max(0.0, part) * DRAIN)
             self._deal(1.0 + DRAIN * part)

@@ -30,6 +30,7 @@ MANY = 1_000  # rows of counters that are worth adding up
 # Seconds, at most, between two tries in conflicts: half a minute of them, since under SERIALIZABLE PostgreSQL takes
 # most transactions on a small table for conflicts, and eight processes were in each other's way eleven times in a row.
 PAUSES: Final = tuple(min(0.001 * 2**tried, 0.512) for tried in range(60))
+REVIEW: Final = 1.0  # seconds after which a process looks again whether the queue is installed as it defines it
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Database:
         self.definition = definition
         self.clock = clock
         self._opened: Opened | None = None
+        self._review_at = 0.0  # the monotonic time at which to look whether it is installed as it was
 
     def compile(self) -> Opened:
         """The definition, compiled for the database that its model has now, be the queue installed there or not.
@@ -92,7 +94,8 @@ class Database:
     def open(self, to_write: bool = False) -> Opened:
         """As `compile`, where the queue is installed: looked at on the first call. Raises NotInstalled.
 
-        `to_write` for a call whose first statement writes: it may look only with the lock that writes need.
+        `to_write` for a call whose first statement writes: it may look only with the lock that writes need. Such a call
+        looks again now and then, since another process may install the queue otherwise.
         """
         opened = self._opened
         if opened is None or opened.database() is not self.store.database:
@@ -104,7 +107,21 @@ class Database:
                 self.close()
                 raise lacking
             self._opened = opened
+        elif to_write and time.monotonic() > self._review_at and not self.store.in_transaction():
+            self._review(opened)
         return opened
+
+    def _review(self, opened: Opened) -> None:
+        try:
+            as_it_was = opened.installation.is_recorded()
+        except Exception as error:
+            if not self.store.is_failure(error) or self.store.is_loss(error):
+                raise
+            as_it_was = False  # where even the records are gone
+        if not as_it_was and (lacking := opened.installation.lacking()):
+            self.close()
+            raise lacking
+        self._review_at = time.monotonic() + REVIEW
 
     def is_installed(self) -> bool:
         """Whether `open` would find the queue."""

@@ -109,6 +109,10 @@ class Installation:
         """What the queue needs and does not find, in words; quick, and empty when all is there."""
         return self._missing_columns() or self._missing_objects()
 
+    def is_recorded(self) -> bool:
+        """Whether it is on record as this definition has it, which is quicker to find out than what is missing."""
+        return [tuple(row) for row in self.store.execute(self.dialect.installed)] == [(VERSION, self.fingerprint)]
+
     def lacking(self) -> NotInstalled | None:
         """The same as an error, which says what to do."""
         columns = self._missing_columns()

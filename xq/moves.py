@@ -35,6 +35,7 @@ T = TypeVar("T")
 BATCH = 1_000  # rows that one statement moves or looks up
 DOUBT = 10.0  # seconds within which a server has done, or forgotten, what a lost connection told it to do
 TRIES = 20  # how often a task that others keep moving is tried again
+BEING_MOVED = (0.002, 0.004, 0.008)  # seconds to wait for what is due, and which another moves at this moment
 SWEEP_AFTER = 0.05  # seconds: a process that takes without end looks this often for what fell due
 
 
@@ -81,10 +82,13 @@ class Moves(Generic[T]):
         options: Mapping[str, Any],
         update: Mapping[str, Any] | None = None,
         to: str | None = None,
-        error: bool = False,
+        sets_error: bool = False,
     ) -> T:
-        """Move one task out of whatever state it is in, as the table says. With `error`, `update` may set that role."""
-        call = self._call(event, options, update, to, error)
+        """Move one task out of whatever state it is in, as the table says.
+
+        With `sets_error`, `update` may set the role error, too.
+        """
+        call = self._call(event, options, update, to, sets_error)
         parts, mark = self.tasks.identify(key)
         state = self._only_source(call)
         if state is None:
@@ -95,12 +99,15 @@ class Moves(Generic[T]):
             opened = self.database.open(to_write=True)
             session = opened.sessions.to_take() if row.target == TAKEN and row.enters else None
             held = self.database.mark(opened, session) if session else mark
-            with self.doubting([held] if session else []):
+            try:
                 moved = self.database.readably(partial(self._move_one, opened, call, row, parts, mark, held))
                 if moved:
                     if session:
                         self._check_open(session)
                     return moved[0]
+            except BaseException as failure:
+                self.doubt([held] if session else [], failure)
+                raise
             state = self._find(call, parts, mark)
         raise WrongState(event, self.tasks.as_told(parts), state, self.machine.sources(event))
 
@@ -131,9 +138,9 @@ class Moves(Generic[T]):
         options: Mapping[str, Any],
         update: Mapping[str, Any] | None,
         to: str | None = None,
-        error: bool = False,
+        sets_error: bool = False,
     ) -> Call:
-        return Call(event, self.tasks.options(event, options), self.tasks.updates(update, error), to)
+        return Call(event, self.tasks.options(event, options), self.tasks.updates(update, sets_error), to)
 
     def _only_source(self, call: Call) -> str | None:
         """The state that the event leaves, when there is one only: then nothing needs to be looked up first."""
@@ -281,31 +288,39 @@ class Moves(Generic[T]):
             self.sweep_what_is_due()
 
         def move() -> list[T]:
-            moved = self._run(opened, call, rows, transition, values)
-            while not moved and self.sweep_what_is_due().moved:
-                moved = self._run(opened, call, rows, transition, values)
+            pauses = iter(BEING_MOVED)
+            while not (moved := self._run(opened, call, rows, transition, values)):
+                swept = self.sweep_what_is_due()
+                if not swept.moved:
+                    # Another may be moving what is due, and a take passes by what that one has locked.
+                    pause = next(pauses, None) if swept.due else None
+                    if pause is None:
+                        return []
+                    time.sleep(pause)
             if len(moved) > 1:
                 self.tasks.sort(moved)
             return [self.tasks.returned(row, mark) for row in moved]
 
         self.settle_doubts()
-        with self.doubting([mark]):
+        try:
             tasks = self.database.readably(move)
             if session:
                 self._check_open(session)
             if tasks:
                 then(mark)
             return tasks
-
-    @contextmanager
-    def doubting(self, marks: Sequence[str | None]) -> Iterator[None]:
-        """Within it something is taken by these marks. It is given back when whoever takes it does not come to know."""
-        try:
-            yield
         except BaseException as error:
-            if not self._tells(error):
-                self._doubtful |= {mark: time.monotonic() + DOUBT for mark in marks if mark}
+            self.doubt([mark], error)
             raise
+
+    def doubt(self, marks: Sequence[str | None], error: BaseException) -> None:
+        """Have given back what these marks have taken, since whoever wanted it got an error in its place.
+
+        To be called where the error is caught: a context manager would be left by calls, between which a signal may
+        come, too.
+        """
+        if not self._tells(error):
+            self._doubtful |= {mark: time.monotonic() + DOUBT for mark in marks if mark}
 
     def _tells(self, error: BaseException) -> bool:
         """Whether it is known from this error that nothing was taken."""

@@ -413,7 +413,8 @@ class Sessions:
             return self._end_the_dead()
 
     def _end_the_dead(self) -> bool:
-        keepers: dict[str, Keeper | None] = {"": None} | {keeper.name: keeper for keeper in self.keepers}
+        keepers = self.keepers
+        queues = {"", *(keeper.name for keeper in keepers)}  # "" is the list of all sessions
         all_prove = self.proof is None or self._prove_again(self.proof)
         mine = [session for session in self.held() if session.listed]  # before: another thread may list one meanwhile
         ends: dict[str, float | None] = {}
@@ -421,15 +422,15 @@ class Sessions:
         if listed is None:
             return False
         for name, queue, seconds in listed:
-            if queue in keepers:
-                ends[name] = seconds if ends.get(name) is None else ends[name]
+            if queue in queues and ends.get(name) is None:
+                ends[name] = seconds
         for session in mine:
             if session.uuid not in ends:
                 self._lose(session)
                 self.end(session.uuid, "release")
         if self.looked_at > self._orphans_at:
             self._orphans_at = self.looked_at + ORPHANS
-            for keeper in filter(None, keepers.values()):
+            for keeper in keepers:
                 with suppress(NotInstalled):
                     ends |= dict.fromkeys(filter(_is_uuid, keeper.orphans()))
         here = {session.uuid for session in self.held()}

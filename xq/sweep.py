@@ -297,7 +297,7 @@ class Sweeper:
         for keeper in keepers:
             try:
                 if there:
-                    keeper.database.open()
+                    keeper.database.open(to_write=True)
                     continue
             except NotInstalled as error:
                 log.debug("%s", error)

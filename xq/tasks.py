@@ -270,7 +270,7 @@ class Tasks(Generic[T]):
             raise BadValue(f"a task of {self.store.name} must bring its key (id='required'): {names} is missing")
         return tasks
 
-    def updates(self, update: object, error: bool = False) -> dict[str, Any]:
+    def updates(self, update: object, sets_error: bool = False) -> dict[str, Any]:
         """The values of `update=`, converted, by field name; the role error only where xq itself sets it.
 
         Raises BadType and BadValue.
@@ -283,7 +283,7 @@ class Tasks(Generic[T]):
         for name, value in update.items():
             field = self._known(name)
             role = self._role_of.get(field.name)
-            if role and not (error and role == "error"):
+            if role and not (sets_error and role == "error"):
                 raise BadValue(f"update sets the application's own fields: {shown(name)} is the queue's {role}")
             if field in self.table.key:
                 raise BadValue(f"update cannot change the key {shown(name)}")

@@ -170,13 +170,17 @@ class Waiting(Generic[T]):
         deadline = Deadline(timeout)
         self.listen()  # from before the look: what comes after it is told of
         taken: list[str | None] = []  # the mark
-        with self.moves.doubting(taken), self.takers.place(tube) as waiter:
-            while not (found := self._take_if_there(n, options, tube, deadline, taken.append)):
-                if not self._sleep(waiter, deadline):
-                    return []
-            if len(self.takers.waiters) > 1:
-                self._pass_on()
-        return found
+        try:
+            with self.takers.place(tube) as waiter:
+                while not (found := self._take_if_there(n, options, tube, deadline, taken.append)):
+                    if not self._sleep(waiter, deadline):
+                        return []
+                if len(self.takers.waiters) > 1:
+                    self._pass_on()
+            return found
+        except BaseException as error:
+            self.moves.doubt(taken, error)
+            raise
 
     def _take_if_there(
         self,

@@ -91,7 +91,7 @@ class Link(Proof):
         self._expected_at = 0.0  # the monotonic time at which somebody last began to wait, or was seen to
         self._asked_at = 0.0  # the monotonic time at which the server was last asked whether it may tell
         self.on_told: Callable[[], None] = lambda: None  # called when the server tells something by the way
-        self._renewed = 0.0  # the monotonic time
+        self._renewed = time.monotonic()
         self._lapsed: set[str] = set()  # the sessions whose lease ended before it was renewed
         self.skew = 0.0
 

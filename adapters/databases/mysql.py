@@ -367,6 +367,9 @@ class Mysql(Server):
                 f"{name} is a table of {engine}, where no row is locked for a take and nothing is rolled back: "
                 f"ALTER TABLE {self.quote(schema)}.{self.quote(name)} ENGINE = InnoDB"
             )
+        ((lowered,),) = store.execute("SELECT @@lower_case_table_names = 1")
+        if lowered and self.source.name != self.source.name.lower():
+            return f"the server keeps the names of tables in lower case: call {self.source.name} so in the model's Meta"
         return super().unfit(store)
 
     def drop(self, kind: str, name: str) -> str:

@@ -255,6 +255,8 @@ class Postgres(Server):
                 # CREATE .. IF NOT EXISTS fails where another transaction creates the same.
                 for schema in self.installed_in(store):
                     store.execute(f"SELECT pg_advisory_xact_lock(hashtext('xq'), hashtext({self.literal(schema)}))")
+                if store.execute(f"SELECT 1 WHERE to_regclass('{QUEUES}') IS NOT NULL"):
+                    self.one_at_a_time(store, within=True)  # before the table is locked, as puts do
                 yield
         except Exception as error:
             unique = self.machine.guard("unique") and store.is_failure(error) and not store.is_refusal(error)

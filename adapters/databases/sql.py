@@ -666,6 +666,12 @@ class Dialect(ABC):
         states = self.in_states(self.holding(guard))
         return f"SELECT {self.columns} FROM {self.table_in_schema} WHERE {role} = :unique AND {states}{self.lock}"
 
+    def held_twice(self, guard: Guard, states: Sequence[str]) -> str:
+        """A value that two tasks in these states hold, if there is one."""
+        role = self.roles[guard.role]
+        of = f"{self.table_in_schema} WHERE {self.in_states(states)} AND {role} IS NOT NULL"
+        return f"SELECT MIN({role}) FROM {of} GROUP BY {self.exact(role)} HAVING COUNT(*) > 1 LIMIT 1"
+
     def by_state(self, state: str) -> str:
         """The tasks in a state, oldest first."""
         return (

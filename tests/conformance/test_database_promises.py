@@ -15,11 +15,10 @@ import peewee as pw
 import pytest
 
 import xq
-from benchmarks.servers import PgBouncer
 from tests.conformance.steps import PATIENCE, eventually, is_exact
 from tests.conformance.test_databases import CHOSEN, KINDS
 from tests.conftest import Maker, database_on
-from tests.servers import MariaDB, Postgres, Server
+from tests.servers import MariaDB, PgBouncer, Postgres, Server
 from xq import sweep
 from xq.adapters.databases import postgres
 from xq.errors import ConfigurationError
@@ -416,9 +415,7 @@ def test_behind_pgbouncer_in_transaction_mode_a_queue_works_and_its_sessions_hav
             assert Task.take().ack().status == "D"
             assert server.run(leases, "q") == [(None,)], "a session lives as long as its connection"
         with PgBouncer(server, pool_mode="transaction") as pooler:
-            where: dict[str, Any] = {"prefer_psycopg3": True, "prepare_threshold": None}
-            where |= {"host": pooler.host, "port": pooler.port, "user": pooler.USER}
-            with closing(pw.PostgresqlDatabase("q", **where)) as database:
+            with closing(pooler.peewee("q", prepare_threshold=None)) as database:
                 Task = queue_on(database)
 
                 def take() -> Any:

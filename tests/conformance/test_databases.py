@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import sqlite3
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -167,10 +168,29 @@ def test_a_proxy_may_be_initialised_after_the_queue_was_declared(kind):
 # what is refused
 
 
-def test_psycopg_2_is_refused_by_name():
-    psycopg2 = SimpleNamespace(info=SimpleNamespace(server_version=150_000))
-    with pytest.raises(ConfigurationError, match="psycopg 3: give the database prefer_psycopg3=True"):
-        DRIVERS["postgres"].check(psycopg2)
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "put": lambda Task: Task.put({}),
+    "take": lambda Task: Task.take(),
+    "install": lambda Task: Task.xq.install(),
+    "check": lambda Task: Task.xq.check(),
+    "stats": lambda Task: Task.xq.stats(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (pw.PostgresqlDatabase, "psycopg 3: give the database prefer_psycopg3=True"),
+        (pw.MySQLDatabase, "through pymysql, this is a connection of sqlite3"),
+    ],
+)
+def test_another_driver_is_refused_by_name_whatever_is_called_first(kind, words, call):
+    of_another = {"_connect": lambda self: sqlite3.connect(":memory:"), "_set_server_version": lambda *_: None}
+    Task = Maker(type("OfAnotherDriver", (kind,), of_another)("app"), None).model()
+    xq.upgrade(Task, {"status": "status"}, {})
+    with pytest.raises(ConfigurationError, match=words):
+        CALLS[call](Task)
 
 
 def _connected(version: int, **status: str) -> Any:

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import subprocess
-from contextlib import closing
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from typing import Any
 
 import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import another_process, bring, is_exact, processes, row, run_script, transitions
+from tests.conformance.steps import (
+    PATIENCE,
+    another_process,
+    bring,
+    eventually,
+    is_exact,
+    processes,
+    row,
+    run_script,
+    transitions,
+)
 from tests.conftest import SERVERS, Maker, chosen, database_on
 from tests.factories import task, tasks
 from xq.testing import Clock
@@ -479,6 +491,28 @@ def test_a_process_that_still_has_the_old_features_is_told(make):
     assert upgraded(make, make.model(), {"keep": True}, {**ROLES, "deadline": "deadline"}).put({}).status == "R"
 
 
+def test_a_running_process_whose_definition_was_overtaken_is_told_within_a_second_or_so(make):
+    Task, Other = (upgraded(make, make.model()) for _ in range(2))
+    Task.create_table()
+    Task.put({})
+    held = Task.take()
+    Other.xq.reconfigure({"keep": True})
+
+    def is_told() -> bool:
+        with suppress(xq.NotInstalled):
+            Task.take()
+            return False
+        return True
+
+    eventually(is_told)
+    for call in (held.ack, held.release, lambda: Task.put({}), lambda: Task.xq.put_many([{}])):
+        with pytest.raises(xq.NotInstalled, match="features"):
+            call()
+    assert Other.xq.count("T") == 1
+    assert Other.xq.release_all() == 1
+    assert is_exact(Other)
+
+
 def test_statuses_and_tubes_stay_as_they_were(make):
     Task = make({"zombie": 30}, roles=("runat", "tube"), statuses={"Z": "zombie", "D": "done"}, tube_stats=["a"])
     bring(Task, "Z", task(tube="a"))
@@ -494,6 +528,39 @@ def test_rows_that_are_not_the_queues_are_not_moved(make):
     Task.xq.reconfigure({}, move={"Z": "X"})
     assert row(Task, foreign).status == "archived"
     assert Task.select().count() == 1
+
+
+def test_tasks_that_a_move_would_make_hold_one_value_are_not_moved(make):
+    Task = make({"zombie": 30}, roles=("runat", "unique"))
+    for _ in range(2):
+        bring(Task, "Z", task(job="a"))
+    with pytest.raises(xq.ConfigurationError, match="two tasks hold 'a'"):
+        Task.xq.reconfigure({"keep": True, "unique": "RTWD"}, move={"Z": "D"})
+    assert Task.xq.count("Z") == 2
+    assert is_exact(Task)
+    Task.xq.reconfigure({"keep": True, "unique": True}, move={"Z": "D"})
+    assert Task.xq.count("D") == 2
+
+
+def test_a_queue_is_reconfigured_beside_those_who_put(make_shared):
+    Task = make_shared({"keep": True, "limit": 10_000})
+    db, over = Task._meta.database, threading.Event()
+
+    def put() -> None:
+        with db.connection_context():
+            while not over.is_set():
+                Task.put({})
+
+    with ThreadPoolExecutor(2) as threads:
+        putting = [threads.submit(put) for _ in range(2)]
+        try:
+            eventually(Task.xq.count)
+            for features in ({"keep": True, "limit": 10_000, "delayed": True}, {"keep": True, "limit": 10_000}) * 2:
+                Task.xq.reconfigure(features)
+        finally:
+            over.set()
+        for each in putting:
+            each.result(PATIENCE)
 
 
 def test_limits_and_uniqueness_hold_from_then_on(make):

@@ -253,6 +253,20 @@ def test_transactions_of_the_applications_own_hand_work_as_well(queue):
     assert is_exact(queue)
 
 
+def test_where_the_application_has_begun_nothing_by_hand_each_call_is_whole(queue):
+    with queue._meta.database.manual_commit():
+        queue.xq.put_many(tasks(4))
+        one = queue.take()
+        two, three = queue.xq.take_many(2)
+        one.ack()
+        with pytest.raises(xq.WrongState):
+            queue.xq.ack_many([two, one])
+        queue.xq.release_many([two, three])
+        assert queue.xq.take(timeout=1).ack() is not None
+    assert queue.xq.count("R") == 2
+    assert is_exact(queue)
+
+
 def test_a_transaction_and_a_savepoint_by_name_work_as_well(queue):
     db = queue._meta.database
     with db.transaction() as transaction:
