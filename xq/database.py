@@ -215,7 +215,7 @@ class Database:
 
     def counters(self) -> list[Any]:
         """The counters, as they are; where they have become many rows, those are added up for the next time."""
-        found = self.execute(self.dialect.counters())
+        found = self.execute(self.dialect.counters)
         if sum(rows for *_, rows in found) > MANY and not self.store.in_transaction():
             self.add_up()
         return [tuple(row[:4]) for row in found]
@@ -232,7 +232,7 @@ class Database:
 
     def add_up_if_many(self) -> bool:
         """As `add_up`, where the counters have become many rows."""
-        found = self.execute(self.dialect.counters())
+        found = self.execute(self.dialect.counters)
         return sum(rows for *_, rows in found) > MANY and self.add_up()
 
     def again(self, work: Callable[[], R]) -> R:

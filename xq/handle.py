@@ -319,7 +319,7 @@ class Queue(Generic[T]):
     def taken(self) -> list[tuple[Any, str | None, float | None]]:
         """Who holds what: (key, uuid of the session, since when, in seconds since 1970), for each taken task."""
         found = []
-        for *key, mark in self._database.execute(self._database.dialect.taken()):
+        for *key, mark in self._database.execute(self._database.dialect.taken):
             session, since = sessions.owner_of(mark) if mark else (None, None)
             found.append((self._tasks.as_told(tuple(key)), session, since))
         return found

@@ -396,7 +396,7 @@ class Moves(Generic[T]):
 
     def give_back(self, session: str, event: str) -> None:
         """Release what a session that has ended still holds, as the event `event`."""
-        self._give_back(f"{session}/", f"{session}0", event)
+        self._give_back(*sessions_of.marks_of(session), event)
 
     def settle_doubts(self) -> None:
         """Give back what was taken by calls whose answer was lost: whether they took it nobody has been told.
@@ -407,7 +407,7 @@ class Moves(Generic[T]):
         if self._doubtful and now >= self._doubt_at:
             self._doubt_at = now + DOUBT / 20
             for mark, until in list(self._doubtful.items()):
-                self._give_back(mark, f"{mark}!", "release")
+                self._give_back(mark, f"{mark}!", "release")  # of this take alone: no mark goes on with a !, or less
                 if now > until:
                     del self._doubtful[mark]
 
@@ -429,7 +429,7 @@ class Moves(Generic[T]):
         """In how many seconds something falls due: less than none for what is late, None for never."""
         if not self.machine.due and not self._forgets:
             return None
-        ((seconds,),) = self.database.execute(self.database.dialect.next_due())
+        ((seconds,),) = self.database.execute(self.database.dialect.next_due)
         return None if seconds is None else float(seconds)
 
     def sweep_what_is_due(self) -> Swept:
@@ -460,7 +460,7 @@ class Moves(Generic[T]):
         if not self._forgets:
             return 0
         opened = self.database.open()
-        statement = Statement(opened.dialect.forget_history())
+        statement = Statement(opened.dialect.forget_history)
         return self.database.change(opened, statement, self.database.values() | {"n": BATCH})
 
     def _sweep_batch(self, row: Transition) -> int:

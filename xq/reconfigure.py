@@ -26,7 +26,7 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
     _check(new.machine, lost, move)
     before, after = database.open(), Database(store, new, database.clock, database.observers).compile()
     with before.dialect.installing(store):
-        counts = [row for row in database.execute(before.dialect.actual_counts()) if row[1] in lost]
+        counts = [row for row in database.execute(before.dialect.actual_counts) if row[1] in lost]
         stranded = [(state, n) for tube, state, n in counts if tube == "" and state not in move]
         if stranded:
             told = ", ".join(f"{n} in {state}" for state, n in stranded)

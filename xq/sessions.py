@@ -24,6 +24,7 @@ from xq.store import Row
 R = TypeVar("R")
 S = TypeVar("S")
 
+UUID_LENGTH = 36  # with its dashes; the mark of a take begins so, and goes on with one character more, see `marks_of`
 ORPHANS = 5.0  # seconds between two looks for tasks whose session nobody lists
 
 log = logging.getLogger("xq")
@@ -148,8 +149,7 @@ class Session:
         self.held = False  # whether this process proves that it lives
         self._proof: ProofOfLife | None = None  # by which it does
         self.listed: set[str] = set()  # the queues that the database knows to hold tasks of it
-        self.prefix = f"{uuid}/"  # of the marks of its takes, which so stand between `prefix` and `end`
-        self.end = f"{uuid}0"
+        self.prefix, _ = marks_of(uuid)
         self._entered = 0  # in this process
         self._process = os.getpid()
         self._lock = threading.RLock()
@@ -513,6 +513,11 @@ def _is_uuid(name: str | None) -> bool:
         return str(uuid.UUID(name)) == name
     except (TypeError, ValueError, AttributeError):
         return False  # another program wrote it
+
+
+def marks_of(session: str) -> tuple[str, str]:
+    """What the marks of a session's takes begin with, and what comes after all of them: they stand in between."""
+    return f"{session}/", f"{session}0"
 
 
 def owner_of(mark: str) -> tuple[str, float | None]:

@@ -28,8 +28,17 @@ Kind = Literal[
     "decimal",
     "other",
 ]
+INTEGERS: Final[tuple[Kind, ...]] = ("auto", "bigauto", "integer", "bigint")
+TIMES: Final[tuple[Kind, ...]] = ("datetime", "timestamptz")
 Row = Sequence[Any]
 Values = Mapping[str, Any]  # by name
+
+
+def fits_a_column(value: object) -> bool:
+    """Whether every database holds it as it is: an integer of at most 64 bits, or text without a zero byte."""
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    return isinstance(value, str) and "\0" not in value
 
 
 @dataclass(frozen=True, slots=True)

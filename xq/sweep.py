@@ -142,7 +142,7 @@ class QueueKeeper:
         return self.database.execute(sql, values)
 
     def orphans(self) -> list[str]:
-        return [uuid for (uuid,) in self._run(self.database.dialect.orphans())]
+        return [uuid for (uuid,) in self._run(self.database.dialect.orphans)]
 
     def listed(self) -> list[tuple[str, str, float | None]]:
         """Every session of the database, a queue in which it may hold tasks, and when it ends (None: it lives)."""
@@ -178,7 +178,7 @@ class QueueKeeper:
         return self.database.whole(run)
 
     def forget_waits(self, uuid: str) -> None:
-        self._run(self.database.dialect.forget_waits(), uuid=uuid)
+        self._run(self.database.dialect.forget_waits, uuid=uuid)
 
     def session_lost(self) -> None:
         self.waiting.session_lost()

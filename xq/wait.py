@@ -308,7 +308,7 @@ class Waiting(Generic[T]):
         """Have the end of a task be told of, if it is yet to come. Returns its row, and its state."""
         opened = self.database.open()
         named_parts = named_task()
-        self.database.execute(opened.dialect.hold(), named(named_parts))
+        self.database.execute(opened.dialect.hold, named(named_parts))
         row, state = self.moves.look(named_parts)
         if state in self.machine.pending:
             session = opened.sessions.own()
@@ -316,7 +316,7 @@ class Waiting(Generic[T]):
             self._endings[ending.waiter] = ending  # before the row is seen: what is told of it finds somebody
             parts = self.tasks.key_of(row)  # as the row has it: triggers compare more strictly than columns may
             values = {**named(parts), "waiter": ending.waiter, "uuid": session.uuid}
-            self.database.execute(opened.dialect.begin_wait(), values)
+            self.database.execute(opened.dialect.begin_wait, values)
         return row, state
 
     def _wait_anew(self, ending: Ending, parts: Parts) -> bool:
@@ -350,7 +350,7 @@ class Waiting(Generic[T]):
             self._left.append(values)  # what is known of the end is more than that its row could not be deleted
 
     def _end_in_database(self, ending: Ending, values: Mapping[str, Any]) -> None:
-        for event, target in self.database.execute(self.database.dialect.end_wait(), values):
+        for event, target in self.database.execute(self.database.dialect.end_wait, values):
             if event is not None:  # what nobody told of counts, too
                 ending.tell(event, target)
 
@@ -360,7 +360,7 @@ class Waiting(Generic[T]):
 
     def waited_for(self) -> list[tuple[Any, str, float]]:
         """Which tasks are waited for, by which sessions, and since when; None for this process's waiting takers."""
-        rows = self.database.execute(self.database.dialect.waiting())
+        rows = self.database.execute(self.database.dialect.waiting)
         own = self.database.open().sessions.own().uuid
         return [
             *((self.tasks.as_told(tuple(key)), session, since) for *key, session, since in rows),
@@ -403,7 +403,7 @@ class Waiting(Generic[T]):
 
     def collect(self) -> int:
         """Tell those whose tasks have ended how they did. Returns how many there were."""
-        ends = self.database.execute(self.database.dialect.ends()) if self._endings else []
+        ends = self.database.execute(self.database.dialect.ends) if self._endings else []
         mine = [(ending, *end) for name, *end in ends if (ending := self._endings.get(name)) is not None]
         for ending, event, target in mine:
             ending.tell(event, target)
@@ -413,7 +413,7 @@ class Waiting(Generic[T]):
             except IndexError:  # several threads collect
                 break
             try:
-                self.database.execute(self.database.dialect.end_wait(), values)
+                self.database.execute(self.database.dialect.end_wait, values)
             except BaseException:
                 self._left.append(values)
                 raise

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary, finalize
 
 from xq.adapters.databases.bell import Bell
 from xq.adapters.databases.proof import Proof
-from xq.adapters.databases.sql import SESSIONS, by_position
+from xq.adapters.databases.sql import SESSIONS, by_position, session_there
 from xq.errors import ConfigurationError
 from xq.store import Connector, Row, Store
 
@@ -68,8 +68,7 @@ class Words:
     @property
     def there(self) -> str:
         """A row, where the session `:uuid` has not ended."""
-        goes_on = f"(ends IS NULL OR ends > {self.time})"
-        return f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = '' AND {goes_on}"
+        return session_there(self.time)
 
 
 class Link(Proof):

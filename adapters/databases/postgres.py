@@ -17,11 +17,11 @@ from xq.adapters.databases.postgres_triggers import (
     unless_silenced,
 )
 from xq.adapters.databases.servers import BYTES, ROLL_UP, Server
-from xq.adapters.databases.sql import INTEGERS, QUEUES, SETTINGS, TIMES, Object
+from xq.adapters.databases.sql import QUEUES, SETTINGS, Object
 from xq.compile import Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import Guard
-from xq.store import HISTORY, Field, Kind, Store
+from xq.store import HISTORY, INTEGERS, TIMES, Field, Kind, Store
 
 LONG = 60  # seconds after which an open transaction is told of: takes beside it are slower already
 BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
@@ -210,12 +210,14 @@ class Postgres(Server):
             f"AND pid <> pg_backend_pid() AND xact_start < statement_timestamp() - interval '{LONG} seconds' "
             "ORDER BY xact_start LIMIT 1"
         )
-        return "".join(
-            f"the server's process {pid} (user {user!r}, application_name {application!r}) has had a transaction open "
-            f"for {seconds} seconds: rows that are deleted meanwhile stay in the indexes, and each take passes them "
-            f"by, more and more slowly until that transaction ends; SELECT pg_terminate_backend({pid}) ends it"
-            for pid, user, application, seconds in oldest
-        )
+        for pid, user, application, seconds in oldest:
+            return (
+                f"the server's process {pid} (user {user!r}, application_name {application!r}) has had a transaction "
+                f"open for {seconds} seconds: rows that are deleted meanwhile stay in the indexes, and each take "
+                f"passes them by, more and more slowly until that transaction ends; SELECT pg_terminate_backend({pid}) "
+                "ends it"
+            )
+        return None
 
     def untuned(self, store: Store[Any]) -> list[str]:
         settings = [setting.split(" = ") for setting in BUSY.split(", ")]
@@ -229,6 +231,7 @@ class Postgres(Server):
         )
         return [f"ALTER TABLE {table} RESET ({options})" for table, options in found]
 
+    @property
     def hold(self) -> str:
         # Written: that a row was merely locked would not be noticed under REPEATABLE READ.
         status = self.roles["status"]
@@ -356,7 +359,7 @@ class Postgres(Server):
 
 def _told(field: Field, part: str, alone: bool = True) -> str:
     """A part of a key as the history tells it."""
-    if field.kind in ("auto", "bigauto", "integer", "bigint", "decimal") and not alone:
+    if field.kind in (*INTEGERS, "decimal") and not alone:
         return part
     if field.type.upper() in BYTES:
         return f"UPPER(encode({part}, 'hex'))"
