@@ -267,6 +267,8 @@ class Sweeper:
                 with self.working:
                     pause, seconds = self._round(told)
             except Exception as error:
+                if self._over or self._database() is None:
+                    break
                 self._complain(error)
                 pause, seconds = RETRY, 0.0
                 self._rang = True
