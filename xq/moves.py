@@ -321,11 +321,11 @@ class Moves(Generic[T]):
         To be called where the error is caught: a context manager would be left by calls, between which a signal may
         come, too.
         """
-        if not self._tells(error):
+        if not self.tells(error):
             self._doubtful |= {mark: time.monotonic() + DOUBT for mark in marks if mark}
 
-    def _tells(self, error: BaseException) -> bool:
-        """Whether it is known from this error that nothing was taken."""
+    def tells(self, error: BaseException) -> bool:
+        """Whether it is known from this error that nothing was done."""
         if self.store.is_failure(error):
             return not self.store.is_loss(error)
         # What neither the database nor xq has raised, the handler of a signal may have, at any place. An error of a

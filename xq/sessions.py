@@ -326,7 +326,11 @@ class Sessions:
         others_do = proof.renew()
         for name in proof.pop_lost():
             if name in self._open:
-                log.warning("session %s is lost: the connection that proved it was. Its tasks are ready again", name)
+                log.warning(
+                    "session %s is lost: the connection that proved it was. Its tasks come back at once, "
+                    "or after session_ttr",
+                    name,
+                )
                 self._lose(self._open[name])  # it ends as any does of which no process is left
         return others_do
 
@@ -393,10 +397,12 @@ class Sessions:
         """Whether no process holds a session; and none begins to within the `with`."""
         return nullcontext(True) if self.proof is None else self.proof.alone(name)
 
-    def end(self, name: str, event: str) -> None:
-        """Give back what a session holds, as the event `event`, now or when session_ttr has passed."""
-        if not self._ask(lambda keeper: keeper.postpone(name), otherwise=True):
+    def end(self, name: str, event: str) -> bool:
+        """Give back what a session holds, as the event `event`, now or when session_ttr has passed: whether now."""
+        postponed = self._ask(lambda keeper: keeper.postpone(name), otherwise=True)
+        if not postponed:
             self._give_back(name, event)
+        return not postponed
 
     def _give_back(self, name: str, event: str) -> None:
         for keeper in self.keepers:
@@ -442,14 +448,15 @@ class Sessions:
         for name in (self.proof.gone(living) if self.proof else living) if all_prove else ():
             with self.alone(name) as alone:
                 if alone:
-                    log.info("session %s is gone, and ends", name)
-                    self.end(name, "died")
+                    ended = self.end(name, "died")
+                    log.info("session %s is gone, and %s", name, "has ended" if ended else "ends after session_ttr")
                     self.deaths += 1
         for name, seconds in others.items():
             if seconds is not None and seconds <= 0:
                 with self.alone(name):
                     if self._ask(lambda keeper, name=name: keeper.over(name), otherwise=False):  # type: ignore[misc]
                         self._give_back(name, "died")
+                        log.info("session %s, which was to end, has ended", name)
                         self.deaths += 1
         return bool(others)
 

@@ -267,6 +267,8 @@ class Sweeper:
                 with self.working:
                     pause, seconds = self._round(told)
             except Exception as error:
+                if self._over or self._database() is None:
+                    break
                 self._complain(error)
                 pause, seconds = RETRY, 0.0
                 self._rang = True
@@ -354,8 +356,9 @@ class Sweeper:
         """End the sessions of which no process is left, when it is time to look for them."""
         if time.monotonic() >= self._look_at:
             others = self._sessions.end_the_dead()
-            # Until somebody writes; where nobody tells of that, a session may be new at any time.
-            self._look_at = time.monotonic() + LOOK if others or not self._writes.tells else float("inf")
+            # Where nobody tells of writes, a session may be new at any time. Of a take nobody tells anywhere: one whose
+            # transaction was open still when its session ended is found by no more than its task, once it is committed.
+            self._look_at = time.monotonic() + (LOOK if others or not self._writes.tells else sessions.ORPHANS)
 
     def _keep_time(self, keepers: list[QueueKeeper]) -> None:
         """Move what is due, and set the timer for what is next."""

@@ -293,7 +293,7 @@ class Mysql(Server):
 
     @property
     def hold(self) -> str:
-        return f"SELECT 1 FROM {self.table_in_schema} WHERE {self.by_key()}{self.lock}"
+        return f"SELECT 1 FROM {self.table_in_schema} WHERE {self.by_key()}{self.lock} SKIP LOCKED"
 
     @contextmanager
     def installing(self, store: Store[Any]) -> Iterator[None]:

@@ -233,9 +233,12 @@ class Postgres(Server):
 
     @property
     def hold(self) -> str:
+        # As the UPDATE locks it: FOR UPDATE would be kept off by who writes rows that refer to this one.
+        keys = f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE {self.by_key()}"
+        free = f"WITH free AS MATERIALIZED ({keys} FOR NO KEY UPDATE SKIP LOCKED) SELECT * FROM free"
         # Written: that a row was merely locked would not be noticed under REPEATABLE READ.
         status = self.roles["status"]
-        return f"UPDATE {self.table_in_schema} SET {status} = {status} WHERE {self.by_key()}"
+        return f"UPDATE {self.table_in_schema} SET {status} = {status} WHERE {self.key} IN ({free}) RETURNING 1"
 
     @contextmanager
     def installing(self, store: Store[Any]) -> Iterator[None]:

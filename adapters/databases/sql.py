@@ -657,7 +657,10 @@ class Dialect(ABC):
 
     @property
     def hold(self) -> str:
-        """Has whoever would move the task of a key wait for the end of this transaction."""
+        """Has whoever would move the task of a key wait for the end of this transaction.
+
+        Where rows are locked it waits for nobody itself, and tells with a row that it could.
+        """
         return self.begin_writing
 
     def holder(self, guard: Guard) -> str:
