@@ -223,6 +223,7 @@ class Sessions:
         self.looking = threading.RLock()
         self.looked_at = 0.0  # the monotonic time of the last look at who lives
         self._orphans_at = 0.0  # the monotonic time at which to look for tasks whose session nobody lists
+        self.left = False  # whether a session was left to other processes, which may die: who looks for them resets it
         self.deaths = 0  # how many sessions of others this process has ended
         self._proof: tuple[ProofOfLife | None] | None = None  # once it was looked for
         self._open: dict[str, Session] = {}
@@ -366,7 +367,6 @@ class Sessions:
         session.hold()
         if self._ask(lambda keeper: keeper.rejoin(session.uuid), otherwise=False):
             self._open[session.uuid] = session
-            self.announce()
             return True
         session.let_go()
         self._open.pop(session.uuid, None)
@@ -378,6 +378,8 @@ class Sessions:
             if alone and not session.held:  # else another thread has joined it anew
                 self._open.pop(session.uuid, None)
                 self._end(session)
+            elif not alone:
+                self.left = True
 
     def close(self, session: Session) -> None:
         """End a session, whoever else has joined it."""

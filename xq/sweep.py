@@ -354,7 +354,8 @@ class Sweeper:
 
     def _bury_the_dead(self) -> None:
         """End the sessions of which no process is left, when it is time to look for them."""
-        if time.monotonic() >= self._look_at:
+        if time.monotonic() >= self._look_at or self._sessions.left:
+            self._sessions.left = False
             others = self._sessions.end_the_dead()
             # Where nobody tells of writes, a session may be new at any time. Of a take nobody tells anywhere: one whose
             # transaction was open still when its session ended is found by no more than its task, once it is committed.

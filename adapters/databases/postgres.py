@@ -17,7 +17,7 @@ from xq.adapters.databases.postgres_triggers import (
     unless_silenced,
 )
 from xq.adapters.databases.servers import BYTES, ROLL_UP, Server
-from xq.adapters.databases.sql import QUEUES, SETTINGS, Object
+from xq.adapters.databases.sql import QUEUES, SESSIONS, SETTINGS, Object
 from xq.compile import Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import Guard
@@ -239,6 +239,17 @@ class Postgres(Server):
         # Written: that a row was merely locked would not be noticed under REPEATABLE READ.
         status = self.roles["status"]
         return f"UPDATE {self.table_in_schema} SET {status} = {status} WHERE {self.key} IN ({free}) RETURNING 1"
+
+    @property
+    def session_listed(self) -> str:
+        # Not left to ON CONFLICT: a row that the transaction of this very thread has changed, since it joined the
+        # session, would be waited for.
+        there = f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = mine.queue"
+        return (
+            f"INSERT INTO {SESSIONS} (uuid, queue, since, ends) SELECT :uuid, queue, {self.now}, {self.now} + :lease "
+            f"FROM (VALUES (''), ({self.literal(self.source_name)})) AS mine (queue) WHERE NOT EXISTS ({there})"
+            f"{self.on_conflict('uuid, queue')}"
+        )
 
     @contextmanager
     def installing(self, store: Store[Any]) -> Iterator[None]:

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import threading
+from contextlib import closing
 from typing import Any
 
 import peewee as pw
@@ -27,8 +28,9 @@ from tests.conformance.steps import (
     state,
     writing,
 )
-from tests.conftest import SERVERS, chosen
+from tests.conftest import SERVERS, Maker, chosen, database_on
 from tests.factories import task
+from tests.servers import Postgres
 from xq import sessions
 from xq.adapters.databases.links import ServerWrites
 from xq.adapters.databases.sqlite_files import FileWrites
@@ -333,6 +335,41 @@ def test_who_waits_for_a_task_that_is_taken_away_and_again_does_not_finish_it(ma
         assert state(Task, put) == "T"
         assert theirs.ack().id == put.id
     assert is_exact(Task)
+
+
+@pytest.mark.skipif(not chosen(["postgres"]), reason="of PostgreSQL")
+def test_a_call_that_postgresql_ends_in_a_deadlock_with_the_application_is_made_again_unseen():
+    with database_on(Postgres) as (server, name), closing(server.peewee(name)) as db:
+        Task = Maker(db, None)({"keep": True})
+        Task.xq.put_many([task()] * 3)
+        held = Task.xq.take_many(3)
+
+        def look_for_deadlocks_after(delay: str) -> None:
+            server.run(f"ALTER DATABASE {name} SET deadlock_timeout = '{delay}'")  # of connections from here on
+
+        def until_so_many_wait(n: int) -> None:
+            waits = (
+                f"SELECT 1 FROM pg_stat_activity WHERE datname = '{name}' AND cardinality(pg_blocking_pids(pid)) > 0"
+            )
+            eventually(lambda: len(server.run(waits)) == n)
+
+        def application() -> None:
+            with db.atomic():
+                for late in (held[2], held[0]):
+                    Task.update(name="changed").where(Task.id == late.id).execute()
+
+        with db.atomic():
+            Task.update(name="changed").where(Task.id == held[1].id).execute()
+            look_for_deadlocks_after("10ms")
+            acks = Work(db, lambda: Task.xq.ack_many(held))
+            until_so_many_wait(1)  # it has the first task
+            look_for_deadlocks_after("1h")
+            other = Work(db, application)
+            until_so_many_wait(2)  # from here on it waits for the first, and has the last
+        other.result()
+        assert [found.status for found in acks.result()] == ["D"] * 3
+        assert {found.name for found in Task.select()} == {"changed"}
+        assert is_exact(Task)
 
 
 @ON_SERVERS

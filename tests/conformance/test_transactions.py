@@ -343,6 +343,22 @@ def test_sessions_may_come_and_go_within_a_transaction(make_shared):
     assert is_exact(Task)
 
 
+def test_a_session_may_be_joined_within_a_transaction_and_take_there(make_shared):
+    Task = make_shared(FEATURES)
+    Task.xq.put_many(tasks(2))
+
+    def joins():
+        uuid = yield
+        with writing(make_shared.db), Task.xq.session(uuid):
+            yield Task.take().id
+        yield None
+
+    with another_process(make_shared.db, joins) as other, Task.xq.session() as session:
+        next(other)
+        assert Task.take().id == 1
+        assert other.send(session.uuid) == 2
+
+
 @pytest.mark.parametrize("kind", chosen(SERVERS))
 def test_a_first_take_in_an_open_transaction_keeps_nobody_waiting(kind, tmp_path):
     with DATABASES[kind](tmp_path) as db:
