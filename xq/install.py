@@ -13,7 +13,7 @@ from xq.store import Store
 if TYPE_CHECKING:
     from xq.adapters.databases.sql import Dialect
 
-VERSION = "4"  # of what is installed; a change of triggers, indexes or side tables raises it
+VERSION = "5"  # of what is installed; a change of triggers, indexes or side tables raises it
 
 
 class Installation:
