@@ -19,7 +19,7 @@ from tests.conformance.steps import PATIENCE, eventually, is_exact
 from tests.conformance.test_databases import CHOSEN, KINDS
 from tests.conftest import Maker, database_on
 from tests.servers import MariaDB, PgBouncer, Postgres, Server
-from xq import sweep
+from xq import sessions, sweep
 from xq.adapters.databases import postgres
 from xq.errors import ConfigurationError
 
@@ -295,6 +295,18 @@ def test_an_idle_process_keeps_its_task_where_the_server_ends_idle_sessions():
         eventually(lambda: server.run(idle))  # only the link may be: all others have ended by then
         database.close()
         assert taken.ack().status == "D"
+
+
+@ON_POSTGRES
+def test_of_a_machine_that_is_gone_the_server_knows_within_seconds():
+    with database_on(Postgres) as (server, name), closing(server.peewee(name)) as database:
+        Task = queue_on(database)
+        assert Task.take() is None
+        mine = sessions.of(database)
+        expected = {"keepalives_idle": "2", "keepalives_interval": "2", "keepalives_count": "3", "user_timeout": "3000"}
+        assert {setting: mine.apart(f"SHOW tcp_{setting}", {}) for setting in expected} == {
+            setting: [(value,)] for setting, value in expected.items()
+        }
 
 
 @ON_POSTGRES

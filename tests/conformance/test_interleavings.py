@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import threading
+import uuid
 from contextlib import closing
 from typing import Any
 
@@ -31,7 +32,7 @@ from tests.conformance.steps import (
 from tests.conftest import SERVERS, Maker, chosen, database_on
 from tests.factories import task
 from tests.servers import Postgres
-from xq import sessions
+from xq import sessions, sweep
 from xq.adapters.databases.links import ServerWrites
 from xq.adapters.databases.sqlite_files import FileWrites
 
@@ -277,9 +278,9 @@ def test_a_session_that_is_about_to_end_is_joined_by_no_other_process(make_share
     joined = []
 
     def joins() -> Any:
-        uuid = yield
+        name = yield
         try:
-            with Task.xq.session(uuid):
+            with Task.xq.session(name):
                 yield True
         except xq.UnknownSession:
             yield False
@@ -335,6 +336,56 @@ def test_who_waits_for_a_task_that_is_taken_away_and_again_does_not_finish_it(ma
         assert state(Task, put) == "T"
         assert theirs.ack().id == put.id
     assert is_exact(Task)
+
+
+@pytest.mark.parametrize("shared_db", chosen(["postgres"]), indirect=True)  # which tells who looks
+def test_a_session_that_could_be_listed_in_a_transaction_only_is_looked_after_from_its_commit_on(make_shared):
+    db = make_shared.db
+    make_impatient(db)
+    Task = make_shared()
+    Task.put(task())
+
+    def child() -> Any:
+        with db.atomic():
+            db.execute_sql("LOCK TABLE xq_session IN SHARE MODE")  # the link may not write there
+            yield Task.take().id
+        yield "committed"
+
+    with another_process(db, child) as other:
+        taken = next(other)
+        waits = Work(db, lambda: Task.take(timeout=PATIENCE))
+        eventually(lambda: db in sweep._sweepers and sweep._sweepers[db]._look_at == float("inf"), within=20)
+        assert next(other) == "committed"
+        other.kill()
+        eventually(lambda: not waits.goes_on, within=20)
+        assert waits.result().id == taken
+
+
+@ON_SERVERS
+def test_what_proves_that_a_process_lives_is_in_no_conflict_at_the_level_of_the_application(make_shared):
+    db = make_shared.db
+    isolate(db, "SERIALIZABLE")
+    if isinstance(db, pw.MySQLDatabase):  # as it is by itself from MariaDB 11.6 on
+        db.connect_params["init_command"] = "SET tx_isolation = 'SERIALIZABLE', innodb_snapshot_isolation = ON"
+        try:
+            db.connect()
+        except pw.OperationalError:
+            pytest.skip("this MariaDB has no innodb_snapshot_isolation")
+    Task = make_shared(roles=("owner",))
+    Task.put(task())
+    taken, mine, gone = Task.take(), sessions.of(db), str(uuid.uuid4())
+    db.execute_sql(f"INSERT INTO xq_alive (uuid, process) VALUES ('{gone}', 7)")
+
+    def end() -> bool:
+        with mine.alone(gone) as alone:
+            return alone
+
+    with db.atomic():
+        db.execute_sql(f"DELETE FROM xq_alive WHERE uuid = '{gone}'")
+        ends = Work(db, end)
+        eventually(lambda: somebody_waits_for(db))
+    assert ends.result()
+    assert taken.ack().id == taken.id
 
 
 @pytest.mark.skipif(not chosen(["postgres"]), reason="of PostgreSQL")
