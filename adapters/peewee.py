@@ -64,7 +64,34 @@ ENGINES: Mapping[str, type[pw.Database]] = {
 }
 
 
-class _Transaction(pw._transaction):
+class _Watched:
+    """Before a class of Peewee's: leaves no connection behind on which a statement of that was interrupted."""
+
+    db: Any
+
+    def __init__(self, database: pw.Database, driver: Driver, *begin: str) -> None:
+        super().__init__(database, *begin)  # type: ignore[call-arg]
+        self._driver = driver
+
+    def _begin(self) -> None:
+        self._run(super()._begin)  # type: ignore[misc]
+
+    def commit(self, begin: bool = True) -> None:
+        self._run(super().commit, begin)  # type: ignore[misc]
+
+    def rollback(self, begin: bool = True) -> None:
+        self._run(super().rollback, begin)  # type: ignore[misc]
+
+    def _run(self, statement: Callable[..., None], *values: object) -> None:
+        connection = self.db.connection()
+        try:
+            statement(*values)
+        except BaseException as error:
+            self._driver.close_if_unfinished(connection, _of_the_driver(error))
+            raise
+
+
+class _Transaction(_Watched, pw._transaction):
     """As Peewee's own, but the error that ended it is what is raised.
 
     When a file cannot be written, SQLite rolls back by itself, and refuses to do so again; a connection that is gone
@@ -72,8 +99,7 @@ class _Transaction(pw._transaction):
     """
 
     def __init__(self, database: pw.Database, driver: Driver) -> None:
-        super().__init__(database, *driver.begin)
-        self._driver = driver
+        super().__init__(database, driver, *driver.begin)
 
     def __enter__(self) -> _Transaction:
         self._begin()
@@ -91,17 +117,11 @@ class _Transaction(pw._transaction):
             self.rollback(False)
             raise
 
-    def _begin(self) -> None:
-        _run(self.db, self._driver, super()._begin)  # type: ignore[misc]
-
-    def commit(self, begin: bool = True) -> None:
-        _run(self.db, self._driver, super().commit, begin)
-
     def rollback(self, begin: bool = True) -> None:
         connection = self.db.connection()
         try:
             if self._driver.in_transaction(connection) and not self._driver.is_broken(connection):
-                _run(self.db, self._driver, super().rollback, begin)
+                super().rollback(begin)
                 return
         except pw.PeeweeException:
             if not self._driver.is_broken(connection):
@@ -111,48 +131,22 @@ class _Transaction(pw._transaction):
         self.db._clear_commit_callbacks()
 
 
-class _Savepoint(pw._savepoint):
+class _Savepoint(_Watched, pw._savepoint):
     """As Peewee's own, but the error that ended it is what is raised.
 
     MariaDB undoes the whole transaction in a deadlock, with its savepoints, and refuses to go back to one.
     """
 
-    def __init__(self, database: pw.Database, driver: Driver) -> None:
-        super().__init__(database)
-        self._driver = driver
-
-    def _begin(self) -> None:
-        _run(self.db, self._driver, super()._begin)  # type: ignore[misc]
-
     def commit(self, begin: bool = True) -> None:
-        _run(self.db, self._driver, super().commit, begin)
+        try:
+            super().commit(begin)
+        except BaseException:  # Peewee goes back for an Exception only
+            self.rollback(begin=False)
+            raise
 
     def rollback(self, begin: bool = True) -> None:
-        _run(self.db, self._driver, super().rollback, begin)
-
-    def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
-        if exc_val is None:
-            try:
-                self.commit(begin=False)
-            except BaseException:
-                self._go_back()
-                raise
-        else:
-            self._go_back()
-
-    def _go_back(self) -> None:
         with suppress(pw.PeeweeException):
-            self.rollback(begin=False)
-
-
-def _run(database: pw.Database, driver: Driver, statement: Callable[..., None], *values: object) -> None:
-    """Run a statement of Peewee's own, and leave no connection behind on which it was interrupted."""
-    connection = database.connection()
-    try:
-        statement(*values)
-    except BaseException as error:
-        driver.abandon(connection, _of_the_driver(error))
-        raise
+            super().rollback(begin)
 
 
 class _Prepared(threading.local):
@@ -334,7 +328,7 @@ class PeeweeStore(Generic[M]):
             return _Transaction(database, self.driver)
         return _Savepoint(database, self.driver)
 
-    def leave(self) -> None:
+    def undo_interrupted(self) -> None:
         database = self._known_database
         while isinstance(database.top_transaction(), _Transaction):
             database.pop_transaction()

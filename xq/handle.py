@@ -319,7 +319,7 @@ class Queue(Generic[T]):
     def taken(self) -> list[tuple[Any, str | None, float | None]]:
         """Who holds what: (key, uuid of the session, since when, in seconds since 1970), for each taken task."""
         found = []
-        for *key, mark in self._database.execute(self._database.dialect.taken()):
+        for *key, mark in self._database.execute(self._database.dialect.taken):
             session, since = sessions.owner_of(mark) if mark else (None, None)
             found.append((self._tasks.as_told(tuple(key)), session, since))
         return found
@@ -410,7 +410,7 @@ class Queue(Generic[T]):
 
     def install(self) -> None:
         """Bring what the queue needs into the database; does nothing where it is there. Sets SQLite files to WAL."""
-        self._database.compile().installation.install()
+        self._database.again(self._database.compile().installation.install)
         self._database.close()
 
     def ddl(self) -> str:
@@ -434,7 +434,7 @@ class Queue(Generic[T]):
 
     def uninstall(self) -> None:
         """Take away all that was installed, and leave the plain table."""
-        self._database.compile().installation.uninstall()
+        self._database.again(self._database.compile().installation.uninstall)
         self._database.close()
 
     def reconfigure(self, features: Mapping[str, Any], move: Mapping[str, str] | None = None) -> None:
@@ -443,7 +443,7 @@ class Queue(Generic[T]):
         Refused with a ConfigurationError, which counts them, while tasks are in a state that the new features do
         not have, unless `move` says where they go: {"Z": "D"}.
         """
-        definition = reconfigure(self._database, features, move or {})
+        definition = self._database.again(lambda: reconfigure(self._database, features, move or {}))
         self._keeper.retire()
         self._define(definition)
 

@@ -24,6 +24,7 @@ from xq.store import Row
 R = TypeVar("R")
 S = TypeVar("S")
 
+UUID_LENGTH = 36  # with its dashes; the mark of a take begins so, and goes on with one character more, see `marks_of`
 ORPHANS = 5.0  # seconds between two looks for tasks whose session nobody lists
 
 log = logging.getLogger("xq")
@@ -65,7 +66,7 @@ class ProofOfLife(Protocol):
     def holds(self, uuid: str) -> bool:
         """Whether this process still proves that a session lives."""
 
-    def lost(self) -> list[str]:
+    def pop_lost(self) -> list[str]:
         """The sessions of this process whose proof the system has taken away since this was last asked."""
 
     def renew(self) -> bool:
@@ -119,7 +120,7 @@ class Keeper(Protocol):
     def forget_waits(self, uuid: str) -> None:
         """Forget that anybody of a process waits, whose session this was."""
 
-    def lost(self) -> None:
+    def session_lost(self) -> None:
         """The session of this process was lost: what the database knew of it, it knows no more."""
 
     def strike(self, uuid: str) -> None:
@@ -148,8 +149,7 @@ class Session:
         self.held = False  # whether this process proves that it lives
         self._proof: ProofOfLife | None = None  # by which it does
         self.listed: set[str] = set()  # the queues that the database knows to hold tasks of it
-        self.prefix = f"{uuid}/"  # of the marks of its takes, which so stand between `prefix` and `end`
-        self.end = f"{uuid}0"
+        self.prefix, _ = marks_of(uuid)
         self._entered = 0  # in this process
         self._process = os.getpid()
         self._lock = threading.RLock()
@@ -242,8 +242,11 @@ class Sessions:
         """Seconds since 1970, by the clock of the database."""
         return time.time() + (0.0 if self._proof is None or self._proof[0] is None else self._proof[0].skew)
 
-    def is_lost(self, name: str) -> bool:
-        """Whether a session of this process was ended since what proved that it lives was lost."""
+    def notice_loss(self, name: str) -> bool:
+        """Whether a session of this process was ended since what proved that it lives was lost.
+
+        One that others have ended ends here, too, and gives back what it has taken since.
+        """
         session = self._open.get(name)
         if session is not None and session.held and session.listed:
             if not self._ask(lambda keeper: keeper.is_there(name), otherwise=True):
@@ -265,7 +268,7 @@ class Sessions:
         session.let_go()
         self._open.pop(session.uuid, None)
         for keeper in self.keepers if lost and own else ():
-            keeper.lost()
+            keeper.session_lost()
 
     @property
     def keepers(self) -> list[Keeper]:
@@ -322,9 +325,13 @@ class Sessions:
     def _prove_again(self, proof: ProofOfLife) -> bool:
         """As `ProofOfLife.renew`; what was lost before, others may have given away."""
         others_do = proof.renew()
-        for name in proof.lost():
+        for name in proof.pop_lost():
             if name in self._open:
-                log.warning("session %s is lost: the connection that proved it was. Its tasks are ready again", name)
+                log.warning(
+                    "session %s is lost: the connection that proved it was. Its tasks come back at once, "
+                    "or after session_ttr",
+                    name,
+                )
                 self._lose(self._open[name])  # it ends as any does of which no process is left
         return others_do
 
@@ -392,10 +399,12 @@ class Sessions:
         """Whether no process holds a session; and none begins to within the `with`."""
         return nullcontext(True) if self.proof is None else self.proof.alone(name)
 
-    def end(self, name: str, event: str) -> None:
-        """Give back what a session holds, as the event `event`, now or when session_ttr has passed."""
-        if not self._ask(lambda keeper: keeper.postpone(name), otherwise=True):
+    def end(self, name: str, event: str) -> bool:
+        """Give back what a session holds, as the event `event`, now or when session_ttr has passed: whether now."""
+        postponed = self._ask(lambda keeper: keeper.postpone(name), otherwise=True)
+        if not postponed:
             self._give_back(name, event)
+        return not postponed
 
     def _give_back(self, name: str, event: str) -> None:
         for keeper in self.keepers:
@@ -441,18 +450,19 @@ class Sessions:
         for name in (self.proof.gone(living) if self.proof else living) if all_prove else ():
             with self.alone(name) as alone:
                 if alone:
-                    log.info("session %s is gone, and ends", name)
-                    self.end(name, "died")
+                    ended = self.end(name, "died")
+                    log.info("session %s is gone, and %s", name, "has ended" if ended else "ends after session_ttr")
                     self.deaths += 1
         for name, seconds in others.items():
             if seconds is not None and seconds <= 0:
                 with self.alone(name):
                     if self._ask(lambda keeper, name=name: keeper.over(name), otherwise=False):  # type: ignore[misc]
                         self._give_back(name, "died")
+                        log.info("session %s, which was to end, has ended", name)
                         self.deaths += 1
         return bool(others)
 
-    def unknown(self) -> None:
+    def forget_listed(self) -> None:
         """The database may have forgotten them all: make them known again at their next take."""
         for session in list(self._open.values()):
             session.listed.clear()
@@ -512,6 +522,11 @@ def _is_uuid(name: str | None) -> bool:
         return str(uuid.UUID(name)) == name
     except (TypeError, ValueError, AttributeError):
         return False  # another program wrote it
+
+
+def marks_of(session: str) -> tuple[str, str]:
+    """What the marks of a session's takes begin with, and what comes after all of them: they stand in between."""
+    return f"{session}/", f"{session}0"
 
 
 def owner_of(mark: str) -> tuple[str, float | None]:

@@ -142,7 +142,7 @@ class QueueKeeper:
         return self.database.execute(sql, values)
 
     def orphans(self) -> list[str]:
-        return [uuid for (uuid,) in self._run(self.database.dialect.orphans())]
+        return [uuid for (uuid,) in self._run(self.database.dialect.orphans)]
 
     def listed(self) -> list[tuple[str, str, float | None]]:
         """Every session of the database, a queue in which it may hold tasks, and when it ends (None: it lives)."""
@@ -178,10 +178,10 @@ class QueueKeeper:
         return self.database.whole(run)
 
     def forget_waits(self, uuid: str) -> None:
-        self._run(self.database.dialect.forget_waits(), uuid=uuid)
+        self._run(self.database.dialect.forget_waits, uuid=uuid)
 
-    def lost(self) -> None:
-        self.waiting.lost()
+    def session_lost(self) -> None:
+        self.waiting.session_lost()
 
     def strike(self, uuid: str) -> None:
         self._run(self.database.dialect.session_struck, uuid=uuid, queue="")
@@ -213,7 +213,7 @@ class Sweeper:
         self._piled_up: list[QueueKeeper] = []  # the queues of which there are counters left to add up
         self._ask_at = time.monotonic() + ASK  # the monotonic time at which to ask what is in the way
         self._rang = True
-        self._doubt = FALLBACK  # seconds after which to look without being told
+        self._look_within = FALLBACK  # seconds after which to look without being told
         self._complaint = ""
         self._in_vain = 0  # how many looks in a row had nothing for those who wait
         self._stuck_until = 0.0  # the monotonic time at which to try again what was due and could not be moved
@@ -267,6 +267,8 @@ class Sweeper:
                 with self.working:
                     pause, seconds = self._round(told)
             except Exception as error:
+                if self._over or self._database() is None:
+                    break
                 self._complain(error)
                 pause, seconds = RETRY, 0.0
                 self._rang = True
@@ -321,7 +323,7 @@ class Sweeper:
             keeper.moves.settle_doubts()
         changed = self._writes.has_changed(keepers[0].database.store, told and not self._rang)
         called = False
-        if changed or not (told or self._doubt < FALLBACK):
+        if changed or not (told or self._look_within < FALLBACK):
             called = sum(keeper.waiting.heard() for keeper in keepers) > 0
         timed = [keeper for keeper in keepers if keeper.database.clock is None]
         if changed:
@@ -346,8 +348,8 @@ class Sweeper:
         waited_for = any(keeper.waiting.anybody for keeper in keepers)
         pause = min(PAUSE, WAITED_FOR * 2.0 ** max(0, min(self._in_vain, 64) - IN_VAIN)) if waited_for else PAUSE
         # What was told of may have been two writes: one that was seen, and one on its way to the disk, which is slow.
-        self._doubt = min(self._writes.unseen if told else 2 * self._doubt, FALLBACK)
-        seconds = 0.0 if self._piled_up else min(self._doubt, self._look_at - time.monotonic())
+        self._look_within = min(self._writes.unseen if told else 2 * self._look_within, FALLBACK)
+        seconds = 0.0 if self._piled_up else min(self._look_within, self._look_at - time.monotonic())
         return pause, max(0.0, seconds)
 
     def _bury_the_dead(self) -> None:
@@ -355,8 +357,9 @@ class Sweeper:
         if time.monotonic() >= self._look_at or self._sessions.left:
             self._sessions.left = False
             others = self._sessions.end_the_dead()
-            # Until somebody writes; where nobody tells of that, a session may be new at any time.
-            self._look_at = time.monotonic() + LOOK if others or not self._writes.tells else float("inf")
+            # Where nobody tells of writes, a session may be new at any time. Of a take nobody tells anywhere: one whose
+            # transaction was open still when its session ended is found by no more than its task, once it is committed.
+            self._look_at = time.monotonic() + (LOOK if others or not self._writes.tells else sessions.ORPHANS)
 
     def _keep_time(self, keepers: list[QueueKeeper]) -> None:
         """Move what is due, and set the timer for what is next."""

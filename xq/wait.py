@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from xq.database import Database
-from xq.errors import FeatureOff, Full, InTransaction, NotFound
+from xq.errors import Error, FeatureOff, Full, InTransaction, NotFound
 from xq.machine import ABSENT
 from xq.moves import Moves
 from xq.puts import Puts
@@ -26,7 +26,8 @@ from xq.tasks import Parts, Tasks, named
 T = TypeVar("T")
 
 SLICE = 3600.0  # seconds: the longest sleep, since a lock takes no longer ones than some years
-AGAIN = 0.2  # seconds after which a lost connection is tried again
+AGAIN = 0.2  # seconds after which a lost connection is tried again, or at most a row that others have locked
+SOON = 0.001  # seconds after which such a row is tried again first
 ALONE = 0.05  # seconds between two looks where no thread can listen: a database in memory, a test's clock
 
 
@@ -121,6 +122,7 @@ class Ending:
 
     def __init__(self, waiter: str) -> None:
         self.waiter = waiter  # its name in the database
+        self.parts: Parts = ()  # the key of the task, once a row may tell the database who waits
         self.awake = threading.Event()
         self.lost = False  # whether the session is, for which the database knew it
         self.event: str | None = None  # with which the task ended
@@ -152,7 +154,7 @@ class Waiting(Generic[T]):
         self.putters = Line()
         self._endings: dict[str, Ending] = {}
         self._writing = threading.Lock()
-        self._left: list[dict[str, Any]] = []  # rows of those who wait no more, which are yet to be deleted
+        self._left: list[Ending] = []  # of those who wait no more, whose rows are yet to be deleted
 
     @property
     def anybody(self) -> bool:
@@ -268,17 +270,17 @@ class Waiting(Generic[T]):
         return self._until_the_end(lambda: parts, Deadline(timeout))
 
     def _until_the_end(self, named_task: Callable[[], Parts], deadline: Deadline) -> tuple[T, bool]:
-        self.listen()
         ending = Ending(f"{self.database.open().sessions.own().prefix}{next(self._names)}")
-        parts: Parts = ()
         try:
-            # One thread at a time: SQLite is not fair to those who want its lock. And nothing ends in between.
-            with self._writing:
-                row, state = self.database.whole(partial(self._begin, ending, named_task))
+            row, state, begun = self._begin(ending, named_task)
+            parts, pause = self.tasks.key_of(row), SOON
+            while state in self.machine.pending and not begun and deadline.left > 0:
+                time.sleep(max(0.0, min(pause, deadline.left)))
+                pause = min(2 * pause, AGAIN)
+                row, state, begun = self._begin(ending, lambda: parts)
             last = self.tasks.returned(row)
             if state not in self.machine.pending:
                 return last, self._processed("", state)
-            parts = self.tasks.key_of(row)
             while ending.event is None and deadline.left > 0:
                 alone = self._alone()
                 called = ending.awake.wait(min(deadline.left, ALONE if alone else AGAIN if ending.lost else SLICE))
@@ -294,8 +296,8 @@ class Waiting(Generic[T]):
                     self._forgive(error, deadline)
                     ending.lost = True  # it may be; and what was told meanwhile is seen by that as well
         finally:
-            if parts:
-                self._end(ending, parts)
+            if ending.parts:
+                self._end(ending)
         if ending.event is not None and ending.target == ABSENT:
             return last, self._processed(ending.event, ABSENT)
         try:
@@ -304,55 +306,75 @@ class Waiting(Generic[T]):
             return last, ending.event is not None and self._processed(ending.event, ending.target)
         return self.tasks.returned(row), self._processed(ending.event or "", ending.target or state)
 
-    def _begin(self, ending: Ending, named_task: Callable[[], Parts]) -> tuple[Row, str]:
-        """Have the end of a task be told of, if it is yet to come. Returns its row, and its state."""
+    def _begin(self, ending: Ending, named_task: Callable[[], Parts]) -> tuple[Row, str, bool]:
+        """Have the end of a task be told of, if it is yet to come. Returns its row, its state, and whether it will be.
+
+        It will not where another transaction has locked the row: nobody knows when that ends.
+        """
+        self.listen()  # from before it is told of
+        try:
+            # One thread at a time: SQLite is not fair to those who want its lock. And nothing ends in between.
+            with self._writing:
+                return self.database.whole(partial(self._begin_at_once, ending, named_task))
+        except Exception as error:
+            if self.moves.tells(error):  # then there is no row
+                self._endings.pop(ending.waiter, None)
+                ending.parts = ()
+            raise
+
+    def _begin_at_once(self, ending: Ending, named_task: Callable[[], Parts]) -> tuple[Row, str, bool]:
         opened = self.database.open()
         named_parts = named_task()
-        self.database.execute(opened.dialect.hold(), named(named_parts))
+        held = self.database.execute(opened.dialect.hold, named(named_parts)) or not opened.dialect.lock
         row, state = self.moves.look(named_parts)
-        if state in self.machine.pending:
-            session = opened.sessions.own()
-            self.database.list_session(opened, session)
-            self._endings[ending.waiter] = ending  # before the row is seen: what is told of it finds somebody
-            parts = self.tasks.key_of(row)  # as the row has it: triggers compare more strictly than columns may
-            values = {**named(parts), "waiter": ending.waiter, "uuid": session.uuid}
-            self.database.execute(opened.dialect.begin_wait(), values)
-        return row, state
+        if not held or state not in self.machine.pending:
+            return row, state, False
+        session = opened.sessions.own()
+        self.database.list_session(opened, session)
+        ending.parts = self.tasks.key_of(row)  # as the row has it: triggers compare more strictly than columns may
+        self._endings[ending.waiter] = ending  # before the row is seen: what is told of it finds somebody
+        self.database.execute(opened.dialect.begin_wait, {**self._values(ending), "uuid": session.uuid})
+        return row, state, True
 
     def _wait_anew(self, ending: Ending, parts: Parts) -> bool:
         """Have the end of a task be told of again, which nobody is told of any more. False when it has ended by now."""
         with self._writing:
-            self._end_in_database(ending, {**named(parts), "waiter": ending.waiter})
-            if ending.event is not None:
-                return False
-            try:
-                _, state = self.database.whole(partial(self._begin, ending, lambda: parts))
-            except NotFound:
-                return False
-        ending.lost = False
+            self._end_in_database(ending)
+        if ending.event is not None:
+            return False
+        try:
+            _, state, begun = self._begin(ending, lambda: parts)
+        except NotFound:
+            return False
+        ending.lost = not begun
         return state in self.machine.pending
 
-    def lost(self) -> None:
+    def session_lost(self) -> None:
         """The session of this process was lost, and with it what the database knew of who waits."""
         for ending in list(self._endings.values()):
             ending.lost = True
             ending.awake.set()
 
-    def _end(self, ending: Ending, parts: Parts) -> None:
-        self._endings.pop(ending.waiter, None)
-        values = {**named(parts), "waiter": ending.waiter}
+    def _end(self, ending: Ending) -> None:
         try:
+            self._endings.pop(ending.waiter, None)
             with self._writing:
-                self._end_in_database(ending, values)
-        except Exception as error:
+                self._end_in_database(ending)
+        except BaseException as error:
+            self._endings.pop(ending.waiter, None)
+            if not isinstance(error, Error):  # of xq's own: then there is no table
+                self._left.append(ending)
             if not self.database.store.is_failure(error):
-                raise
-            self._left.append(values)  # what is known of the end is more than that its row could not be deleted
+                raise  # else what is known of the end is more than that its row could not be deleted
 
-    def _end_in_database(self, ending: Ending, values: Mapping[str, Any]) -> None:
-        for event, target in self.database.execute(self.database.dialect.end_wait(), values):
+    def _end_in_database(self, ending: Ending) -> None:
+        for event, target in self.database.execute(self.database.dialect.end_wait, self._values(ending)):
             if event is not None:  # what nobody told of counts, too
                 ending.tell(event, target)
+
+    @staticmethod
+    def _values(ending: Ending) -> dict[str, Any]:
+        return {**named(ending.parts), "waiter": ending.waiter}
 
     def _processed(self, event: str, state: str) -> bool:
         """Whether the end of a task is that it was done."""
@@ -360,7 +382,7 @@ class Waiting(Generic[T]):
 
     def waited_for(self) -> list[tuple[Any, str, float]]:
         """Which tasks are waited for, by which sessions, and since when; None for this process's waiting takers."""
-        rows = self.database.execute(self.database.dialect.waiting())
+        rows = self.database.execute(self.database.dialect.waiting)
         own = self.database.open().sessions.own().uuid
         return [
             *((self.tasks.as_told(tuple(key)), session, since) for *key, session, since in rows),
@@ -403,18 +425,18 @@ class Waiting(Generic[T]):
 
     def collect(self) -> int:
         """Tell those whose tasks have ended how they did. Returns how many there were."""
-        ends = self.database.execute(self.database.dialect.ends()) if self._endings else []
+        ends = self.database.execute(self.database.dialect.ends) if self._endings else []
         mine = [(ending, *end) for name, *end in ends if (ending := self._endings.get(name)) is not None]
         for ending, event, target in mine:
             ending.tell(event, target)
         while self._left:
             try:
-                values = self._left.pop()
+                ending = self._left.pop()
             except IndexError:  # several threads collect
                 break
             try:
-                self.database.execute(self.database.dialect.end_wait(), values)
+                self._end_in_database(ending)
             except BaseException:
-                self._left.append(values)
+                self._left.append(ending)
                 raise
         return len(mine)

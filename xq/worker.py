@@ -145,23 +145,25 @@ class Workers(Generic[T]):
             return True
         given_up = self._finish(partial(self._was_given_up, task))
         if given_up is False:  # and not None, where the task is lost
-            error = f"it was taken {attempts - 1} times and never finished"
-            self._log.error("%r is buried: %s", task, error)
-            self._finish(partial(self._give_up, task, error))
+            self._bury(task, f"it was taken {attempts - 1} times and never finished")
         return bool(given_up)
 
     def _failed(self, task: T, attempts: int, error: str) -> None:
+        self._log.exception("%r failed", task)
         if self._work.max_attempts and attempts >= self._work.max_attempts:
-            self._log.exception("%r failed, and is buried", task)
-            self._finish(partial(self._give_up, task, error))
+            self._bury(task, error)
             return
         delay = min(LONGEST_BACKOFF, BACKOFF * 2.0 ** min(attempts - 1, 20)) if attempts > 1 else BACKOFF
-        self._log.exception("%r failed, and is tried again in %g s", task, delay)
         if "delay" in self._moves().machine.options("release"):
-            self._finish(partial(self._move, "release", task, delay=delay))
+            if self._finish(partial(self._move, "release", task, delay=delay)):
+                self._log.info("%r is tried again in %g s", task, delay)
         else:
             self._stop.wait(delay)  # else it would come back at once
             self._finish(partial(self._move, "release", task))
+
+    def _bury(self, task: T, error: str) -> None:
+        if self._finish(partial(self._give_up, task, error)):
+            self._log.error("%r is buried: %s", task, error)
 
     def _move(self, event: str, task: T, **options: float) -> T:
         return self._moves().one(event, task, options)

@@ -16,6 +16,7 @@ import xq
 from tests.conformance.steps import PATIENCE, Work, another_process, eventually, is_exact, look, waiter
 from tests.conftest import SERVERS, Maker, chosen, database_on
 from tests.proxy import Proxy, port_of
+from xq import sessions
 
 FEATURES = {"keep": True, "buried": True, "delayed": True}
 CUTS = 20  # places at which one call may be cut, at most
@@ -475,6 +476,19 @@ def test_who_loses_its_link_only_loses_its_tasks(place):
         eventually(lambda: place.states() == {"R": 2})
         assert other.send("ack") == "SessionLost"
         assert other.send("take") == 1
+
+
+def test_what_is_taken_in_a_transaction_that_outlives_its_session_comes_back_after_the_commit(place, monkeypatch):
+    monkeypatch.setattr(sessions, "ORPHANS", 0.5)
+    Task = Maker(as_worker(place), None)(FEATURES)
+    Task.put({})
+    with Task._meta.database.atomic():
+        assert Task.take()
+        link = LINKS[place.kind].format(name=place.name)
+        ends_connections_of(place, f"{link} AND {OF_USER[place.kind]}")
+        eventually(lambda: place.there.xq.sessions() == [])
+    # This process, the only one to take, makes no call.
+    eventually(lambda: place.states() == {"R": 1})
 
 
 def test_a_child_of_who_lost_its_tasks_has_lost_none(place):

@@ -645,7 +645,8 @@ def test_a_closed_session_keeps_its_tasks_for_its_ttr(queue):
         task.ack()
 
 
-def test_after_its_ttr_a_lost_session_is_unknown_and_its_tasks_are_ready(queue):
+def test_after_its_ttr_a_lost_session_is_unknown_and_its_tasks_are_ready(queue, caplog):
+    caplog.set_level("INFO", "xq")
     watch(queue)
     queue.put({})
     queue.xq.configure(session_ttr=0.2)
@@ -656,6 +657,9 @@ def test_after_its_ttr_a_lost_session_is_unknown_and_its_tasks_are_ready(queue):
     with pytest.raises(xq.UnknownSession):
         queue.xq.session(lost)
     assert transitions(queue) == {"X-R": 1, "R-T": 1, "T-R": 1}
+    eventually(lambda: f"session {lost}, which was to end, has ended" in caplog.messages)
+    assert f"session {lost} is gone, and ends after session_ttr" in caplog.messages
+    assert f"session {lost} is gone, and has ended" not in caplog.messages
 
 
 def test_a_session_that_another_process_closed_keeps_its_tasks_for_its_ttr_and_not_for_ever(queue):

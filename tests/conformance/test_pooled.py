@@ -22,8 +22,9 @@ LEASE = 1.0  # seconds, for the tests
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Maker]:
     """Makes queues on a database behind a pooler."""
-    reason = (servers.Postgres.missing() or servers.PgBouncer.missing()) if chosen(["postgres"]) else "not chosen"
-    if reason:
+    if not chosen(["postgres"]):
+        pytest.skip("PostgreSQL is not chosen")
+    if reason := servers.Postgres.missing() or servers.PgBouncer.missing():
         pytest.skip(reason)
     monkeypatch.setattr(links, "LEASE", LEASE)
     monkeypatch.setattr(links, "RENEWED", LEASE / 5)

@@ -18,7 +18,7 @@ import pytest
 
 import xq
 from tests.conformance.steps import PATIENCE, Work, another_process, bring, eventually, row, waiter
-from tests.conftest import Maker
+from tests.conftest import SERVERS, Maker, chosen
 from tests.factories import task, tasks
 from xq import sweep
 
@@ -175,6 +175,33 @@ def test_an_end_is_told_of_after_its_commit(make_shared):
         Task.take().ack()
         assert Task.wait(put, timeout=0)[1]
         assert waits.goes_on
+    assert waits.result()[1]
+
+
+@pytest.mark.parametrize("shared_db", chosen(SERVERS), indirect=True)
+def test_a_wait_for_what_a_transaction_has_locked_keeps_to_its_time_and_is_in_no_others_way(make_shared):
+    Task = make_shared()
+    locked, other = Task.xq.put_many(tasks(2))
+    db = Task._meta.database
+    with db.atomic():
+        assert Task.take() == locked
+        waits = Work(db, lambda: Task.wait(locked, timeout=PATIENCE))
+        assert Work(db, lambda: Task.wait(locked, timeout=0.05)).result() == (locked, False)
+        assert Work(db, lambda: Task.wait(other, timeout=0.05)).result() == (other, False)
+        assert waits.goes_on
+    eventually(lambda: waited_for(Task) == [locked.id])
+    Task.ack(locked)
+    assert waits.result()[1]
+
+
+@pytest.mark.parametrize("shared_db", chosen(SERVERS), indirect=True)
+def test_a_wait_for_a_task_that_a_transaction_ends_is_told_so_where_its_row_stays(make_shared):
+    Task = make_shared({"keep": True})
+    put = Task.put(task())
+    with Task._meta.database.atomic():
+        Task.take().ack()
+        waits = Work(Task._meta.database, lambda: Task.wait(put, timeout=PATIENCE))
+        assert Work(Task._meta.database, lambda: Task.wait(put, timeout=0.05)).result() == (put, False)
     assert waits.result()[1]
 
 
