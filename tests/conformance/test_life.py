@@ -485,9 +485,9 @@ def test_a_session_that_was_left_to_a_process_which_is_killed_ends(queue):
         with queue.xq.session() as session:
             assert other.send(session.uuid) == 1
             waiting = waiter(queue, lambda: queue.take(timeout=60))
-            # Nobody else's session is there, so the thread looks no more until it is told of something.
+            # Nobody else's session is there, so the thread looks seldom until it is told of something.
             (sweeper,) = (each for each in sweep._sweepers.values() if each._sessions is session.sessions)
-            eventually(lambda: sweeper._look_at == float("inf") or not sweeper.tells, within=20)
+            eventually(lambda: sweeper._look_at > time.monotonic() + sweep.LOOK or not sweeper.tells, within=20)
         other.kill()
         eventually(lambda: not waiting.goes_on, within=20)
         assert waiting.result().id == 1
