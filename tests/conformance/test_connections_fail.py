@@ -105,9 +105,10 @@ def test_what_was_taken_by_a_call_whose_answer_was_lost_comes_back(place):
     def takes() -> int:
         return int(place.there.xq.stats().transition["R-T"])
 
-    for after in [*range(CUTS)] * 3:  # a call that finds something due has more answers than another
+    for after in [*range(CUTS)] * 3:
         place.db.close()
         place.Task.xq.truncate()
+        assert place.Task.take() is None  # the next one need not look for what is due, and has fewer answers
         place.Task.put({})
         before = takes()
         place.proxy.cut_when_answered(place.db, after=after)
@@ -322,11 +323,12 @@ def test_a_server_that_lets_nobody_in_any_more_says_so_to_who_takes_first_and_le
     try:
         db.close()  # MariaDB looks at the limit when a connection is made
         Task.put({})
-        before = connections(place), len(os.listdir("/dev/fd"))
+        known, most = connections(place), len(os.listdir("/dev/fd"))
         for _ in range(3):
             with pytest.raises(pw.OperationalError, match="too many connections|max_user_connections"):
                 Task.take()
-        assert (connections(place), len(os.listdir("/dev/fd"))) == before
+        assert connections(place) == known
+        assert len(os.listdir("/dev/fd")) <= most  # fewer, where something of an earlier test goes by now
         assert Task.put({}).id == 2
         assert place.states() == {"R": 2}
     finally:
