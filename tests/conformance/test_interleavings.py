@@ -339,7 +339,10 @@ def test_who_waits_for_a_task_that_is_taken_away_and_again_does_not_finish_it(ma
 
 
 @pytest.mark.parametrize("shared_db", chosen(["postgres"]), indirect=True)  # which tells who looks
-def test_a_session_that_could_be_listed_in_a_transaction_only_is_looked_after_from_its_commit_on(make_shared):
+def test_a_session_that_could_be_listed_in_a_transaction_only_is_looked_after_from_its_commit_on(
+    make_shared, monkeypatch
+):
+    monkeypatch.setattr(sessions, "ORPHANS", float("inf"))  # then who lives is looked at where there is a reason only
     db = make_shared.db
     make_impatient(db)
     Task = make_shared()
