@@ -50,7 +50,7 @@ class Sqlite3:
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         cursor.execute(sql, values)
 
-    def abandon(self, connection: Any, error: BaseException) -> None:
+    def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
         pass  # when a call of its returns, the statement is over
 
     def rows(self, cursor: Any) -> list[Row]:
@@ -106,10 +106,10 @@ class Psycopg:
         try:
             self._execute(cursor, sql, values)
         except BaseException as error:
-            self.abandon(connection, error)
+            self.close_if_unfinished(connection, error)
             raise
 
-    def abandon(self, connection: Any, error: BaseException) -> None:
+    def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
         if connection.pgconn.transaction_status == 1:  # still at it
             connection.close()
 
@@ -241,10 +241,10 @@ class Pymysql:
         try:
             cursor.execute(query)
         except BaseException as error:
-            self.abandon(cursor.connection, error)
+            self.close_if_unfinished(cursor.connection, error)
             raise
 
-    def abandon(self, connection: Any, error: BaseException) -> None:
+    def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
         if not isinstance(error, connection.Error):  # the answer may be on its way, and would be that to the next one
             connection._force_close()
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Generic, TypeVar
-from weakref import ref
+from weakref import WeakSet, ref
 
 import peewee as pw
 from playhouse import pool
@@ -64,7 +64,34 @@ ENGINES: Mapping[str, type[pw.Database]] = {
 }
 
 
-class _Transaction(pw._transaction):
+class _Watched:
+    """Before a class of Peewee's: leaves no connection behind on which a statement of that was interrupted."""
+
+    db: Any
+
+    def __init__(self, database: pw.Database, driver: Driver, *begin: str) -> None:
+        super().__init__(database, *begin)  # type: ignore[call-arg]
+        self._driver = driver
+
+    def _begin(self) -> None:
+        self._run(super()._begin)  # type: ignore[misc]
+
+    def commit(self, begin: bool = True) -> None:
+        self._run(super().commit, begin)  # type: ignore[misc]
+
+    def rollback(self, begin: bool = True) -> None:
+        self._run(super().rollback, begin)  # type: ignore[misc]
+
+    def _run(self, statement: Callable[..., None], *values: object) -> None:
+        connection = self.db.connection()
+        try:
+            statement(*values)
+        except BaseException as error:
+            self._driver.close_if_unfinished(connection, _of_the_driver(error))
+            raise
+
+
+class _Transaction(_Watched, pw._transaction):
     """As Peewee's own, but the error that ended it is what is raised.
 
     When a file cannot be written, SQLite rolls back by itself, and refuses to do so again; a connection that is gone
@@ -72,20 +99,29 @@ class _Transaction(pw._transaction):
     """
 
     def __init__(self, database: pw.Database, driver: Driver) -> None:
-        super().__init__(database, *driver.begin)
-        self._driver = driver
+        super().__init__(database, driver, *driver.begin)
 
-    def _begin(self) -> None:
-        _run(self.db, self._driver, super()._begin)  # type: ignore[misc]
+    def __enter__(self) -> _Transaction:
+        self._begin()
+        self.db.push_transaction(self)
+        return self
 
-    def commit(self, begin: bool = True) -> None:
-        _run(self.db, self._driver, super().commit, begin)
+    def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
+        self.db.pop_transaction()  # below it may be a `manual_commit`, in which the application has begun nothing
+        if exc_type:
+            self.rollback(False)
+            return
+        try:
+            self.commit(False)
+        except Exception:
+            self.rollback(False)
+            raise
 
     def rollback(self, begin: bool = True) -> None:
         connection = self.db.connection()
         try:
             if self._driver.in_transaction(connection) and not self._driver.is_broken(connection):
-                _run(self.db, self._driver, super().rollback, begin)
+                super().rollback(begin)
                 return
         except pw.PeeweeException:
             if not self._driver.is_broken(connection):
@@ -95,58 +131,64 @@ class _Transaction(pw._transaction):
         self.db._clear_commit_callbacks()
 
 
-class _Savepoint(pw._savepoint):
+class _Savepoint(_Watched, pw._savepoint):
     """As Peewee's own, but the error that ended it is what is raised.
 
     MariaDB undoes the whole transaction in a deadlock, with its savepoints, and refuses to go back to one.
     """
 
-    def __init__(self, database: pw.Database, driver: Driver) -> None:
-        super().__init__(database)
-        self._driver = driver
-
-    def _begin(self) -> None:
-        _run(self.db, self._driver, super()._begin)  # type: ignore[misc]
-
     def commit(self, begin: bool = True) -> None:
-        _run(self.db, self._driver, super().commit, begin)
+        try:
+            super().commit(begin)
+        except BaseException:  # Peewee goes back for an Exception only
+            self.rollback(begin=False)
+            raise
 
     def rollback(self, begin: bool = True) -> None:
-        _run(self.db, self._driver, super().rollback, begin)
-
-    def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
-        if exc_val is None:
-            try:
-                self.commit(begin=False)
-            except BaseException:
-                self._go_back()
-                raise
-        else:
-            self._go_back()
-
-    def _go_back(self) -> None:
         with suppress(pw.PeeweeException):
-            self.rollback(begin=False)
-
-
-def _run(database: pw.Database, driver: Driver, statement: Callable[..., None], *values: object) -> None:
-    """Run a statement of Peewee's own, and leave no connection behind on which it was interrupted."""
-    connection = database.connection()
-    try:
-        statement(*values)
-    except BaseException as error:
-        driver.abandon(connection, _of_the_driver(error))
-        raise
+            super().rollback(begin)
 
 
 class _Prepared(threading.local):
-    """The connection that each thread has prepared, and the one whose preparation an open transaction has put off."""
+    """The connection of each thread that xq can speak on, that is prepared, and that is but for an open transaction."""
 
+    checked: object = None
     connection: object = None
     begun: object = None
     # What is to be called after a transaction that the application ends by itself, in Peewee's manual_commit or by a
     # plain COMMIT: nobody tells of that, but the next statement finds it ended.
     waiting: Sequence[Callable[[], None]] = ()
+
+    def settle(self) -> None:
+        calls, self.waiting = self.waiting, ()
+        for call in calls:
+            call()
+
+
+def _is_manual(transaction: object) -> bool:
+    """Whether the application begins and ends by itself what there may be of a transaction."""
+    return transaction is None or isinstance(transaction, pw._manual)
+
+
+def _tell_at_the_end(database: Any, prepared: _Prepared) -> None:
+    """Have Peewee's own commit() and rollback(), of which nobody is told, call what waits for them in this thread."""
+    told: WeakSet[_Prepared] | None = vars(database).get("_xq_told")
+    if told is not None:
+        told.add(prepared)
+        return
+    told = database._xq_told = WeakSet([prepared])
+    plain = type(database).commit, type(database).rollback
+    of = ref(database)
+
+    def then_tell(end: Callable[[Any], None]) -> Callable[[], None]:
+        def ended() -> None:
+            end(of())
+            for each in list(told):
+                each.settle()
+
+        return ended
+
+    database.commit, database.rollback = map(then_tell, plain)
 
 
 class PeeweeStore(Generic[M]):
@@ -248,23 +290,29 @@ class PeeweeStore(Generic[M]):
         prepared.begun = connection
         prepared.connection = prepared.connection if within else connection
         try:
-            driver.check(connection)
             self.connected()
         except BaseException:
             prepared.connection = prepared.begun = None
             raise
 
-    @staticmethod
-    def _connection(database: pw.Database, driver: Driver) -> Any:
+    def _checked(self, database: pw.Database, driver: Driver) -> Any:
+        """The connection of this thread. Raises ConfigurationError where it is not of a driver that xq knows."""
+        connection = database.connection()
+        if self._prepared.checked is not connection:
+            driver.check(connection)
+            self._prepared.checked = connection
+        return connection
+
+    def _connection(self, database: pw.Database, driver: Driver) -> Any:
         """The connection of this thread; a new one where it is known to be gone and nothing depends on it."""
         state: Any = database._state  # type: ignore[attr-defined]
         contexts = state.ctx  # which the application has entered, and which Peewee forgets with a connection
         try:
-            connection = database.connection()
+            connection = self._checked(database, driver)
             if database.in_transaction() or driver.in_transaction(connection) or not driver.is_broken(connection):
                 return connection
             database.close()
-            return database.connection()
+            return self._checked(database, driver)
         finally:
             state.ctx = contexts
 
@@ -275,39 +323,37 @@ class PeeweeStore(Generic[M]):
 
     def atomic(self) -> AbstractContextManager[object]:
         database = self._known_database
-        if not database.in_transaction() and not self.in_transaction():
+        if _is_manual(database.top_transaction()) and not self.in_transaction():
             self._connection(database, self.driver)
             return _Transaction(database, self.driver)
         return _Savepoint(database, self.driver)
 
-    def leave(self) -> None:
+    def undo_interrupted(self) -> None:
         database = self._known_database
         while isinstance(database.top_transaction(), _Transaction):
             database.pop_transaction()
-        if not database.in_transaction() and self.in_transaction():
+        if _is_manual(database.top_transaction()) and self.in_transaction():
             _Transaction(database, self.driver).rollback(begin=False)
 
     def in_transaction(self) -> bool:
         # The driver knows of those as well that were begun by a plain BEGIN.
         database = self._known_database
-        return not database.is_closed() and self.driver.in_transaction(database.connection())
+        return not database.is_closed() and self.driver.in_transaction(self._checked(database, self.driver))
 
     def after_commit(self, call: Callable[[], None]) -> None:
         database = self._known_database
         transaction = database.top_transaction()
         if not self.in_transaction():
             call()
-        elif transaction is None or isinstance(transaction, pw._manual):
+        elif _is_manual(transaction):
             self._prepared.waiting = [*self._prepared.waiting, call]
+            _tell_at_the_end(database, self._prepared)
         else:
             database.after_commit(call)
 
     def settle(self) -> None:
-        prepared = self._prepared
-        if prepared.waiting and not self.in_transaction():
-            calls, prepared.waiting = prepared.waiting, ()
-            for call in calls:
-                call()
+        if self._prepared.waiting and not self.in_transaction():
+            self._prepared.settle()
 
     def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
         self._known_database.connection().create_function(name, arguments, function, deterministic=True)

@@ -24,9 +24,8 @@ import psycopg
 import pymysql
 
 from benchmarks.measure import percentile, spawn
-from benchmarks.report import Table
+from benchmarks.report import Table, show
 from benchmarks.servers import MariaDB, Postgres, answer
-from benchmarks.wakeups import end_orderly
 
 PATIENCE = 60.0  # seconds after which something counts as never
 SETTINGS: dict[str, dict[str, object]] = {
@@ -398,12 +397,5 @@ SECTIONS: dict[str, Callable[[Effort], Table]] = {
 }
 
 
-def main(arguments: Sequence[str]) -> None:
-    end_orderly()
-    effort = QUICK if "--quick" in arguments else FULL
-    for name in [word for word in arguments if word in SECTIONS] or SECTIONS:
-        print(f"## {name}\n\n{SECTIONS[name](effort)}\n", flush=True)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    show(SECTIONS, QUICK, FULL)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -73,7 +72,7 @@ class Postgres(Measured, servers.Postgres):
 
     def place(self) -> str:
         """What psycopg.connect takes."""
-        return f"host={self.host} port={self.port} user={self.USER} dbname=q"
+        return self.url("q")
 
     def connect(self) -> psycopg.Connection[Any]:
         where = f"host={self.folder} port={self.port} user={self.ADMINISTRATOR[0]} dbname=q"
@@ -95,37 +94,6 @@ class MariaDB(Measured, servers.MariaDB):
     def connect(self) -> Any:
         socket = str(self.folder / "socket")
         return pymysql.connect(unix_socket=socket, user=self.ADMINISTRATOR[0], database="q", autocommit=True)
-
-
-class PgBouncer(servers.Postgres):
-    """A pool in front of a Postgres, which speaks like one."""
-
-    NAME, PACKAGE = "PgBouncer", "pgbouncer"
-    MAKES, SERVES = ("true",), ("pgbouncer",)  # it has no data
-    STOPS = {"fast": signal.SIGTERM, "immediate": signal.SIGKILL}
-    SETTINGS, FAST, WELCOME = {}, {}, ("SELECT 1",)
-    ADMINISTRATOR = (Postgres.USER, "q")
-
-    def __init__(self, postgres: servers.Postgres, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._postgres = postgres
-
-    @staticmethod
-    def folders() -> list[str]:
-        return [*os.environ.get("PATH", "").split(os.pathsep), "/usr/sbin"]
-
-    def _making(self) -> list[str]:
-        return [self.program("true")]
-
-    def _command(self) -> list[str]:
-        behind = f"q = host={self._postgres.host} port={self._postgres.port} user={self.USER}"
-        given = {"listen_addr": self.host, "listen_port": self.port, "auth_type": "any", "unix_socket_dir": ""}
-        lines = [f"{name} = {value}" for name, value in (given | self.settings).items()]
-        (self.folder / "ini").write_text("\n".join(["[databases]", behind, "[pgbouncer]", *lines]))
-        return [self.program("pgbouncer"), str(self.folder / "ini")]
-
-    def place(self) -> str:
-        return f"host={self.host} port={self.port} user={self.USER} dbname=q"
 
 
 def answer(connection: Any, statement: str, values: Sequence[object] = ()) -> Any:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import random
 import select
-import signal
 import subprocess
 import sys
 import threading
@@ -22,9 +21,10 @@ from typing import Any
 import psycopg
 import pymysql
 
-from benchmarks.measure import percentile, spawn
-from benchmarks.report import Table
-from benchmarks.servers import MariaDB, PgBouncer, Postgres, answer
+from benchmarks.measure import end_orderly, percentile, spawn
+from benchmarks.report import Table, show
+from benchmarks.servers import MariaDB, Postgres, answer
+from tests.servers import PgBouncer
 
 PAUSES = (0.02, 0.08)  # seconds between two rows: at random, so that no rhythm of a waiter is met
 SILENCE = (0.3, 0.5)  # long enough for every back-off to have reached its end
@@ -183,11 +183,6 @@ def notified(link: Link) -> Iterator[None]:
         low.consume_input()
         while low.notifies():
             yield
-
-
-def end_orderly() -> None:
-    """Let a process that is told to end leave its blocks: children and servers end there."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
 
 def wait(pipe: Connection, place: Any, hear: Hear) -> None:
@@ -689,7 +684,7 @@ def pools(effort: Effort) -> Table:
                 with ExitStack() as ends:
                     dsn = server.place()
                     if settings:
-                        dsn = ends.enter_context(PgBouncer(server, **settings)).place()
+                        dsn = ends.enter_context(PgBouncer(server, **settings)).url("q")
                     if test is None:
                         verdict = within(5, partial(idle_listener_hears, server, dsn))
                     else:
@@ -713,12 +708,5 @@ SECTIONS: dict[str, Callable[[Effort], Table]] = {
 }
 
 
-def main(arguments: Sequence[str]) -> None:
-    end_orderly()
-    effort = QUICK if "--quick" in arguments else FULL
-    for name in [word for word in arguments if word in SECTIONS] or SECTIONS:
-        print(f"## {name}\n\n{SECTIONS[name](effort)}\n", flush=True)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    show(SECTIONS, QUICK, FULL)

@@ -420,21 +420,41 @@ class MariaDB(Server):
                 execute(f"REVOKE ALL ON `{database}`.* FROM {self.USER}")
 
 
+class PgBouncer(Postgres):
+    """A pool in front of a Postgres, which speaks like one; settings are those of PgBouncer."""
+
+    NAME, PACKAGE = "PgBouncer", "pgbouncer"
+    VARIABLE = "XQ_PGBOUNCER_BIN"
+    MAKES = SERVES = ("pgbouncer",)
+    STOPS = {"fast": signal.SIGTERM, "immediate": signal.SIGKILL}
+    SETTINGS, FAST, WELCOME = {}, {}, ()
+    ADMINISTRATOR = (Server.USER, "postgres")
+
+    def __init__(self, behind: Server, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._behind = behind
+
+    @staticmethod
+    def folders() -> list[str]:
+        return [*os.environ.get("PATH", "").split(os.pathsep), "/usr/sbin"]
+
+    def _making(self) -> list[str]:
+        return [self.program("pgbouncer"), "--version"]  # it has no data
+
+    def _command(self) -> list[str]:
+        behind = f"* = host={self._behind.host} port={self._behind.port} user={self.USER}"
+        where = {"listen_addr": self.host, "listen_port": self.port, "auth_type": "any", "unix_socket_dir": ""}
+        settings = [f"{name} = {value}" for name, value in (where | self.settings).items()]
+        (self.folder / "ini").write_text("\n".join(["[databases]", behind, "[pgbouncer]", *settings]))
+        return [self.program("pgbouncer"), str(self.folder / "ini")]
+
+
 @functools.cache
 def shared(kind: type[Server]) -> Server:
     """The one server of a kind for all tests of this process, started when the first one asks for it."""
     server = kind()
     server.start()
     return server
-
-
-@contextmanager
-def folder() -> Iterator[Path]:
-    """A temporary folder that belongs to whoever runs the servers."""
-    with tempfile.TemporaryDirectory(prefix="xq-") as made:
-        if nobody := _as_nobody():
-            os.chown(made, nobody["user"], nobody["group"])
-        yield Path(made)
 
 
 def _as_nobody() -> dict[str, Any]:

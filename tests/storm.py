@@ -762,7 +762,8 @@ class Storm:
             if blow == "restart":
                 self._restart()
             elif blow == "kill":
-                victim.killed = time.monotonic()
+                if victim.process.is_alive():  # else it has killed itself before
+                    victim.killed = time.monotonic()
                 victim.process.kill()
                 victim.process.join()
             elif victim.resumes is None:
@@ -931,10 +932,13 @@ class Witness:
         return any(down <= at <= up + AWAY for down, up in self.away_at)
 
     def _kept(self, hold: Hold) -> Hold:
-        """How long it was its own: no session outlives its server."""
+        """How long it was its own: no session outlives its server.
+
+        Whoever stood still may hear of a take only when the server is gone, and another has the task.
+        """
         known = self.sessions[_session_of(hold.mark)]
         ends = [down for down, up in self.away_at if known < up and hold.end > down]
-        return replace(hold, end=max(hold.begin, min(ends))) if ends else hold
+        return replace(hold, begin=min(hold.begin, *ends), end=min(ends)) if ends else hold
 
     def two_hands(self) -> Iterator[str]:
         """Tasks that one process was given while another still had them."""

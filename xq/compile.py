@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -87,17 +86,6 @@ class Statement:
     after: str = ""  # for each row that it returned, by the key
     after_all: str = ""  # in place of `after`, for all of them, if `listed` makes a list of their keys
     back: str = ""  # for those of `lock`: reads them anew. Without it, what `lock` returned is returned
-
-
-def listed(keys: Sequence[Sequence[Any]]) -> str | None:
-    """Keys of one part as the one value `:keys`, in JSON; None where there are others, or what JSON does not keep."""
-    return json.dumps([part for (part,) in keys]) if all(map(_fits_a_list, keys)) else None
-
-
-def _fits_a_list(key: Sequence[Any]) -> bool:
-    part = key[0]
-    fits = -(2**63) <= part < 2**63 if isinstance(part, int) else isinstance(part, str) and "\0" not in part
-    return fits and len(key) == 1
 
 
 def change(machine: Machine, row: Transition, given: frozenset[str], update: tuple[str, ...] = ()) -> Change:

@@ -102,7 +102,7 @@ class Database:
             if to_write:
                 self.begin_writing()
             opened = self.compile()
-            lacking = opened.installation.lacking()
+            lacking = opened.installation.not_installed()
             if lacking:
                 self.close()
                 raise lacking
@@ -118,7 +118,7 @@ class Database:
             if not self.store.is_failure(error) or self.store.is_loss(error):
                 raise
             as_it_was = False  # where even the records are gone
-        if not as_it_was and (lacking := opened.installation.lacking()):
+        if not as_it_was and (lacking := opened.installation.not_installed()):
             self.close()
             raise lacking
         self._review_at = time.monotonic() + REVIEW
@@ -156,7 +156,7 @@ class Database:
         """Look again, at the next call, whether the queue is installed, and tell the database anew who has sessions."""
         self._opened = None
         if self.sessions is not None:
-            self.sessions.unknown()
+            self.sessions.forget_listed()
 
     @property
     def dialect(self) -> Dialect:
@@ -215,7 +215,7 @@ class Database:
 
     def counters(self) -> list[Any]:
         """The counters, as they are; where they have become many rows, those are added up for the next time."""
-        found = self.execute(self.dialect.counters())
+        found = self.execute(self.dialect.counters)
         if sum(rows for *_, rows in found) > MANY and not self.store.in_transaction():
             self.add_up()
         return [tuple(row[:4]) for row in found]
@@ -232,28 +232,32 @@ class Database:
 
     def add_up_if_many(self) -> bool:
         """As `add_up`, where the counters have become many rows."""
-        found = self.execute(self.dialect.counters())
+        found = self.execute(self.dialect.counters)
         return sum(rows for *_, rows in found) > MANY and self.add_up()
 
     def again(self, work: Callable[[], R]) -> R:
         """What `work` returns, which is done again when the database undid it for another's sake (a deadlock).
 
-        But not within a transaction: then all of that was undone, and whoever began it must begin it anew.
+        But not within a transaction: then all of that was undone, and whoever began it must begin it anew. Where `work`
+        is interrupted as a transaction of xq's begins or ends, what is left open of that is undone.
         """
         within = self.store.in_transaction()
         try:
-            for pause in PAUSES:
-                try:
-                    return work()
-                except Exception as error:
-                    if not self.store.is_conflict(error) or self.store.in_transaction():
-                        raise
-                time.sleep(random.uniform(0, pause))
-            return work()
+            return self._until_nobody_conflicts(work)
         except BaseException as error:
             if not within and not self.store.is_failure(error):
-                self.store.leave()
+                self.store.undo_interrupted()
             raise
+
+    def _until_nobody_conflicts(self, work: Callable[[], R]) -> R:
+        for pause in PAUSES:
+            try:
+                return work()
+            except Exception as error:
+                if not self.store.is_conflict(error) or self.store.in_transaction():
+                    raise
+            time.sleep(random.uniform(0, pause))
+        return work()
 
     def whole(self, work: Callable[[], R]) -> R:
         """What `work` returns, as one transaction, or a part of the application's. Conflicts as in `again`."""
@@ -282,7 +286,7 @@ class Database:
     def _explain(self, opened: Opened, error: Exception) -> None:
         """Raise NotInstalled when that is what is behind an error of the database."""
         if self.store.is_failure(error) and not self.store.is_refusal(error) and not self.store.is_loss(error):
-            lacking = self._lacking(opened)
+            lacking = self._not_installed(opened)
             if lacking:
                 self.close()
                 raise lacking from error
@@ -294,9 +298,9 @@ class Database:
                 field = opened.dialect.field_of(name)
                 raise BadValue(f"{field.name!r} of {self.store.name} is {shown(values[name])}: {error}") from error
 
-    def _lacking(self, opened: Opened) -> NotInstalled | None:
+    def _not_installed(self, opened: Opened) -> NotInstalled | None:
         try:
-            return opened.installation.lacking()
+            return opened.installation.not_installed()
         except Exception as error:
             if not self.store.is_failure(error):
                 raise

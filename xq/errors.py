@@ -129,7 +129,10 @@ class InTransaction(Error):
     """Waiting within a transaction, which could never end: others do not see what was written in it."""
 
     def __init__(self, what: str, option: str) -> None:
-        super().__init__(f"{what} would wait for ever within a transaction: wait before or after it, or say {option}=0")
+        super().__init__(
+            f"{what} cannot wait within a transaction: what it waits for may depend on what was written there, which "
+            f"others do not see. Wait before or after it, or say {option}=0"
+        )
 
 
 class Duplicate(Error):

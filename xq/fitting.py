@@ -8,17 +8,17 @@ from typing import Any, Final
 
 from xq.errors import ConfigurationError, shown
 from xq.machine import ABSENT, ELSEWHERE, MANAGED, NAMES, Feature, Machine
-from xq.store import Field, Store, Table
+from xq.store import Field, Store, Table, fits_a_column
 
-TIMES: Final = ("double", "bigint", "datetime", "timestamptz")
+MOMENTS: Final = ("double", "bigint", "datetime", "timestamptz")
 NUMBERS: Final = ("integer", "bigint", "float", "double", "decimal", "auto", "bigauto")
 WORDS: Final = ("text", "integer", "bigint")
 
 # role -> the kinds of field that can hold it
 ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "status": WORDS,
-    "runat": TIMES,
-    "deadline": TIMES,
+    "runat": MOMENTS,
+    "deadline": MOMENTS,
     "priority": NUMBERS,
     "tube": ("text",),
     "owner": ("text",),
@@ -106,8 +106,7 @@ def words_of(machine: Machine, field: Field, statuses: Mapping[str, str | int]) 
             raise ConfigurationError(
                 f"statuses: {shown(letter)} is no state; the states are {', '.join(machine.states)}"
             )
-        stored = -(2**63) <= word < 2**63 if isinstance(word, int) else isinstance(word, str) and "\0" not in word
-        if isinstance(word, bool) or not stored:
+        if isinstance(word, bool) or not fits_a_column(word):
             raise ConfigurationError(f"statuses: {letter} is text or an integer, not {shown(word)}")
     words: dict[str, str | int] = {state: statuses.get(state, state) for state in machine.states} | dict(statuses)
     wanted = str if field.kind == "text" else int

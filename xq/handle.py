@@ -98,7 +98,7 @@ class Queue(Generic[T]):
         """
         if function is None:
             return lambda given: self.worker(given, workers=workers, max_attempts=max_attempts)
-        self._work = work(self, function, workers, max_attempts)
+        self._work = work(self.store.name, self.machine, function, workers, max_attempts)
         return function
 
     def run(self, *, until_empty: bool = False) -> None:
@@ -110,23 +110,7 @@ class Queue(Generic[T]):
             raise ConfigurationError(
                 f"{self.store.name} has no worker: upgrade(..., worker=f), or @{self.store.name}.xq.worker()"
             )
-        Workers(self, self._work, until_empty).run()
-
-    def _attempts(self, task: T) -> int:
-        """How often a task that take returned was taken, as far as it tells."""
-        return int(self._tasks.told(task, "attempts") or 0)
-
-    def _was_given_up(self, task: T) -> bool:
-        """Whether a task that take returned was given up, and put back: so its role error says, which is cleared."""
-        if self._tasks.told(task, "error") is None:
-            return False
-        self._moves.write(task, {self._database.definition.table.roles["error"].name: None})
-        return True
-
-    def _give_up(self, task: T, error: str) -> T:
-        """Bury a task, and write down why."""
-        role = self._database.definition.table.roles.get("error")
-        return self._moves.one("bury", task, {}, {role.name: error} if role else None, error=True)
+        Workers(self.take, lambda: self._moves, self._work, until_empty).run()
 
     # producers
 
@@ -335,7 +319,7 @@ class Queue(Generic[T]):
     def taken(self) -> list[tuple[Any, str | None, float | None]]:
         """Who holds what: (key, uuid of the session, since when, in seconds since 1970), for each taken task."""
         found = []
-        for *key, mark in self._database.execute(self._database.dialect.taken()):
+        for *key, mark in self._database.execute(self._database.dialect.taken):
             session, since = sessions.owner_of(mark) if mark else (None, None)
             found.append((self._tasks.as_told(tuple(key)), session, since))
         return found
@@ -426,7 +410,7 @@ class Queue(Generic[T]):
 
     def install(self) -> None:
         """Bring what the queue needs into the database; does nothing where it is there. Sets SQLite files to WAL."""
-        self._database.compile().installation.install()
+        self._database.again(self._database.compile().installation.install)
         self._database.close()
 
     def ddl(self) -> str:
@@ -450,7 +434,7 @@ class Queue(Generic[T]):
 
     def uninstall(self) -> None:
         """Take away all that was installed, and leave the plain table."""
-        self._database.compile().installation.uninstall()
+        self._database.again(self._database.compile().installation.uninstall)
         self._database.close()
 
     def reconfigure(self, features: Mapping[str, Any], move: Mapping[str, str] | None = None) -> None:
@@ -459,7 +443,7 @@ class Queue(Generic[T]):
         Refused with a ConfigurationError, which counts them, while tasks are in a state that the new features do
         not have, unless `move` says where they go: {"Z": "D"}.
         """
-        definition = reconfigure(self._database, features, move or {})
+        definition = self._database.again(lambda: reconfigure(self._database, features, move or {}))
         self._keeper.retire()
         self._define(definition)
 

@@ -13,7 +13,7 @@ from xq.store import Store
 if TYPE_CHECKING:
     from xq.adapters.databases.sql import Dialect
 
-VERSION = "4"  # of what is installed; a change of triggers, indexes or side tables raises it
+VERSION = "5"  # of what is installed; a change of triggers, indexes or side tables raises it
 
 
 class Installation:
@@ -27,7 +27,7 @@ class Installation:
     def ddl(self) -> str:
         """The SQL that installs the queue on an existing table; may be run twice, within a transaction as well."""
         record = self.dialect.record(VERSION, self.fingerprint)
-        statements = [*self._statements(), self.dialect.count_what_is_there(), *record]
+        statements = [*self._statements(), self.dialect.count_what_is_there, *record]
         return "".join(f"{self.dialect.in_a_script(sql)};\n" for sql in statements)
 
     def _statements(self) -> list[str]:
@@ -57,10 +57,10 @@ class Installation:
         """Tasks must not be left behind in states that this definition does not have."""
         if any(table.name not in self.dialect.existing(self.store) for table in self.dialect.shared()):
             return
-        records = self.store.execute(self.dialect.installed())
+        records = self.store.execute(self.dialect.installed)
         there = json.loads(records[0][1]).get("states", {}) if records else {}
         lost = {state: word for state, word in there.items() if word not in self.dialect.letters}
-        counts = dict(map(tuple, self.store.execute(self.dialect.statuses_in_use()))) if lost else {}
+        counts = dict(map(tuple, self.store.execute(self.dialect.statuses_in_use))) if lost else {}
         stranded = {state: counts[word] for state, word in lost.items() if counts.get(word)}
         if stranded:
             told = ", ".join(f"{n} in {state}" for state, n in stranded.items())
@@ -111,9 +111,9 @@ class Installation:
 
     def is_recorded(self) -> bool:
         """Whether it is on record as this definition has it, which is quicker to find out than what is missing."""
-        return [tuple(row) for row in self.store.execute(self.dialect.installed())] == [(VERSION, self.fingerprint)]
+        return [tuple(row) for row in self.store.execute(self.dialect.installed)] == [(VERSION, self.fingerprint)]
 
-    def lacking(self) -> NotInstalled | None:
+    def not_installed(self) -> NotInstalled | None:
         """The same as an error, which says what to do."""
         columns = self._missing_columns()
         if columns:
@@ -127,7 +127,7 @@ class Installation:
         missing = [f"the {item.kind} {item.name} is missing" for item in wanted if item.name not in existing]
         if any(table.name not in existing for table in self.dialect.shared()):
             return missing
-        return missing + self._differences(self.store.execute(self.dialect.installed()))
+        return missing + self._differences(self.store.execute(self.dialect.installed))
 
     def _differences(self, records: list[Any]) -> list[str]:
         if not records:
@@ -164,7 +164,7 @@ class Installation:
 
     def _corrections(self) -> dict[tuple[str, str], int]:
         # Both by one statement, and so at one moment, whoever writes meanwhile.
-        found = [(tube, source, target, n) for tube, source, target, n, _ in self.store.execute(self.dialect.audit())]
+        found = [(tube, source, target, n) for tube, source, target, n, _ in self.store.execute(self.dialect.audit)]
         actual = {(tube, target): n for tube, source, target, n in found if source is None}
         return corrections([row for row in found if row[1] is not None], actual)
 
@@ -182,7 +182,7 @@ class Installation:
         What was counted is taken away: what others count meanwhile stays.
         """
         self.dialect.one_at_a_time(self.store, within)
-        counted: list[Any] = [row[:4] for row in self.store.execute(self.dialect.counters())]
+        counted: list[Any] = [row[:4] for row in self.store.execute(self.dialect.counters)]
         for (tube, state), n in corrections(counted, {}).items():
             self.add_counter(tube, "", state, -n)
         for tube, source, target, n in counted:
@@ -190,7 +190,7 @@ class Installation:
 
     def add_counter(self, tube: str, source: str, target: str, n: int) -> None:
         values = {"tube": tube, "source": source, "target": target, "count": n}
-        self.dialect.execute(self.store, self.dialect.add_counter(), values)
+        self.dialect.execute(self.store, self.dialect.add_counter, values)
 
     def uninstall(self) -> None:
         """Take away all that was installed, and leave the plain table."""
@@ -202,7 +202,7 @@ class Installation:
             existing = self.dialect.existing(self.store)
             shared = self.dialect.shared()
             if all(table.name in existing for table in shared):
-                self.store.execute(self.dialect.forget())
+                self.store.execute(self.dialect.forget)
                 if not self.store.execute(self.dialect.queues):
                     for table in shared:
                         self.store.execute(table.drop)

@@ -35,6 +35,7 @@ T = TypeVar("T")
 BATCH = 1_000  # rows that one statement moves or looks up
 DOUBT = 10.0  # seconds within which a server has done, or forgotten, what a lost connection told it to do
 TRIES = 20  # how often a task that others keep moving is tried again
+BEING_MOVED = (0.002, 0.004, 0.008)  # seconds to wait for what is due, and which another moves at this moment
 SWEEP_AFTER = 0.05  # seconds: a process that takes without end looks this often for what fell due
 
 
@@ -81,10 +82,13 @@ class Moves(Generic[T]):
         options: Mapping[str, Any],
         update: Mapping[str, Any] | None = None,
         to: str | None = None,
-        error: bool = False,
+        sets_error: bool = False,
     ) -> T:
-        """Move one task out of whatever state it is in, as the table says. With `error`, `update` may set that role."""
-        call = self._call(event, options, update, to, error)
+        """Move one task out of whatever state it is in, as the table says.
+
+        With `sets_error`, `update` may set the role error, too.
+        """
+        call = self._call(event, options, update, to, sets_error)
         parts, mark = self.tasks.identify(key)
         state = self._only_source(call)
         if state is None:
@@ -134,9 +138,9 @@ class Moves(Generic[T]):
         options: Mapping[str, Any],
         update: Mapping[str, Any] | None,
         to: str | None = None,
-        error: bool = False,
+        sets_error: bool = False,
     ) -> Call:
-        return Call(event, self.tasks.options(event, options), self.tasks.updates(update, error), to)
+        return Call(event, self.tasks.options(event, options), self.tasks.updates(update, sets_error), to)
 
     def _only_source(self, call: Call) -> str | None:
         """The state that the event leaves, when there is one only: then nothing needs to be looked up first."""
@@ -223,7 +227,7 @@ class Moves(Generic[T]):
     def _check_not_lost(self, call: Call, parts: Parts, mark: str | None) -> None:
         sessions = self.database.open().sessions
         session = sessions.current().uuid if mark is None else sessions_of.owner_of(mark)[0]
-        if sessions.is_lost(session):
+        if sessions.notice_loss(session):
             raise SessionLost(call.event, self.tasks.as_told(parts), mark or session)
 
     def look(self, parts: Parts, afresh: str = "") -> tuple[Row, str]:
@@ -279,14 +283,22 @@ class Moves(Generic[T]):
         mark = self.database.mark(opened, session) if session else None
         values = {"n": opened.dialect.no_limit if n is None else n, "owner": mark, "tube": tube}
         rows = Rows("first" if n == 1 else "oldest", source, tube=tube is not None)
+        before: Swept | None = None
         if not self._just_swept():
             self.database.begin_writing()
-            self.sweep_what_is_due()
+            before = self.sweep_what_is_due()
 
         def move() -> list[T]:
-            moved = self._run(opened, call, rows, transition, values)
-            while not moved and self.sweep_what_is_due().moved:
-                moved = self._run(opened, call, rows, transition, values)
+            # Nothing is there when nothing is found after a look that found nothing due.
+            swept, pauses = before, iter(BEING_MOVED)
+            while not (moved := self._run(opened, call, rows, transition, values)):
+                if swept is not None and not swept.moved:
+                    # Another may be moving what is due, and a take passes by what that one has locked.
+                    pause = next(pauses, None) if swept.due else None
+                    if pause is None:
+                        return []
+                    time.sleep(pause)
+                swept = self.sweep_what_is_due()
             if len(moved) > 1:
                 self.tasks.sort(moved)
             return [self.tasks.returned(row, mark) for row in moved]
@@ -384,7 +396,7 @@ class Moves(Generic[T]):
 
     def give_back(self, session: str, event: str) -> None:
         """Release what a session that has ended still holds, as the event `event`."""
-        self._give_back(f"{session}/", f"{session}0", event)
+        self._give_back(*sessions_of.marks_of(session), event)
 
     def settle_doubts(self) -> None:
         """Give back what was taken by calls whose answer was lost: whether they took it nobody has been told.
@@ -395,7 +407,7 @@ class Moves(Generic[T]):
         if self._doubtful and now >= self._doubt_at:
             self._doubt_at = now + DOUBT / 20
             for mark, until in list(self._doubtful.items()):
-                self._give_back(mark, f"{mark}!", "release")
+                self._give_back(mark, f"{mark}!", "release")  # of this take alone: no mark goes on with a !, or less
                 if now > until:
                     del self._doubtful[mark]
 
@@ -417,7 +429,7 @@ class Moves(Generic[T]):
         """In how many seconds something falls due: less than none for what is late, None for never."""
         if not self.machine.due and not self._forgets:
             return None
-        ((seconds,),) = self.database.execute(self.database.dialect.next_due())
+        ((seconds,),) = self.database.execute(self.database.dialect.next_due)
         return None if seconds is None else float(seconds)
 
     def sweep_what_is_due(self) -> Swept:
@@ -448,7 +460,7 @@ class Moves(Generic[T]):
         if not self._forgets:
             return 0
         opened = self.database.open()
-        statement = Statement(opened.dialect.forget_history())
+        statement = Statement(opened.dialect.forget_history)
         return self.database.change(opened, statement, self.database.values() | {"n": BATCH})
 
     def _sweep_batch(self, row: Transition) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from xq.compile import Rows, change
-from xq.database import Database, Definition
+from xq.database import Database, Definition, Opened
 from xq.errors import ConfigurationError, shown
 from xq.machine import ABSENT, TAKEN, Machine, Transition
 
@@ -26,7 +26,7 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
     _check(new.machine, lost, move)
     before, after = database.open(), Database(store, new, database.clock, database.observers).compile()
     with before.dialect.installing(store):
-        counts = [row for row in database.execute(before.dialect.actual_counts()) if row[1] in lost]
+        counts = [row for row in database.execute(before.dialect.actual_counts) if row[1] in lost]
         stranded = [(state, n) for tube, state, n in counts if tube == "" and state not in move]
         if stranded:
             told = ", ".join(f"{n} in {state}" for state, n in stranded)
@@ -34,6 +34,7 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
                 f"{store.name} holds tasks in states that the new features do not have ({told}): "
                 f"say where they go, as in move={{{stranded[0][0]!r}: 'R'}}"
             )
+        _check_unique(database, after, {state: move.get(state, state) for state in old.machine.states})
         before.installation.take_down()  # the old triggers do not know the new states, nor an old index the new rules
         for state, target in move.items():
             written = change(new.machine, Transition(state, "reconfigure", target), frozenset())
@@ -46,6 +47,18 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
             before.installation.add_counter(tube, state, move[state], n)
         after.installation.create()
     return new
+
+
+def _check_unique(database: Database, after: Opened, becomes: Mapping[str, str]) -> None:
+    """Before anything changes: where each change of a table is a transaction of its own, none of it could be undone."""
+    guard = after.dialect.machine.guard("unique")
+    if guard:
+        counted = [state for state, target in becomes.items() if target in guard.states]
+        for (value,) in database.execute(after.dialect.held_twice(guard, counted)):
+            raise ConfigurationError(
+                f"{database.store.name} cannot be given the feature 'unique': two tasks hold {shown(value)} in states "
+                "that count. Change or finish one of them first"
+            )
 
 
 def _check(machine: Machine, lost: Sequence[str], move: Mapping[str, str]) -> None:

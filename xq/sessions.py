@@ -24,6 +24,7 @@ from xq.store import Row
 R = TypeVar("R")
 S = TypeVar("S")
 
+UUID_LENGTH = 36  # with its dashes; the mark of a take begins so, and goes on with one character more, see `marks_of`
 ORPHANS = 5.0  # seconds between two looks for tasks whose session nobody lists
 
 log = logging.getLogger("xq")
@@ -65,7 +66,7 @@ class ProofOfLife(Protocol):
     def holds(self, uuid: str) -> bool:
         """Whether this process still proves that a session lives."""
 
-    def lost(self) -> list[str]:
+    def pop_lost(self) -> list[str]:
         """The sessions of this process whose proof the system has taken away since this was last asked."""
 
     def renew(self) -> bool:
@@ -119,7 +120,7 @@ class Keeper(Protocol):
     def forget_waits(self, uuid: str) -> None:
         """Forget that anybody of a process waits, whose session this was."""
 
-    def lost(self) -> None:
+    def session_lost(self) -> None:
         """The session of this process was lost: what the database knew of it, it knows no more."""
 
     def strike(self, uuid: str) -> None:
@@ -148,8 +149,7 @@ class Session:
         self.held = False  # whether this process proves that it lives
         self._proof: ProofOfLife | None = None  # by which it does
         self.listed: set[str] = set()  # the queues that the database knows to hold tasks of it
-        self.prefix = f"{uuid}/"  # of the marks of its takes, which so stand between `prefix` and `end`
-        self.end = f"{uuid}0"
+        self.prefix, _ = marks_of(uuid)
         self._entered = 0  # in this process
         self._process = os.getpid()
         self._lock = threading.RLock()
@@ -223,6 +223,7 @@ class Sessions:
         self.looking = threading.RLock()
         self.looked_at = 0.0  # the monotonic time of the last look at who lives
         self._orphans_at = 0.0  # the monotonic time at which to look for tasks whose session nobody lists
+        self.left = False  # whether a session was left to other processes, which may die: who looks for them resets it
         self.deaths = 0  # how many sessions of others this process has ended
         self._proof: tuple[ProofOfLife | None] | None = None  # once it was looked for
         self._open: dict[str, Session] = {}
@@ -241,8 +242,11 @@ class Sessions:
         """Seconds since 1970, by the clock of the database."""
         return time.time() + (0.0 if self._proof is None or self._proof[0] is None else self._proof[0].skew)
 
-    def is_lost(self, name: str) -> bool:
-        """Whether a session of this process was ended since what proved that it lives was lost."""
+    def notice_loss(self, name: str) -> bool:
+        """Whether a session of this process was ended since what proved that it lives was lost.
+
+        One that others have ended ends here, too, and gives back what it has taken since.
+        """
         session = self._open.get(name)
         if session is not None and session.held and session.listed:
             if not self._ask(lambda keeper: keeper.is_there(name), otherwise=True):
@@ -264,7 +268,7 @@ class Sessions:
         session.let_go()
         self._open.pop(session.uuid, None)
         for keeper in self.keepers if lost and own else ():
-            keeper.lost()
+            keeper.session_lost()
 
     @property
     def keepers(self) -> list[Keeper]:
@@ -321,7 +325,7 @@ class Sessions:
     def _prove_again(self, proof: ProofOfLife) -> bool:
         """As `ProofOfLife.renew`; what was lost before, others may have given away."""
         others_do = proof.renew()
-        for name in proof.lost():
+        for name in proof.pop_lost():
             if name in self._open:
                 log.warning(
                     "session %s is lost: the connection that proved it was. Its tasks come back at once, "
@@ -363,7 +367,6 @@ class Sessions:
         session.hold()
         if self._ask(lambda keeper: keeper.rejoin(session.uuid), otherwise=False):
             self._open[session.uuid] = session
-            self.announce()
             return True
         session.let_go()
         self._open.pop(session.uuid, None)
@@ -375,6 +378,8 @@ class Sessions:
             if alone and not session.held:  # else another thread has joined it anew
                 self._open.pop(session.uuid, None)
                 self._end(session)
+            elif not alone:
+                self.left = True
 
     def close(self, session: Session) -> None:
         """End a session, whoever else has joined it."""
@@ -419,7 +424,8 @@ class Sessions:
             return self._end_the_dead()
 
     def _end_the_dead(self) -> bool:
-        keepers: dict[str, Keeper | None] = {"": None} | {keeper.name: keeper for keeper in self.keepers}
+        keepers = self.keepers
+        queues = {"", *(keeper.name for keeper in keepers)}  # "" is the list of all sessions
         all_prove = self.proof is None or self._prove_again(self.proof)
         mine = [session for session in self.held() if session.listed]  # before: another thread may list one meanwhile
         ends: dict[str, float | None] = {}
@@ -427,15 +433,15 @@ class Sessions:
         if listed is None:
             return False
         for name, queue, seconds in listed:
-            if queue in keepers:
-                ends[name] = seconds if ends.get(name) is None else ends[name]
+            if queue in queues and ends.get(name) is None:
+                ends[name] = seconds
         for session in mine:
             if session.uuid not in ends:
                 self._lose(session)
                 self.end(session.uuid, "release")
         if self.looked_at > self._orphans_at:
             self._orphans_at = self.looked_at + ORPHANS
-            for keeper in filter(None, keepers.values()):
+            for keeper in keepers:
                 with suppress(NotInstalled):
                     ends |= dict.fromkeys(filter(_is_uuid, keeper.orphans()))
         here = {session.uuid for session in self.held()}
@@ -456,7 +462,7 @@ class Sessions:
                         self.deaths += 1
         return bool(others)
 
-    def unknown(self) -> None:
+    def forget_listed(self) -> None:
         """The database may have forgotten them all: make them known again at their next take."""
         for session in list(self._open.values()):
             session.listed.clear()
@@ -516,6 +522,11 @@ def _is_uuid(name: str | None) -> bool:
         return str(uuid.UUID(name)) == name
     except (TypeError, ValueError, AttributeError):
         return False  # another program wrote it
+
+
+def marks_of(session: str) -> tuple[str, str]:
+    """What the marks of a session's takes begin with, and what comes after all of them: they stand in between."""
+    return f"{session}/", f"{session}0"
 
 
 def owner_of(mark: str) -> tuple[str, float | None]:

@@ -28,8 +28,17 @@ Kind = Literal[
     "decimal",
     "other",
 ]
+INTEGERS: Final[tuple[Kind, ...]] = ("auto", "bigauto", "integer", "bigint")
+TIMES: Final[tuple[Kind, ...]] = ("datetime", "timestamptz")
 Row = Sequence[Any]
 Values = Mapping[str, Any]  # by name
+
+
+def fits_a_column(value: object) -> bool:
+    """Whether every database holds it as it is: an integer of at most 64 bits, or text without a zero byte."""
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    return isinstance(value, str) and "\0" not in value
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +148,11 @@ class Driver(Protocol):
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         """Run one statement, prepared where the driver can."""
 
-    def abandon(self, connection: Any, error: BaseException) -> None:
-        """Close a connection on which something was raised in the middle of a statement, unless that is over.
+    def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
+        """Close a connection on which `error` was raised in the middle of a statement, unless that is over.
 
-        By the handler of a signal, say: nobody has read the answer.
+        By the handler of a signal, say: nobody has read the answer. Of some drivers the connection tells whether the
+        statement is over, of others the error.
         """
 
     def rows(self, cursor: Any) -> list[Row]:
@@ -223,8 +233,8 @@ class Store(Protocol[T]):
     def in_transaction(self) -> bool:
         """Whether a transaction is open on this thread's connection, by whomever."""
 
-    def leave(self) -> None:
-        """End what is left of a transaction of `atomic`, which was interrupted while it began or ended."""
+    def undo_interrupted(self) -> None:
+        """Undo what is left open of a transaction of `atomic` which was interrupted while it began or ended."""
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call this when the transaction that is open on this thread's connection is committed, at once when none is.

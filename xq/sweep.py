@@ -142,7 +142,7 @@ class QueueKeeper:
         return self.database.execute(sql, values)
 
     def orphans(self) -> list[str]:
-        return [uuid for (uuid,) in self._run(self.database.dialect.orphans())]
+        return [uuid for (uuid,) in self._run(self.database.dialect.orphans)]
 
     def listed(self) -> list[tuple[str, str, float | None]]:
         """Every session of the database, a queue in which it may hold tasks, and when it ends (None: it lives)."""
@@ -178,10 +178,10 @@ class QueueKeeper:
         return self.database.whole(run)
 
     def forget_waits(self, uuid: str) -> None:
-        self._run(self.database.dialect.forget_waits(), uuid=uuid)
+        self._run(self.database.dialect.forget_waits, uuid=uuid)
 
-    def lost(self) -> None:
-        self.waiting.lost()
+    def session_lost(self) -> None:
+        self.waiting.session_lost()
 
     def strike(self, uuid: str) -> None:
         self._run(self.database.dialect.session_struck, uuid=uuid, queue="")
@@ -213,7 +213,7 @@ class Sweeper:
         self._piled_up: list[QueueKeeper] = []  # the queues of which there are counters left to add up
         self._ask_at = time.monotonic() + ASK  # the monotonic time at which to ask what is in the way
         self._rang = True
-        self._doubt = FALLBACK  # seconds after which to look without being told
+        self._look_within = FALLBACK  # seconds after which to look without being told
         self._complaint = ""
         self._in_vain = 0  # how many looks in a row had nothing for those who wait
         self._stuck_until = 0.0  # the monotonic time at which to try again what was due and could not be moved
@@ -322,7 +322,7 @@ class Sweeper:
             keeper.moves.settle_doubts()
         changed = self._writes.has_changed(keepers[0].database.store, told and not self._rang)
         called = False
-        if changed or not (told or self._doubt < FALLBACK):
+        if changed or not (told or self._look_within < FALLBACK):
             called = sum(keeper.waiting.heard() for keeper in keepers) > 0
         timed = [keeper for keeper in keepers if keeper.database.clock is None]
         if changed:
@@ -347,13 +347,14 @@ class Sweeper:
         waited_for = any(keeper.waiting.anybody for keeper in keepers)
         pause = min(PAUSE, WAITED_FOR * 2.0 ** max(0, min(self._in_vain, 64) - IN_VAIN)) if waited_for else PAUSE
         # What was told of may have been two writes: one that was seen, and one on its way to the disk, which is slow.
-        self._doubt = min(self._writes.unseen if told else 2 * self._doubt, FALLBACK)
-        seconds = 0.0 if self._piled_up else min(self._doubt, self._look_at - time.monotonic())
+        self._look_within = min(self._writes.unseen if told else 2 * self._look_within, FALLBACK)
+        seconds = 0.0 if self._piled_up else min(self._look_within, self._look_at - time.monotonic())
         return pause, max(0.0, seconds)
 
     def _bury_the_dead(self) -> None:
         """End the sessions of which no process is left, when it is time to look for them."""
-        if time.monotonic() >= self._look_at:
+        if time.monotonic() >= self._look_at or self._sessions.left:
+            self._sessions.left = False
             others = self._sessions.end_the_dead()
             # Where nobody tells of writes, a session may be new at any time. Of a take nobody tells anywhere: one whose
             # transaction was open still when its session ended is found by no more than its task, once it is committed.

@@ -14,15 +14,13 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from xq.errors import BadType, BadValue, FeatureOff, shown
 from xq.machine import FOREVER, LONGEST, MANAGED, REMEMBERED, Machine, Transition
-from xq.store import Field, Row, Store, Table
+from xq.store import INTEGERS, Field, Row, Store, Table, fits_a_column
 
 T = TypeVar("T")
 
 Parts = tuple[Any, ...]  # of a key, as the database holds them
 Seconds = Mapping[str, float | None]  # what a call brings, by option; None is never
 
-INTEGERS = ("auto", "bigauto", "integer", "bigint")
-WHOLE = range(-(2**63), 2**63)  # the integers that a database has
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = 253_402_300_800  # seconds since 1970: the end of the year 9999
 MARK = "_xq_take"  # the attribute of an instance that carries the mark of its take
@@ -150,7 +148,7 @@ class Tasks(Generic[T]):
         return tuple([self._key_part(field, part) for field, part in zip(self.table.key, parts, strict=True)])
 
     def _key_part(self, field: Field, value: Any) -> Any:
-        if type(value) is field.native and (field.native is not int or value in WHOLE):
+        if type(value) is field.native and (field.native is not int or fits_a_column(value)):
             return value
         if value is None:
             raise self._bad_key(field, "is missing: give a key, or a task that has one")
@@ -164,7 +162,7 @@ class Tasks(Generic[T]):
         key = self._converted(field, value)
         if field.kind in INTEGERS and not isinstance(key, int):
             raise self._bad_key(field, f"is an integer, not {shown(value)}")
-        if field.kind in INTEGERS and key not in WHOLE:
+        if field.kind in INTEGERS and not fits_a_column(key):
             raise BadValue(f"the key {field.name!r} of {self.store.name} is an integer of at most 64 bits")
         try:
             hash(key)
@@ -272,7 +270,7 @@ class Tasks(Generic[T]):
             raise BadValue(f"a task of {self.store.name} must bring its key (id='required'): {names} is missing")
         return tasks
 
-    def updates(self, update: object, error: bool = False) -> dict[str, Any]:
+    def updates(self, update: object, sets_error: bool = False) -> dict[str, Any]:
         """The values of `update=`, converted, by field name; the role error only where xq itself sets it.
 
         Raises BadType and BadValue.
@@ -285,7 +283,7 @@ class Tasks(Generic[T]):
         for name, value in update.items():
             field = self._known(name)
             role = self._role_of.get(field.name)
-            if role and not (error and role == "error"):
+            if role and not (sets_error and role == "error"):
                 raise BadValue(f"update sets the application's own fields: {shown(name)} is the queue's {role}")
             if field in self.table.key:
                 raise BadValue(f"update cannot change the key {shown(name)}")

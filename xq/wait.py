@@ -347,7 +347,7 @@ class Waiting(Generic[T]):
     def _begin_at_once(self, ending: Ending, named_task: Callable[[], Parts]) -> tuple[Row, str, bool]:
         opened = self.database.open()
         named_parts = named_task()
-        held = self.database.execute(opened.dialect.hold(), named(named_parts)) or not opened.dialect.lock
+        held = self.database.execute(opened.dialect.hold, named(named_parts)) or not opened.dialect.lock
         row, state = self.moves.look(named_parts)
         if not held or state not in self.machine.pending:
             return row, state, False
@@ -355,7 +355,7 @@ class Waiting(Generic[T]):
         self.database.list_session(opened, session)
         ending.parts = self.tasks.key_of(row)  # as the row has it: triggers compare more strictly than columns may
         self._endings[ending.waiter] = ending  # before the row is seen: what is told of it finds somebody
-        self.database.execute(opened.dialect.begin_wait(), {**self._values(ending), "uuid": session.uuid})
+        self.database.execute(opened.dialect.begin_wait, {**self._values(ending), "uuid": session.uuid})
         return row, state, True
 
     def _wait_anew(self, ending: Ending, parts: Parts) -> bool:
@@ -371,7 +371,7 @@ class Waiting(Generic[T]):
         ending.lost = not begun
         return state in self.machine.pending
 
-    def lost(self) -> None:
+    def session_lost(self) -> None:
         """The session of this process was lost, and with it what the database knew of who waits."""
         for ending in list(self._endings.values()):
             ending.lost = True
@@ -390,7 +390,7 @@ class Waiting(Generic[T]):
                 raise  # else what is known of the end is more than that its row could not be deleted
 
     def _end_in_database(self, ending: Ending) -> None:
-        for event, target in self.database.execute(self.database.dialect.end_wait(), self._values(ending)):
+        for event, target in self.database.execute(self.database.dialect.end_wait, self._values(ending)):
             if event is not None:  # what nobody told of counts, too
                 ending.tell(event, target)
 
@@ -404,7 +404,7 @@ class Waiting(Generic[T]):
 
     def waited_for(self) -> list[tuple[Any, str, float]]:
         """Which tasks are waited for, by which sessions, and since when; None for this process's waiting takers."""
-        rows = self.database.execute(self.database.dialect.waiting())
+        rows = self.database.execute(self.database.dialect.waiting)
         own = self.database.open().sessions.own().uuid
         return [
             *((self.tasks.as_told(tuple(key)), session, since) for *key, session, since in rows),
@@ -447,7 +447,7 @@ class Waiting(Generic[T]):
 
     def collect(self) -> int:
         """Tell those whose tasks have ended how they did. Returns how many there were."""
-        ends = self.database.execute(self.database.dialect.ends()) if self._endings else []
+        ends = self.database.execute(self.database.dialect.ends) if self._endings else []
         mine = [(ending, *end) for name, *end in ends if (ending := self._endings.get(name)) is not None]
         for ending, event, target in mine:
             ending.tell(event, target)

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from xq.errors import ConfigurationError, Error, NotFound, NotOwner, WrongState, shown
-
-if TYPE_CHECKING:
-    from xq.handle import Queue
+from xq.machine import Machine
+from xq.moves import Moves
 
 T = TypeVar("T")
 
@@ -32,14 +31,14 @@ class Work(Generic[T]):
     max_attempts: int | None = None
 
 
-def work(queue: Queue[T], function: object, workers: object, max_attempts: object = None) -> Work[T]:
-    """Raises ConfigurationError for what cannot be."""
+def work(name: str, machine: Machine, function: object, workers: object, max_attempts: object = None) -> Work[Any]:
+    """The work of the queue of this name. Raises ConfigurationError for what cannot be."""
     if not callable(function) or inspect.iscoroutinefunction(function):
-        raise ConfigurationError(f"a worker of {queue.store.name} is a function of a task, not {shown(function)}")
-    for name, number in (("workers", workers), ("max_attempts", 1 if max_attempts is None else max_attempts)):
+        raise ConfigurationError(f"a worker of {name} is a function of a task, not {shown(function)}")
+    for argument, number in (("workers", workers), ("max_attempts", 1 if max_attempts is None else max_attempts)):
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise ConfigurationError(f"{name} is a number from 1 on, not {shown(number)}")
-    if max_attempts and ("attempts" not in queue.machine.roles or not queue.machine.sources("bury")):
+            raise ConfigurationError(f"{argument} is a number from 1 on, not {shown(number)}")
+    if max_attempts and ("attempts" not in machine.roles or not machine.sources("bury")):
         raise ConfigurationError("max_attempts needs the role 'attempts', which counts, and the feature 'buried'")
     return Work(function, workers, max_attempts)  # type: ignore[arg-type]
 
@@ -47,14 +46,22 @@ def work(queue: Queue[T], function: object, workers: object, max_attempts: objec
 class Workers(Generic[T]):
     """The workers of one queue, while they run. Their threads take with the session of the process."""
 
-    def __init__(self, queue: Queue[T], work: Work[T], until_empty: bool = False) -> None:
-        self._queue = queue
+    def __init__(
+        self,
+        take: Callable[[float], T | None],
+        moves: Callable[[], Moves[T]],  # asked for each time: reconfigure brings others
+        work: Work[T],
+        until_empty: bool = False,
+    ) -> None:
+        self._take = take
+        self._moves = moves
         self._work = work
         self._until_empty = until_empty
         self._stop = threading.Event()
         self._in_hand: dict[int, T] = {}  # by thread
         self._error: BaseException | None = None
-        self._log = logging.getLogger(f"xq.{queue.store.name}")
+        self._store = moves().store
+        self._log = moves().log
 
     def run(self) -> None:
         """Work until SIGTERM or SIGINT, or until there is nothing to take. A second signal releases what is in hand.
@@ -92,13 +99,13 @@ class Workers(Generic[T]):
     def _release(self) -> None:
         for task in list(self._in_hand.values()):
             self._log.warning("released %r, which was being worked on", task)
-            self._finish(partial(self._queue.release, task))
+            self._finish(partial(self._move, "release", task))
 
     def _loop(self) -> None:
         try:
             while not self._stop.is_set():
                 try:
-                    task = self._queue.take(timeout=0 if self._until_empty else LISTEN)
+                    task = self._take(0 if self._until_empty else LISTEN)
                 except Exception as error:
                     self._wait_for_the_database(error)
                     continue
@@ -111,13 +118,13 @@ class Workers(Generic[T]):
             self._error = error
             self._stop.set()
         finally:
-            self._queue.store.disconnect()
+            self._store.disconnect()
 
     def _do(self, task: T) -> None:
         me = threading.get_ident()
         self._in_hand[me] = task
         try:
-            attempts = self._queue._attempts(task)
+            attempts = int(self._moves().tasks.told(task, "attempts") or 0)
             if not self._may_be_tried(task, attempts):
                 return
             try:
@@ -125,7 +132,7 @@ class Workers(Generic[T]):
             except Exception as error:
                 self._failed(task, attempts, f"{type(error).__name__}: {error}")
             else:
-                self._finish(partial(self._queue.ack, task), expected=(NotFound, WrongState))
+                self._finish(partial(self._move, "ack", task), expected=(NotFound, WrongState))
         finally:
             del self._in_hand[me]
 
@@ -136,25 +143,44 @@ class Workers(Generic[T]):
         """
         if not self._work.max_attempts or attempts <= self._work.max_attempts:
             return True
-        given_up = self._finish(partial(self._queue._was_given_up, task))
+        given_up = self._finish(partial(self._was_given_up, task))
         if given_up is False:  # and not None, where the task is lost
-            error = f"it was taken {attempts - 1} times and never finished"
-            self._log.error("%r is buried: %s", task, error)
-            self._finish(partial(self._queue._give_up, task, error))
+            self._bury(task, f"it was taken {attempts - 1} times and never finished")
         return bool(given_up)
 
     def _failed(self, task: T, attempts: int, error: str) -> None:
+        self._log.exception("%r failed", task)
         if self._work.max_attempts and attempts >= self._work.max_attempts:
-            self._log.exception("%r failed, and is buried", task)
-            self._finish(partial(self._queue._give_up, task, error))
+            self._bury(task, error)
             return
         delay = min(LONGEST_BACKOFF, BACKOFF * 2.0 ** min(attempts - 1, 20)) if attempts > 1 else BACKOFF
-        self._log.exception("%r failed, and is tried again in %g s", task, delay)
-        if "delay" in self._queue.machine.options("release"):
-            self._finish(partial(self._queue.release, task, delay=delay))
+        if "delay" in self._moves().machine.options("release"):
+            if self._finish(partial(self._move, "release", task, delay=delay)):
+                self._log.info("%r is tried again in %g s", task, delay)
         else:
             self._stop.wait(delay)  # else it would come back at once
-            self._finish(partial(self._queue.release, task))
+            self._finish(partial(self._move, "release", task))
+
+    def _bury(self, task: T, error: str) -> None:
+        if self._finish(partial(self._give_up, task, error)):
+            self._log.error("%r is buried: %s", task, error)
+
+    def _move(self, event: str, task: T, **options: float) -> T:
+        return self._moves().one(event, task, options)
+
+    def _was_given_up(self, task: T) -> bool:
+        """Whether a task that take returned was given up, and put back: so its role error says, which is cleared."""
+        moves = self._moves()
+        if moves.tasks.told(task, "error") is None:
+            return False
+        moves.write(task, {moves.tasks.table.roles["error"].name: None})
+        return True
+
+    def _give_up(self, task: T, error: str) -> T:
+        """Bury a task, and write down why."""
+        moves = self._moves()
+        role = moves.tasks.table.roles.get("error")
+        return moves.one("bury", task, {}, {role.name: error} if role else None, sets_error=True)
 
     def _finish(self, move: Callable[[], Any], expected: tuple[type[Error], ...] = ()) -> Any:
         """Move a task on, as soon as the database lets us. Returns what `move` does, or None.
@@ -177,7 +203,7 @@ class Workers(Generic[T]):
 
     def _wait_for_the_database(self, error: Exception) -> None:
         """What the database refuses now, it may grant in a second. Raises what is no failure of a database."""
-        if not self._queue.store.is_failure(error) or self._queue.store.is_refusal(error):
+        if not self._store.is_failure(error) or self._store.is_refusal(error):
             raise error
         self._log.warning("the database fails, and is asked again: %s", error)
         self._stop.wait(BACKOFF)

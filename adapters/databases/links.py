@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary, finalize
 
 from xq.adapters.databases.bell import Bell
 from xq.adapters.databases.proof import Proof
-from xq.adapters.databases.sql import SESSIONS, by_position
+from xq.adapters.databases.sql import SESSIONS, by_position, session_there
 from xq.errors import ConfigurationError
 from xq.store import Connector, Row, Store
 
@@ -68,8 +68,7 @@ class Words:
     @property
     def there(self) -> str:
         """A row, where the session `:uuid` has not ended."""
-        goes_on = f"(ends IS NULL OR ends > {self.time})"
-        return f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = '' AND {goes_on}"
+        return session_there(self.time)
 
 
 class Link(Proof):
@@ -92,7 +91,7 @@ class Link(Proof):
         self._expected_at = 0.0  # the monotonic time at which somebody last began to wait, or was seen to
         self._asked_at = 0.0  # the monotonic time at which the server was last asked whether it may tell
         self.on_told: Callable[[], None] = lambda: None  # called when the server tells something by the way
-        self._renewed = 0.0  # the monotonic time
+        self._renewed = time.monotonic()
         self._lapsed: set[str] = set()  # the sessions whose lease ended before it was renewed
         self.skew = 0.0
 
@@ -234,7 +233,7 @@ class Link(Proof):
             cursor.execute(text, [values[name] for name in names] or None)
             rows = list(cursor.fetchall()) if cursor.description else []
         except BaseException as error:
-            self._connector.driver.abandon(connection, error)
+            self._connector.driver.close_if_unfinished(connection, error)
             raise
         # What came with the answer is read already, and whoever waits for the socket would not see it.
         if self._connector.driver.hear(connection):
@@ -345,7 +344,7 @@ class Link(Proof):
                         self._lost.append(uuid)
         return True
 
-    def lost(self) -> list[str]:
+    def pop_lost(self) -> list[str]:
         with self._lock:
             lost, self._lost = self._lost, []
             return lost

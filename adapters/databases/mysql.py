@@ -11,11 +11,12 @@ from typing import Any, ClassVar
 
 from xq.adapters.databases.links import ALIVE, Words
 from xq.adapters.databases.servers import BYTES, PART, ROLL_UP, Server
-from xq.adapters.databases.sql import INTEGERS, QUEUES, TIMES, Object, filled, parts_of_uuid
+from xq.adapters.databases.sql import QUEUES, Object, filled, parts_of_uuid
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError, shown
 from xq.machine import ABSENT, FOREVER, TAKEN, Guard, Machine
-from xq.store import HISTORY, Field, Kind, Row, Store, Table, Values
+from xq.sessions import UUID_LENGTH
+from xq.store import HISTORY, INTEGERS, TIMES, Field, Kind, Row, Store, Table, Values
 
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
@@ -287,9 +288,10 @@ class Mysql(Server):
                 store.execute(f"DELETE FROM {count} WHERE id IN ({ids}) ORDER BY id LIMIT {len(found)}")
                 for (tube, source, target), n in sums.items():
                     values = {"tube": tube, "source": source, "target": target, "count": n}
-                    self.execute(store, self.add_counter(), values)
+                    self.execute(store, self.add_counter, values)
         return len(found) >= ROLL_UP
 
+    @property
     def hold(self) -> str:
         return f"SELECT 1 FROM {self.table_in_schema} WHERE {self.by_key()}{self.lock} SKIP LOCKED"
 
@@ -365,6 +367,9 @@ class Mysql(Server):
                 f"{name} is a table of {engine}, where no row is locked for a take and nothing is rolled back: "
                 f"ALTER TABLE {self.quote(schema)}.{self.quote(name)} ENGINE = InnoDB"
             )
+        ((lowered,),) = store.execute("SELECT @@lower_case_table_names = 1")
+        if lowered and self.source.name != self.source.name.lower():
+            return f"the server keeps the names of tables in lower case: call {self.source.name} so in the model's Meta"
         return super().unfit(store)
 
     def drop(self, kind: str, name: str) -> str:
@@ -419,7 +424,7 @@ class Mysql(Server):
         tables = {
             "count": f"(id BIGINT AUTO_INCREMENT PRIMARY KEY, tube {text} NOT NULL, source {letter} NOT NULL, "
             f"target {letter} NOT NULL, n BIGINT NOT NULL){self.engine}",
-            "wait": f"(waiter {self.varying(64)} DEFAULT '', session {self.varying(36)} DEFAULT '', "
+            "wait": f"(waiter {self.varying(64)} DEFAULT '', session {self.varying(UUID_LENGTH)} DEFAULT '', "
             f"since DOUBLE, event {text}, target {letter}, PRIMARY KEY ({parts}, waiter)){self.engine} "
             f"AS SELECT {self.keys_as_parts} {nothing}",
         }

@@ -17,11 +17,11 @@ from xq.adapters.databases.postgres_triggers import (
     unless_silenced,
 )
 from xq.adapters.databases.servers import BYTES, ROLL_UP, Server
-from xq.adapters.databases.sql import INTEGERS, QUEUES, SETTINGS, TIMES, Object
+from xq.adapters.databases.sql import QUEUES, SESSIONS, SETTINGS, Object
 from xq.compile import Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import Guard
-from xq.store import HISTORY, Field, Kind, Store
+from xq.store import HISTORY, INTEGERS, TIMES, Field, Kind, Store
 
 LONG = 60  # seconds after which an open transaction is told of: takes beside it are slower already
 BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
@@ -210,12 +210,14 @@ class Postgres(Server):
             f"AND pid <> pg_backend_pid() AND xact_start < statement_timestamp() - interval '{LONG} seconds' "
             "ORDER BY xact_start LIMIT 1"
         )
-        return "".join(
-            f"the server's process {pid} (user {user!r}, application_name {application!r}) has had a transaction open "
-            f"for {seconds} seconds: rows that are deleted meanwhile stay in the indexes, and each take passes them "
-            f"by, more and more slowly until that transaction ends; SELECT pg_terminate_backend({pid}) ends it"
-            for pid, user, application, seconds in oldest
-        )
+        for pid, user, application, seconds in oldest:
+            return (
+                f"the server's process {pid} (user {user!r}, application_name {application!r}) has had a transaction "
+                f"open for {seconds} seconds: rows that are deleted meanwhile stay in the indexes, and each take "
+                f"passes them by, more and more slowly until that transaction ends; SELECT pg_terminate_backend({pid}) "
+                "ends it"
+            )
+        return None
 
     def untuned(self, store: Store[Any]) -> list[str]:
         settings = [setting.split(" = ") for setting in BUSY.split(", ")]
@@ -229,6 +231,7 @@ class Postgres(Server):
         )
         return [f"ALTER TABLE {table} RESET ({options})" for table, options in found]
 
+    @property
     def hold(self) -> str:
         # As the UPDATE locks it: FOR UPDATE would be kept off by who writes rows that refer to this one.
         keys = f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE {self.by_key()}"
@@ -236,6 +239,17 @@ class Postgres(Server):
         # Written: that a row was merely locked would not be noticed under REPEATABLE READ.
         status = self.roles["status"]
         return f"UPDATE {self.table_in_schema} SET {status} = {status} WHERE {self.key} IN ({free}) RETURNING 1"
+
+    @property
+    def session_listed(self) -> str:
+        # Not left to ON CONFLICT: a row that the transaction of this very thread has changed, since it joined the
+        # session, would be waited for.
+        there = f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = mine.queue"
+        return (
+            f"INSERT INTO {SESSIONS} (uuid, queue, since, ends) SELECT :uuid, queue, {self.now}, {self.now} + :lease "
+            f"FROM (VALUES (''), ({self.literal(self.source_name)})) AS mine (queue) WHERE NOT EXISTS ({there})"
+            f"{self.on_conflict('uuid, queue')}"
+        )
 
     @contextmanager
     def installing(self, store: Store[Any]) -> Iterator[None]:
@@ -255,6 +269,8 @@ class Postgres(Server):
                 # CREATE .. IF NOT EXISTS fails where another transaction creates the same.
                 for schema in self.installed_in(store):
                     store.execute(f"SELECT pg_advisory_xact_lock(hashtext('xq'), hashtext({self.literal(schema)}))")
+                if store.execute(f"SELECT 1 WHERE to_regclass('{QUEUES}') IS NOT NULL"):
+                    self.one_at_a_time(store, within=True)  # before the table is locked, as puts do
                 yield
         except Exception as error:
             unique = self.machine.guard("unique") and store.is_failure(error) and not store.is_refusal(error)
@@ -357,7 +373,7 @@ class Postgres(Server):
 
 def _told(field: Field, part: str, alone: bool = True) -> str:
     """A part of a key as the history tells it."""
-    if field.kind in ("auto", "bigauto", "integer", "bigint", "decimal") and not alone:
+    if field.kind in (*INTEGERS, "decimal") and not alone:
         return part
     if field.type.upper() in BYTES:
         return f"UPPER(encode({part}, 'hex'))"

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from xq.adapters.databases.links import ALIVE, Link, ServerWrites, Words
-from xq.adapters.databases.sql import QUEUES, Dialect
+from xq.adapters.databases.sql import QUEUES, Dialect, Number
 from xq.compile import Statement
 from xq.errors import ConfigurationError
-from xq.machine import ABSENT, ELSEWHERE, TAKEN, Guard
-from xq.sessions import ProofOfLife
+from xq.machine import ABSENT, TAKEN, Guard
+from xq.sessions import UUID_LENGTH, ProofOfLife
 from xq.store import Row, Store, Values, Writes
 
 ROLL_UP = 10_000  # rows of counters that are added up at once
 PART = "\x1f"  # between the parts of what triggers are told
 BYTES = ("BLOB", "BYTEA", "BINARY", "VARBINARY", "UUIDB")  # types of a key that is told in hexadecimal digits
-
-
-class Number(NamedTuple):
-    """What a change adds one to, as SQL: `when` says for which rows."""
-
-    tube: str
-    source: str
-    target: str
-    when: str
 
 
 class Server(Dialect):
@@ -88,13 +79,15 @@ class Server(Dialect):
 
     # keys
 
-    def can_list(self, keys: Sequence[Sequence[Any]]) -> bool:
-        return len(self.keys) == 1 and self.source.key[0].kind in self.list_kinds
+    @property
+    def lists_keys(self) -> bool:
+        return super().lists_keys and self.source.key[0].kind in self.list_kinds
 
     list_kinds: ClassVar[Mapping[str, str]]  # the kinds of key that may come as a list -> the type of its members
 
     # counting: rows are appended, so that nobody waits for another's transaction, and added up now and then
 
+    @property
     def counters(self) -> str:
         return (
             f"SELECT tube, source, target, {self.whole('SUM(n)')} AS n, COUNT(*) "
@@ -105,6 +98,7 @@ class Server(Dialect):
         """A number as a whole one that the driver returns as such."""
         return f"CAST({number} AS BIGINT)"
 
+    @property
     def add_counter(self) -> str:
         return f"INSERT INTO {self.side('count')} (tube, source, target, n) VALUES (:tube, :source, :target, :count)"
 
@@ -125,10 +119,8 @@ class Server(Dialect):
 
     def more_shared(self) -> dict[str, str]:
         # A row without a session is that of a process which hears of commits.
-        waits = "waits BOOLEAN NOT NULL DEFAULT FALSE"
-        return {
-            ALIVE: f"uuid {self.varying(36)} NOT NULL, process BIGINT NOT NULL, {waits}, PRIMARY KEY (uuid, process)"
-        }
+        uuid, waits = self.varying(UUID_LENGTH), "waits BOOLEAN NOT NULL DEFAULT FALSE"
+        return {ALIVE: f"uuid {uuid} NOT NULL, process BIGINT NOT NULL, {waits}, PRIMARY KEY (uuid, process)"}
 
     def _link(self, store: Store[Any]) -> Link | None:
         database = store.database
@@ -189,48 +181,6 @@ class Server(Dialect):
     def event(self) -> str:
         """What this statement told the triggers of this queue; another program's tell nothing, and are writes."""
 
-    @abstractmethod
-    def differ(self, one: str, other: str) -> str:
-        """Whether two values differ, be they NULL; as SQL."""
-
-    def numbers_of(self, version: str, came: bool) -> list[Number]:
-        """What a row counts that has come, or gone."""
-        status = f"{version}.{self.roles['status']}"
-        letter, mine = self.letter(status), self.in_states(self.machine.states, status)
-        ends = (f"'{ABSENT}'", letter) if came else (letter, f"'{ABSENT}'")
-        found = [Number("''", *ends, mine)]
-        if self.tube_stats:
-            tube = f"{version}.{self.roles['tube']}"
-            found.append(Number(tube, *ends, f"{mine} AND {self.counted(tube)}"))
-        return found
-
-    def numbers_of_change(self) -> list[Number]:
-        """What a row counts that was OLD and is NEW."""
-        old, new = self._letters
-        was, is_ = self._in("OLD", self.machine.states), self._in("NEW", self.machine.states)
-        found = [Number("''", old, new, f"{old} <> {new}")]
-        if self.tube_stats:
-            tube = self.roles["tube"]
-            before, after = self.counted(f"OLD.{tube}"), self.counted(f"NEW.{tube}")
-            moved = self.differ(f"OLD.{tube}", f"NEW.{tube}")
-            gone = f"CASE WHEN {is_} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"
-            come = f"CASE WHEN {was} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"
-            found += [
-                Number(f"NEW.{tube}", old, new, f"NOT {moved} AND {after} AND {old} <> {new}"),
-                Number(f"OLD.{tube}", old, gone, f"{moved} AND {before} AND {was}"),
-                Number(f"NEW.{tube}", come, new, f"{moved} AND {after} AND {is_}"),
-            ]
-        return found
-
-    @property
-    def _letters(self) -> tuple[str, str]:
-        status = self.roles["status"]
-        return self.letter(f"OLD.{status}"), self.letter(f"NEW.{status}")
-
-    def _in(self, version: str, states: Iterable[str]) -> str:
-        status = f"{version}.{self.roles['status']}"
-        return f"COALESCE({self.in_states(states, status)}, FALSE)"
-
     def if_(self, condition: str, *statements: str) -> str:
         return f"IF ({condition}) THEN {' '.join(statements)} END IF;"  # else a CASE within would end at its THEN
 
@@ -249,16 +199,6 @@ class Server(Dialect):
         if "owner" in self.roles:
             return f"{version}.{self.roles['owner']}"
         return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self.same_key('o', version)})"
-
-    def same_key(self, alias: str, version: str) -> str:
-        return " AND ".join(f"{alias}.{key} = {version}.{key}" for key in self.keys)
-
-    def same_wait(self, alias: str, version: str) -> str:
-        """That somebody waits for the end of the task of this row."""
-        dot = f"{alias}." if alias else ""
-        return " AND ".join(
-            f"{dot}{part} = {version}.{key}" for part, key in zip(self._parts(), self.keys, strict=True)
-        )
 
     def _forget_owner(self) -> str:
         return f"DELETE FROM {self.owners} WHERE {self.same_key(self.quote(self.name('owner')), 'OLD')};"
@@ -282,7 +222,7 @@ class Server(Dialect):
         """What a trigger does for a row that was OLD and is NEW."""
         absent, (old, new), status = f"'{ABSENT}'", self._letters, self.roles["status"]
         was, is_ = self._in("OLD", self.machine.states), self._in("NEW", self.machine.states)
-        moved, changed = self.moved_key(), self.differ(f"OLD.{status}", f"NEW.{status}")
+        moved, changed = self.moved_key, self.differ(f"OLD.{status}", f"NEW.{status}")
         body = list(map(self.count_row, self.numbers_of_change()))
         if self.has_history:
             # A statement of xq that writes a status enters it, be it the one that is there.
@@ -307,11 +247,3 @@ class Server(Dialect):
             body.append(self.if_(self.is_state(TAKEN, f"OLD.{status}"), self._forget_owner()))
         body.append(self._leave_word(self._in("OLD", self.machine.pending), absent))
         return body
-
-    def moved_key(self) -> str:
-        return " OR ".join(self.differ(f"OLD.{key}", f"NEW.{key}") for key in self.keys)
-
-    def watched(self) -> list[str]:
-        """The columns whose change triggers must see."""
-        tube = [self.roles["tube"]] if self.tube_stats else []
-        return list(dict.fromkeys([self.roles["status"], *self.keys, *tube]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import re
 from abc import ABC, abstractmethod
@@ -10,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from xq.compile import After, Change, Given, Own, Rows, Statement, listed
+from xq.compile import After, Change, Given, Own, Rows, Statement
 from xq.errors import ConfigurationError
-from xq.machine import ABSENT, LONGEST, PLUS_ONE, TAKEN, TOKEN, Guard, Machine, Marker
-from xq.sessions import ProofOfLife
-from xq.store import HISTORY, Field, Kind, Row, Store, Table, Values, Writes, beside
+from xq.machine import ABSENT, ELSEWHERE, LONGEST, PLUS_ONE, TAKEN, TOKEN, Guard, Machine, Marker
+from xq.sessions import UUID_LENGTH, ProofOfLife
+from xq.store import HISTORY, TIMES, Field, Kind, Row, Store, Table, Values, Writes, beside, fits_a_column
 
 SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may hold tasks
 SETTINGS = "xq_setting"  # what `configure` stored
@@ -28,9 +29,6 @@ STALE = {  # the ends of names that a configuration of a queue may have, and ano
 }
 
 _savepoints = itertools.count(1)  # in which something was changed, in this process
-
-TIMES = ("datetime", "timestamptz")  # kinds of columns
-INTEGERS = ("auto", "bigauto", "integer", "bigint")
 
 # A named value, or what is quoted, in which there is none.
 NAMED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|:(?P<name>[^\W\d]\w*)""")
@@ -65,6 +63,16 @@ def filled(sql: str, **texts: str) -> str:
     return NAMED.sub(lambda found: texts.get(found["name"] or "", found[0]), sql)
 
 
+def goes_on(now: str) -> str:
+    """That a session has not ended; as SQL."""
+    return f"(ends IS NULL OR ends > {now})"
+
+
+def session_there(now: str) -> str:
+    """A row, where the session `:uuid` has not ended; as SQL."""
+    return f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = '' AND {goes_on(now)}"
+
+
 @dataclass(frozen=True, slots=True)
 class Object:
     """Something that installing creates. `create` may be run twice."""
@@ -73,6 +81,15 @@ class Object:
     name: str
     create: tuple[str, ...]
     drop: str
+
+
+class Number(NamedTuple):
+    """What a change adds one to, as SQL: `when` says for which rows."""
+
+    tube: str
+    source: str
+    target: str
+    when: str
 
 
 class Dialect(ABC):
@@ -143,6 +160,10 @@ class Dialect(ABC):
     @abstractmethod
     def seconds(self, kind: Kind, column: str) -> str:
         """What `moment` made, as seconds since 1970."""
+
+    @abstractmethod
+    def differ(self, one: str, other: str) -> str:
+        """Whether two values differ, be they NULL; as SQL."""
 
     def bound(self, kind: Kind) -> str:
         """Now, to be compared with a column of this kind."""
@@ -254,9 +275,10 @@ class Dialect(ABC):
     def keys_at_once(self) -> str:
         """The rows of a list of keys, `:keys`; as SQL."""
 
-    def can_list(self, keys: Sequence[Sequence[Any]]) -> bool:
-        """Whether these keys may come as one list."""
-        return True
+    @property
+    def lists_keys(self) -> bool:
+        """Whether keys may come as one list."""
+        return len(self.keys) == 1
 
     def on_conflict(self, key: str, update: str = "") -> str:
         """What follows an INSERT whose row may be there already: it is updated, or stays as it is."""
@@ -357,10 +379,19 @@ class Dialect(ABC):
         """Whoever holds the row: the role, or what the side table says."""
         if "owner" in self.roles:
             return self.roles["owner"]
-        return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self._same_key('o')})"
+        return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self.same_key('o', self.table)})"
 
-    def _same_key(self, alias: str) -> str:
-        return " AND ".join(f"{alias}.{key} = {self.table}.{key}" for key in self.keys)
+    def same_key(self, alias: str, version: str) -> str:
+        """That a row of a table beside, which has this alias ('': none), is of this version of a row."""
+        return self._same(alias, self.keys, version)
+
+    def same_wait(self, alias: str, version: str) -> str:
+        """That somebody waits for the end of the task of this row."""
+        return self._same(alias, self._parts(), version)
+
+    def _same(self, alias: str, columns: Sequence[str], version: str) -> str:
+        dot = f"{alias}." if alias else ""
+        return " AND ".join(f"{dot}{column} = {version}.{key}" for column, key in zip(columns, self.keys, strict=True))
 
     def by_key(self, of: str = "") -> str:
         """The row of the key, of a table that has this alias where there are several."""
@@ -409,7 +440,7 @@ class Dialect(ABC):
         """What follows a condition on rows of which only those in the right hand are meant."""
         return {
             "": "",
-            "session": f" AND substr({owner}, 1, 37) = :session",
+            "session": f" AND substr({owner}, 1, {UUID_LENGTH + 1}) = :session",
             "take": f" AND {owner} = :mark",
         }[rows.fence]
 
@@ -573,8 +604,10 @@ class Dialect(ABC):
         return f"(SELECT COALESCE(SUM({into} - {out}), 0) FROM {counts} WHERE tube = '')"
 
     def listed(self, keys: Sequence[Sequence[Any]]) -> str | None:
-        """Keys as the one value `:keys`; None where that cannot be."""
-        return listed(keys) if self.can_list(keys) else None
+        """Keys as the one value `:keys`, in JSON; None where that cannot be."""
+        if not self.lists_keys or not all(fits_a_column(part) for (part,) in keys):
+            return None
+        return json.dumps([part for (part,) in keys])
 
     def execute(self, store: Store[Any], sql: str, values: Values) -> list[Row]:
         """Run SQL with named values."""
@@ -622,6 +655,7 @@ class Dialect(ABC):
         """The keys of the rows that a timer makes due."""
         return f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE {self.where(rows)}"
 
+    @property
     def hold(self) -> str:
         """Has whoever would move the task of a key wait for the end of this transaction.
 
@@ -635,6 +669,12 @@ class Dialect(ABC):
         states = self.in_states(self.holding(guard))
         return f"SELECT {self.columns} FROM {self.table_in_schema} WHERE {role} = :unique AND {states}{self.lock}"
 
+    def held_twice(self, guard: Guard, states: Sequence[str]) -> str:
+        """A value that two tasks in these states hold, if there is one."""
+        role = self.roles[guard.role]
+        of = f"{self.table_in_schema} WHERE {self.in_states(states)} AND {role} IS NOT NULL"
+        return f"SELECT MIN({role}) FROM {of} GROUP BY {self.exact(role)} HAVING COUNT(*) > 1 LIMIT 1"
+
     def by_state(self, state: str) -> str:
         """The tasks in a state, oldest first."""
         return (
@@ -642,10 +682,12 @@ class Dialect(ABC):
             f"ORDER BY {self.order} LIMIT :n"
         )
 
+    @property
     def taken(self) -> str:
         """Keys and owners of the taken tasks."""
         return f"SELECT {', '.join(self.keys)}, {self.owner} FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}"
 
+    @property
     def statuses_in_use(self) -> str:
         """How many rows hold each status, of the queue or not: reads the whole table."""
         status = self.exact(self.roles["status"], self.kind("status"))
@@ -654,21 +696,25 @@ class Dialect(ABC):
     # counting. A row of the counters is a transition and how often it was seen, in all (tube '') and for each
     # tube that is counted; one whose source is '' holds tasks that were there before counting began.
 
+    @property
     def counters(self) -> str:
         """Tube, source, target, how often, and how many rows of the table tell it."""
         return f"SELECT tube, source, target, n, 1 FROM {self.side('count')}"
 
+    @property
     def add_counter(self) -> str:
         return (
             f"INSERT INTO {self.side('count')} (tube, source, target, n) "
             f"VALUES (:tube, :source, :target, :count){self.on_conflict('tube, source, target', 'n = n + :count')}"
         )
 
+    @property
     def audit(self) -> str:
         """The counters, and the tasks as the table itself has them (source NULL), at one moment: reads it whole."""
-        actual = f"SELECT tube, NULL AS source, state AS target, n, 0 FROM ({self.actual_counts()}) AS actual"
-        return f"{self.counters()} UNION ALL {actual}"
+        actual = f"SELECT tube, NULL AS source, state AS target, n, 0 FROM ({self.actual_counts}) AS actual"
+        return f"{self.counters} UNION ALL {actual}"
 
+    @property
     def actual_counts(self) -> str:
         """Tube, letter and number of tasks as the table itself has them: reads it whole."""
         letter = self.letter(self.roles["status"])
@@ -680,12 +726,13 @@ class Dialect(ABC):
         tube, counted = self.exact(self.roles["tube"]), self.counted(self.roles["tube"])
         return f"{everything} UNION ALL SELECT {tube}, {letter}, COUNT(*) {rows} AND {counted} GROUP BY 1, 2"
 
+    @property
     def count_what_is_there(self) -> str:
         """The tasks that are there before counting begins, unless it has begun."""
         counts = self.side("count")
         return (
             f"INSERT INTO {counts} (tube, source, target, n) "
-            f"SELECT tube, '', state, n FROM ({self.actual_counts()}) AS actual "
+            f"SELECT tube, '', state, n FROM ({self.actual_counts}) AS actual "
             f"WHERE NOT EXISTS (SELECT 1 FROM {counts})"
         )
 
@@ -709,8 +756,58 @@ class Dialect(ABC):
         """SQL that takes away what `tuned` set and nobody has changed since, from what stays without the queue."""
         return []
 
+    # what a trigger makes of a row that was OLD and is NEW, of which one is missing where it comes or goes
+
+    def numbers_of(self, version: str, came: bool) -> list[Number]:
+        """What a row counts that has come, or gone."""
+        status = f"{version}.{self.roles['status']}"
+        letter, mine = self.letter(status), self.in_states(self.machine.states, status)
+        ends = (f"'{ABSENT}'", letter) if came else (letter, f"'{ABSENT}'")
+        found = [Number("''", *ends, mine)]
+        if self.tube_stats:
+            tube = f"{version}.{self.roles['tube']}"
+            found.append(Number(tube, *ends, f"{mine} AND {self.counted(tube)}"))
+        return found
+
+    def numbers_of_change(self) -> list[Number]:
+        """What a row counts that was OLD and is NEW."""
+        old, new = self._letters
+        was, is_ = self._in("OLD", self.machine.states), self._in("NEW", self.machine.states)
+        found = [Number("''", old, new, f"{old} <> {new}")]
+        if self.tube_stats:
+            tube = self.roles["tube"]
+            before, after = self.counted(f"OLD.{tube}"), self.counted(f"NEW.{tube}")
+            moved = self.differ(f"OLD.{tube}", f"NEW.{tube}")
+            gone = f"CASE WHEN {is_} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"
+            come = f"CASE WHEN {was} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"
+            found += [
+                Number(f"NEW.{tube}", old, new, f"NOT {moved} AND {after} AND {old} <> {new}"),
+                Number(f"OLD.{tube}", old, gone, f"{moved} AND {before} AND {was}"),
+                Number(f"NEW.{tube}", come, new, f"{moved} AND {after} AND {is_}"),
+            ]
+        return found
+
+    @property
+    def _letters(self) -> tuple[str, str]:
+        status = self.roles["status"]
+        return self.letter(f"OLD.{status}"), self.letter(f"NEW.{status}")
+
+    def _in(self, version: str, states: Iterable[str]) -> str:
+        status = f"{version}.{self.roles['status']}"
+        return f"COALESCE({self.in_states(states, status)}, FALSE)"
+
+    @property
+    def moved_key(self) -> str:
+        return " OR ".join(self.differ(f"OLD.{key}", f"NEW.{key}") for key in self.keys)
+
+    def watched(self) -> list[str]:
+        """The columns whose change triggers must see."""
+        tube = [self.roles["tube"]] if self.tube_stats else []
+        return list(dict.fromkeys([self.roles["status"], *self.keys, *tube]))
+
     # time
 
+    @property
     def next_due(self) -> str:
         """In how many seconds something falls due in this queue: less than none for what is late, NULL for never."""
         times = [
@@ -737,6 +834,7 @@ class Dialect(ABC):
     def _parts(self) -> list[str]:
         return [f"k{i}" for i in range(len(self.keys))]
 
+    @property
     def begin_wait(self) -> str:
         """Wait for the end of the task of a key."""
         columns, values = ", ".join(self._parts()), ", ".join(f":{part}" for part in self._parts())
@@ -745,19 +843,23 @@ class Dialect(ABC):
             f"VALUES ({values}, :waiter, :uuid, {self.now})"
         )
 
+    @property
     def end_wait(self) -> str:
         """Wait no longer: event and target, if the task has ended."""
         same_key = " AND ".join(f"{part} = :{part}" for part in self._parts())
         return f"DELETE FROM {self.waits} WHERE {same_key} AND waiter = :waiter RETURNING event, target"
 
+    @property
     def ends(self) -> str:
         """How tasks ended for those who have not yet heard: waiter, event, target."""
         return f"SELECT waiter, event, target FROM {self.waits} WHERE event IS NOT NULL"
 
+    @property
     def waiting(self) -> str:
         """The keys of the tasks that are waited for, by which session, and since when."""
         return f"SELECT {', '.join(self._parts())}, session, since FROM {self.waits} WHERE event IS NULL ORDER BY since"
 
+    @property
     def forget_waits(self) -> str:
         return f"DELETE FROM {self.waits} WHERE session = :uuid"
 
@@ -853,6 +955,7 @@ class Dialect(ABC):
         """The newest row of the history stays: the next one has the id after it, and so no id is used twice."""
         return f"id < (SELECT MAX(id) FROM {self.side('history')})"
 
+    @property
     def forget_history(self) -> str:
         """Delete the oldest `n` rows of the history, but for the newest and those that are to be kept."""
         table = self.side("history")
@@ -862,13 +965,15 @@ class Dialect(ABC):
 
     # the records of xq in a database
 
+    @property
     def installed(self) -> str:
         return f"SELECT version, fingerprint FROM {QUEUES} WHERE name = {self.literal(self.source_name)}"
 
     def record(self, version: str, fingerprint: str) -> tuple[str, ...]:
         values = f"{self.literal(self.source_name)}, {self.literal(version)}, {self.in_any_mode(fingerprint)}"
-        return (self.forget(), f"INSERT INTO {QUEUES} (name, version, fingerprint) VALUES ({values})")
+        return (self.forget, f"INSERT INTO {QUEUES} (name, version, fingerprint) VALUES ({values})")
 
+    @property
     def forget(self) -> str:
         return f"DELETE FROM {QUEUES} WHERE name = {self.literal(self.source_name)}"
 
@@ -892,15 +997,11 @@ class Dialect(ABC):
     @property
     def session_goes_on(self) -> str:
         """Have a session go on for `:lease` seconds, or for good, unless it has ended."""
-        return f"UPDATE {SESSIONS} SET ends = {self.now} + :lease WHERE uuid = :uuid AND {self._goes_on}"
+        return f"UPDATE {SESSIONS} SET ends = {self.now} + :lease WHERE uuid = :uuid AND {goes_on(self.now)}"
 
     @property
     def session_is_there(self) -> str:
-        return f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = '' AND {self._goes_on}"
-
-    @property
-    def _goes_on(self) -> str:
-        return f"(ends IS NULL OR ends > {self.now})"
+        return session_there(self.now)
 
     @property
     def session_over(self) -> str:
@@ -917,9 +1018,10 @@ class Dialect(ABC):
 
     session_ends = f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND ends IS NOT NULL"
 
+    @property
     def orphans(self) -> str:
         """The sessions that hold tasks of this queue, or wait in it, and are not listed: reads all taken tasks."""
-        owner = f"substr({self.owner}, 1, 36)"
+        owner = f"substr({self.owner}, 1, {UUID_LENGTH})"
         held = f"SELECT DISTINCT {owner} AS uuid FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}"
         waits = f"SELECT DISTINCT session FROM {self.waits}"
         return f"SELECT uuid FROM ({held} UNION {waits}) AS found WHERE uuid NOT IN (SELECT uuid FROM {SESSIONS})"
@@ -942,7 +1044,7 @@ class Dialect(ABC):
 
     def shared(self) -> list[Object]:
         """Tables that all queues of a database share."""
-        name, uuid = self.varying(255), self.varying(36)
+        name, uuid = self.varying(255), self.varying(UUID_LENGTH)
         tables = {
             QUEUES: f"name {name} PRIMARY KEY, version {name} NOT NULL, fingerprint {self.long_text} NOT NULL"
             f"{self.more_of_queues}",

@@ -7,20 +7,23 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
-from xq.adapters.databases.sql import INTEGERS, SESSIONS, TIMES, Dialect, Object, parts_of_uuid
+from xq.adapters.databases.sql import SESSIONS, Dialect, Number, Object, parts_of_uuid
 from xq.adapters.databases.sqlite_files import FileWrites, Locks
 from xq.compile import Rows, Statement
-from xq.machine import ABSENT, ELSEWHERE, TAKEN, Guard
+from xq.machine import ABSENT, TAKEN, Guard
 from xq.sessions import ProofOfLife
-from xq.store import HISTORY, Field, Kind, Row, Store, Values, Writes
+from xq.store import HISTORY, INTEGERS, TIMES, Field, Kind, Row, Store, Values, Writes
 
 SWITCHING = 10.0  # seconds that switching a file to WAL is tried for
 MACHINE_TIME = "(julianday('now') - 2440587.5) * 86400.0"  # seconds since 1970
 WRITE, OWNER, CLOCK = "write", "owner", "clock"  # words of five letters that triggers ask for
 UPSERT = "ON CONFLICT DO UPDATE SET n = n + 1"
+
+R = TypeVar("R")
+Told = tuple[str, str | None, float | None]
 
 
 # A trigger must do for every program that writes, and sees nothing of the connection it runs on. But a connection may
@@ -35,12 +38,11 @@ class _UnderWay(threading.local):
     a test's clock, in seconds. In one piece, since attributes of a thread take their time.
     """
 
-    told: tuple[str, str | None, float | None] = (WRITE, None, None)
+    told: Told = (WRITE, None, None)
     interrupted: BaseException | None = None  # by the handler of a signal, while a trigger asked
 
 
 UNDER_WAY = _UnderWay()
-NOTHING = UNDER_WAY.told
 ANSWERS: Mapping[tuple[int, ...], Callable[[], Any]] = {
     tuple(map(ord, WRITE)): lambda: UNDER_WAY.told[0],
     tuple(map(ord, OWNER)): lambda: UNDER_WAY.told[1],
@@ -66,10 +68,16 @@ def _char(codes: tuple[Any, ...]) -> Any:
     return answer() if answer else "".join(map(_character, codes))
 
 
-def _raise_what_interrupted() -> None:
-    error, UNDER_WAY.interrupted = UNDER_WAY.interrupted, None
-    if error is not None:
-        raise error
+def _telling(told: Told, work: Callable[[], R]) -> R:
+    """What `work` returns, whose triggers are told this. Raises what interrupted them, if anything did."""
+    before, UNDER_WAY.told = UNDER_WAY.told, told
+    try:
+        return work()
+    finally:
+        UNDER_WAY.told = before
+        if (error := UNDER_WAY.interrupted) is not None:
+            UNDER_WAY.interrupted = None
+            raise error
 
 
 def _character(code: Any) -> str:
@@ -115,6 +123,9 @@ class Sqlite(Dialect):
     def seconds(self, kind: Kind, column: str) -> str:
         return f"(julianday({column}) - 2440587.5) * 86400.0" if kind in TIMES else column
 
+    def differ(self, one: str, other: str) -> str:
+        return f"{one} IS NOT {other}"
+
     def not_by_index(self, column: str) -> str:
         return f"+{column}"
 
@@ -153,13 +164,8 @@ class Sqlite(Dialect):
     def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
         if not event:
             return self._run(store, statement, values)
-        before, UNDER_WAY.told = UNDER_WAY.told, (event, values.get("owner"), values["now"])
-        try:
-            return self._run(store, statement, values)
-        finally:
-            UNDER_WAY.told = before
-            if UNDER_WAY.interrupted is not None:
-                _raise_what_interrupted()
+        told = event, values.get("owner"), values["now"]
+        return _telling(told, partial(self._run, store, statement, values))
 
     def _run(self, store: Store[Any], statement: Statement, values: Values) -> list[Row]:
         if not statement.after:
@@ -182,13 +188,7 @@ class Sqlite(Dialect):
         return [self.source.fields.index(field) for field in self.source.key]
 
     def change(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> int:
-        before, UNDER_WAY.told = UNDER_WAY.told, (event or WRITE, None, values["now"])
-        try:
-            return super().change(store, statement, values)
-        finally:
-            UNDER_WAY.told = before
-            if UNDER_WAY.interrupted is not None:
-                _raise_what_interrupted()
+        return _telling((event or WRITE, None, values["now"]), partial(super().change, store, statement, values))
 
     def connected(self, store: Store[Any]) -> None:
         # Asked without reading a table, be it pragma_trusted_schema: a transaction that reads before its first write is
@@ -294,71 +294,33 @@ class Sqlite(Dialect):
         )
 
     def triggers(self) -> list[Object]:
-        status, tube = self.roles["status"], self.roles.get("tube", "")
-        counts = self.quote(self.name("count"))
-        old, new = self.letter(f"OLD.{status}"), self.letter(f"NEW.{status}")
+        status, absent, (old, new), moved = self.roles["status"], f"'{ABSENT}'", self._letters, self.moved_key
         was, is_ = (self.in_states(self.machine.states, f"{version}.{status}") for version in ("OLD", "NEW"))
-        tubes = ", ".join(map(self.literal, self.tube_stats))
-
-        def count(tube: str, source: str, target: str, when: str) -> str:
-            return f"INSERT INTO {counts} SELECT {tube}, {source}, {target}, 1 WHERE {when} {UPSERT};"
-
-        def clear_owner(when: str) -> str:
-            same_key = " AND ".join(f"{key} = OLD.{key}" for key in self.keys)
-            return f"DELETE FROM {self.quote(self.name('owner'))} WHERE {same_key} AND {when};"
-
-        def leave_word(when: str, target: str) -> str:
-            same_key = " AND ".join(f"{part} = OLD.{key}" for part, key in zip(self._parts(), self.keys, strict=True))
-            return (
-                f"UPDATE {self.quote(self.name('wait'))} SET event = {asked(WRITE)}, target = {target} "
-                f"WHERE {same_key} AND event IS NULL AND {when};"
-            )
-
-        moved_key = " OR ".join(f"NEW.{key} IS NOT OLD.{key}" for key in self.keys)
+        changed = self.differ(f"OLD.{status}", f"NEW.{status}")
         was_pending, is_pending = (self.in_states(self.machine.pending, f"{v}.{status}") for v in ("OLD", "NEW"))
-        absent = f"'{ABSENT}'"
-        inserted = [count("''", absent, new, is_)]
-        updated = [count("''", old, new, f"OLD.{status} IS NOT NEW.{status} AND ({was} OR {is_})")]
-        deleted = [count("''", old, absent, was)]
-        updated.append(
-            leave_word(
-                f"{was_pending} AND (({is_pending}) IS NOT TRUE OR {moved_key})",
-                f"CASE WHEN {moved_key} THEN {absent} ELSE {new} END",
-            )
-        )
-        deleted.append(leave_word(was_pending, absent))
-        watched = [status, *(key for key in self.keys if key != status)]
-        if tubes:
-            watched.append(tube)
-            before, after = f"OLD.{tube} IN ({tubes})", f"NEW.{tube} IN ({tubes})"
-            inserted.append(count(f"NEW.{tube}", absent, new, f"{is_} AND {after}"))
-            deleted.append(count(f"OLD.{tube}", old, absent, f"{was} AND {before}"))
-            stayed, moved = f"OLD.{tube} IS NEW.{tube}", f"OLD.{tube} IS NOT NEW.{tube}"
-            gone = f"CASE WHEN {is_} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"
-            come = f"CASE WHEN {was} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"
-            updated += [
-                count(f"NEW.{tube}", old, new, f"{stayed} AND {after} AND {old} <> {new}"),
-                count(f"OLD.{tube}", old, gone, f"{moved} AND {before} AND {was}"),
-                count(f"NEW.{tube}", come, new, f"{moved} AND {after} AND {is_}"),
-            ]
+        ended = f"{was_pending} AND (({is_pending}) IS NOT TRUE OR {moved})"
+        inserted = list(map(self._count, self.numbers_of("NEW", came=True)))
+        updated = list(map(self._count, self.numbers_of_change()))
+        deleted = list(map(self._count, self.numbers_of("OLD", came=False)))
+        updated.append(self._leave_word(ended, f"CASE WHEN {moved} THEN {absent} ELSE {new} END"))
+        deleted.append(self._leave_word(was_pending, absent))
         if self.has_history:
             inserted.append(self._note("NEW", absent, new, is_))
             deleted.append(self._note("OLD", old, absent, was))
-            same = " AND ".join(f"OLD.{key} IS NEW.{key}" for key in self.keys)
             # A statement of xq that writes a status enters it, be it the one that is there.
-            entered = f"(OLD.{status} IS NOT NEW.{status} OR {asked(WRITE)} <> '{WRITE}')"
+            entered = f"({changed} OR {asked(WRITE)} <> '{WRITE}')"
             updated += [
-                self._note("NEW", old, new, f"{same} AND ({was} OR {is_}) AND {entered}"),
-                self._note("OLD", old, absent, f"NOT ({same}) AND {was}"),
-                self._note("NEW", absent, new, f"NOT ({same}) AND {is_}"),
+                self._note("NEW", old, new, f"NOT ({moved}) AND ({was} OR {is_}) AND {entered}"),
+                self._note("OLD", old, absent, f"({moved}) AND {was}"),
+                self._note("NEW", absent, new, f"({moved}) AND {is_}"),
             ]
         if "owner" not in self.roles:
             taken = self.is_state(TAKEN, f"OLD.{status}")
-            updated.append(clear_owner(f"{taken} AND (NEW.{status} IS NOT OLD.{status} OR {moved_key})"))
-            deleted.append(clear_owner(taken))
+            updated.append(self._forget_owner(f"{taken} AND ({changed} OR {moved})"))
+            deleted.append(self._forget_owner(taken))
         events = {
             "insert": ("INSERT", inserted),
-            "update": (f"UPDATE OF {', '.join(watched)}", updated),
+            "update": (f"UPDATE OF {', '.join(self.watched())}", updated),
             "delete": ("DELETE", deleted),
         }
         return [
@@ -370,6 +332,20 @@ class Sqlite(Dialect):
             )
             for suffix, (event, body) in events.items()
         ]
+
+    def _count(self, number: Number) -> str:
+        counts = self.quote(self.name("count"))
+        row = f"{number.tube}, {number.source}, {number.target}, 1"
+        return f"INSERT INTO {counts} SELECT {row} WHERE {number.when} {UPSERT};"
+
+    def _leave_word(self, when: str, target: str) -> str:
+        return (
+            f"UPDATE {self.quote(self.name('wait'))} SET event = {asked(WRITE)}, target = {target} "
+            f"WHERE {self.same_wait('', 'OLD')} AND event IS NULL AND {when};"
+        )
+
+    def _forget_owner(self, when: str) -> str:
+        return f"DELETE FROM {self.quote(self.name('owner'))} WHERE {self.same_key('', 'OLD')} AND {when};"
 
     def _note(self, version: str, source: str, target: str, when: str) -> str:
         """A statement of a trigger: write this version of a row into the history, where the task came or went."""
@@ -387,8 +363,7 @@ class Sqlite(Dialect):
             return f"{version}.{self.roles['owner']}"
         if version == "NEW":
             return f"NULLIF({asked(OWNER)}, '{OWNER}')"
-        same_key = " AND ".join(f"{key} = OLD.{key}" for key in self.keys)
-        return f"(SELECT owner FROM {self.quote(self.name('owner'))} WHERE {same_key})"
+        return f"(SELECT owner FROM {self.quote(self.name('owner'))} WHERE {self.same_key('', 'OLD')})"
 
 
 def _told(field: Field, part: str) -> str:

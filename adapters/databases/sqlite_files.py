@@ -138,7 +138,7 @@ class Locks(Proof):
     def holds(self, uuid: str) -> bool:
         return uuid in self._held and _same_file(self._descriptor, self.path)
 
-    def lost(self) -> list[str]:
+    def pop_lost(self) -> list[str]:
         return []
 
     def apart(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:

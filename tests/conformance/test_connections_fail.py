@@ -168,6 +168,33 @@ def test_a_connection_that_was_cut_while_nobody_used_it_is_made_anew_without_an_
     assert place.Task.take().ack().status == "D"
 
 
+def ends(place: Any) -> None:
+    """Have the server close its half of the connection of this thread, past the proxy, and wait until that is known."""
+    driver, connection = place.there.xq.store.driver, place.there._meta.database.connection()
+    column = {"postgres": "pid", "mariadb": "id"}[place.kind]
+    ends_connections_of(place, f"{column} = {driver.number(connection)}")
+    eventually(lambda: driver.is_broken(connection), within=20)
+
+
+def test_a_connection_that_the_server_ended_is_made_anew_without_an_error(place):
+    place.there.put({})
+    ends(place)
+    assert place.there.take().ack().status == "D"
+
+
+def test_a_transaction_whose_connection_the_server_ended_is_over_when_it_is_left(place):
+    def put_and_fail() -> None:
+        with place.there.xq.store.atomic():
+            place.there.put({})
+            ends(place)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        put_and_fail()
+    assert not place.there.xq.store.in_transaction()
+    assert place.there.put({}).status == "R"
+
+
 def test_within_the_applications_transaction_a_cut_connection_is_an_error_and_the_transaction_is_gone(place):
     place.Task.put({})
 

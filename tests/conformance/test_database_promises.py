@@ -15,12 +15,11 @@ import peewee as pw
 import pytest
 
 import xq
-from benchmarks.servers import PgBouncer
 from tests.conformance.steps import PATIENCE, eventually, is_exact
 from tests.conformance.test_databases import CHOSEN, KINDS
 from tests.conftest import Maker, database_on
-from tests.servers import MariaDB, Postgres, Server
-from xq import sweep
+from tests.servers import MariaDB, PgBouncer, Postgres, Server
+from xq import sessions, sweep
 from xq.adapters.databases import postgres
 from xq.errors import ConfigurationError
 
@@ -299,6 +298,18 @@ def test_an_idle_process_keeps_its_task_where_the_server_ends_idle_sessions():
 
 
 @ON_POSTGRES
+def test_of_a_machine_that_is_gone_the_server_knows_within_seconds():
+    with database_on(Postgres) as (server, name), closing(server.peewee(name)) as database:
+        Task = queue_on(database)
+        assert Task.take() is None
+        mine = sessions.of(database)
+        expected = {"keepalives_idle": "2", "keepalives_interval": "2", "keepalives_count": "3", "user_timeout": "3000"}
+        assert {setting: mine.apart(f"SHOW tcp_{setting}", {}) for setting in expected} == {
+            setting: [(value,)] for setting, value in expected.items()
+        }
+
+
+@ON_POSTGRES
 def test_a_transaction_that_puts_cannot_be_prepared_while_somebody_waits():
     with own(Postgres, max_prepared_transactions=1) as server, closing(server.peewee("app")) as database:
         Task = queue_on(database)
@@ -416,9 +427,7 @@ def test_behind_pgbouncer_in_transaction_mode_a_queue_works_and_its_sessions_hav
             assert Task.take().ack().status == "D"
             assert server.run(leases, "q") == [(None,)], "a session lives as long as its connection"
         with PgBouncer(server, pool_mode="transaction") as pooler:
-            where: dict[str, Any] = {"prefer_psycopg3": True, "prepare_threshold": None}
-            where |= {"host": pooler.host, "port": pooler.port, "user": pooler.USER}
-            with closing(pw.PostgresqlDatabase("q", **where)) as database:
+            with closing(pooler.peewee("q", prepare_threshold=None)) as database:
                 Task = queue_on(database)
 
                 def take() -> Any:

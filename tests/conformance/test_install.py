@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 import xq
 from tests.conformance.steps import (
+    PATIENCE,
     another_process,
     bring,
     eventually,
@@ -525,6 +528,39 @@ def test_rows_that_are_not_the_queues_are_not_moved(make):
     Task.xq.reconfigure({}, move={"Z": "X"})
     assert row(Task, foreign).status == "archived"
     assert Task.select().count() == 1
+
+
+def test_tasks_that_a_move_would_make_hold_one_value_are_not_moved(make):
+    Task = make({"zombie": 30}, roles=("runat", "unique"))
+    for _ in range(2):
+        bring(Task, "Z", task(job="a"))
+    with pytest.raises(xq.ConfigurationError, match="two tasks hold 'a'"):
+        Task.xq.reconfigure({"keep": True, "unique": "RTWD"}, move={"Z": "D"})
+    assert Task.xq.count("Z") == 2
+    assert is_exact(Task)
+    Task.xq.reconfigure({"keep": True, "unique": True}, move={"Z": "D"})
+    assert Task.xq.count("D") == 2
+
+
+def test_a_queue_is_reconfigured_beside_those_who_put(make_shared):
+    Task = make_shared({"keep": True, "limit": 10_000})
+    db, over = Task._meta.database, threading.Event()
+
+    def put() -> None:
+        with db.connection_context():
+            while not over.is_set():
+                Task.put({})
+
+    with ThreadPoolExecutor(2) as threads:
+        putting = [threads.submit(put) for _ in range(2)]
+        try:
+            eventually(Task.xq.count)
+            for features in ({"keep": True, "limit": 10_000, "delayed": True}, {"keep": True, "limit": 10_000}) * 2:
+                Task.xq.reconfigure(features)
+        finally:
+            over.set()
+        for each in putting:
+            each.result(PATIENCE)
 
 
 def test_limits_and_uniqueness_hold_from_then_on(make):

@@ -7,6 +7,8 @@ import logging
 import os
 import signal
 import threading
+import uuid
+from contextlib import closing
 from typing import Any
 
 import peewee as pw
@@ -27,9 +29,10 @@ from tests.conformance.steps import (
     state,
     writing,
 )
-from tests.conftest import SERVERS, chosen
+from tests.conftest import SERVERS, Maker, chosen, database_on
 from tests.factories import task
-from xq import sessions
+from tests.servers import Postgres
+from xq import sessions, sweep
 from xq.adapters.databases.links import ServerWrites
 from xq.adapters.databases.sqlite_files import FileWrites
 
@@ -275,9 +278,9 @@ def test_a_session_that_is_about_to_end_is_joined_by_no_other_process(make_share
     joined = []
 
     def joins() -> Any:
-        uuid = yield
+        name = yield
         try:
-            with Task.xq.session(uuid):
+            with Task.xq.session(name):
                 yield True
         except xq.UnknownSession:
             yield False
@@ -333,6 +336,91 @@ def test_who_waits_for_a_task_that_is_taken_away_and_again_does_not_finish_it(ma
         assert state(Task, put) == "T"
         assert theirs.ack().id == put.id
     assert is_exact(Task)
+
+
+@pytest.mark.parametrize("shared_db", chosen(["postgres"]), indirect=True)  # which tells who looks
+def test_a_session_that_could_be_listed_in_a_transaction_only_is_looked_after_from_its_commit_on(make_shared):
+    db = make_shared.db
+    make_impatient(db)
+    Task = make_shared()
+    Task.put(task())
+
+    def child() -> Any:
+        with db.atomic():
+            db.execute_sql("LOCK TABLE xq_session IN SHARE MODE")  # the link may not write there
+            yield Task.take().id
+        yield "committed"
+
+    with another_process(db, child) as other:
+        taken = next(other)
+        waits = Work(db, lambda: Task.take(timeout=PATIENCE))
+        eventually(lambda: db in sweep._sweepers and sweep._sweepers[db]._look_at == float("inf"), within=20)
+        assert next(other) == "committed"
+        other.kill()
+        eventually(lambda: not waits.goes_on, within=20)
+        assert waits.result().id == taken
+
+
+@ON_SERVERS
+def test_what_proves_that_a_process_lives_is_in_no_conflict_at_the_level_of_the_application(make_shared):
+    db = make_shared.db
+    isolate(db, "SERIALIZABLE")
+    if isinstance(db, pw.MySQLDatabase):  # as it is by itself from MariaDB 11.6 on
+        db.connect_params["init_command"] = "SET tx_isolation = 'SERIALIZABLE', innodb_snapshot_isolation = ON"
+        try:
+            db.connect()
+        except pw.OperationalError:
+            pytest.skip("this MariaDB has no innodb_snapshot_isolation")
+    Task = make_shared(roles=("owner",))
+    Task.put(task())
+    taken, mine, gone = Task.take(), sessions.of(db), str(uuid.uuid4())
+    db.execute_sql(f"INSERT INTO xq_alive (uuid, process) VALUES ('{gone}', 7)")
+
+    def end() -> bool:
+        with mine.alone(gone) as alone:
+            return alone
+
+    with db.atomic():
+        db.execute_sql(f"DELETE FROM xq_alive WHERE uuid = '{gone}'")
+        ends = Work(db, end)
+        eventually(lambda: somebody_waits_for(db))
+    assert ends.result()
+    assert taken.ack().id == taken.id
+
+
+@pytest.mark.skipif(not chosen(["postgres"]), reason="of PostgreSQL")
+def test_a_call_that_postgresql_ends_in_a_deadlock_with_the_application_is_made_again_unseen():
+    with database_on(Postgres) as (server, name), closing(server.peewee(name)) as db:
+        Task = Maker(db, None)({"keep": True})
+        Task.xq.put_many([task()] * 3)
+        held = Task.xq.take_many(3)
+
+        def look_for_deadlocks_after(delay: str) -> None:
+            server.run(f"ALTER DATABASE {name} SET deadlock_timeout = '{delay}'")  # of connections from here on
+
+        def until_so_many_wait(n: int) -> None:
+            waits = (
+                f"SELECT 1 FROM pg_stat_activity WHERE datname = '{name}' AND cardinality(pg_blocking_pids(pid)) > 0"
+            )
+            eventually(lambda: len(server.run(waits)) == n)
+
+        def application() -> None:
+            with db.atomic():
+                for late in (held[2], held[0]):
+                    Task.update(name="changed").where(Task.id == late.id).execute()
+
+        with db.atomic():
+            Task.update(name="changed").where(Task.id == held[1].id).execute()
+            look_for_deadlocks_after("10ms")
+            acks = Work(db, lambda: Task.xq.ack_many(held))
+            until_so_many_wait(1)  # it has the first task
+            look_for_deadlocks_after("1h")
+            other = Work(db, application)
+            until_so_many_wait(2)  # from here on it waits for the first, and has the last
+        other.result()
+        assert [found.status for found in acks.result()] == ["D"] * 3
+        assert {found.name for found in Task.select()} == {"changed"}
+        assert is_exact(Task)
 
 
 @ON_SERVERS

@@ -28,6 +28,7 @@ from tests.conformance.steps import (
     processes,
     state,
     transitions,
+    waiter,
     writing,
 )
 from tests.conftest import Maker
@@ -475,6 +476,21 @@ def test_a_shared_session_lives_as_long_as_one_of_its_processes(queue):
         two.kill()
         eventually(lambda: queue.xq.count("T") == 0, within=20)
     assert transitions(queue) == {"X-R": 3, "R-T": 3, "T-R": 3}
+
+
+def test_a_session_that_was_left_to_a_process_which_is_killed_ends(queue):
+    queue.put({})
+    with another_process(queue._meta.database, joins(queue)) as other:
+        next(other)
+        with queue.xq.session() as session:
+            assert other.send(session.uuid) == 1
+            waiting = waiter(queue, lambda: queue.take(timeout=60))
+            # Nobody else's session is there, so the thread looks seldom until it is told of something.
+            (sweeper,) = (each for each in sweep._sweepers.values() if each._sessions is session.sessions)
+            eventually(lambda: sweeper._look_at > time.monotonic() + sweep.LOOK or not sweeper.tells, within=20)
+        other.kill()
+        eventually(lambda: not waiting.goes_on, within=20)
+        assert waiting.result().id == 1
 
 
 def test_a_session_closed_by_another_process_is_over_and_the_next_take_makes_another(queue):

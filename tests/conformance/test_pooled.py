@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import closing, suppress
 from typing import Any
 
-import peewee as pw
 import pytest
 
 import xq
@@ -22,63 +17,23 @@ from xq.adapters.databases import links
 
 FEATURES = {"keep": True, "delayed": True, "history": True}
 LEASE = 1.0  # seconds, for the tests
-SETTINGS = """
-[databases]
-* = host={server.host} port={server.port}
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = {port}
-auth_type = trust
-auth_file = {folder}/users
-pool_mode = transaction
-max_client_conn = 200
-default_pool_size = 4
-unix_socket_dir =
-logfile = {folder}/log
-pidfile = {folder}/pid
-"""
-
-
-@contextmanager
-def pooler(server: servers.Server, folder: Path) -> Iterator[int]:
-    """PgBouncer in front of a server; its port."""
-    port = servers._free_port("127.0.0.1")
-    (folder / "users").write_text('"xq" ""\n')
-    (folder / "settings").write_text(SETTINGS.format(server=server, port=port, folder=folder))
-    program = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
-    process = subprocess.Popen([str(program), "-q", folder / "settings"], cwd=folder, **servers._as_nobody())
-    try:
-        db = server.peewee("postgres", port=port)
-        eventually(lambda: answers(db))
-        yield port
-    finally:
-        process.terminate()
-        process.wait(PATIENCE)
-
-
-def answers(db: pw.Database) -> bool:
-    try:
-        with db.connection_context():
-            return True
-    except pw.OperationalError:
-        return False
 
 
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Maker]:
     """Makes queues on a database behind a pooler."""
-    if not chosen(["postgres"]) or servers.Postgres.missing():
-        pytest.skip(servers.Postgres.missing() or "PostgreSQL is not chosen")
-    if not shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin"):
-        pytest.skip("there is no pgbouncer here: install it (Debian: apt install pgbouncer)")
+    if not chosen(["postgres"]):
+        pytest.skip("PostgreSQL is not chosen")
+    if reason := servers.Postgres.missing() or servers.PgBouncer.missing():
+        pytest.skip(reason)
     monkeypatch.setattr(links, "LEASE", LEASE)
     monkeypatch.setattr(links, "RENEWED", LEASE / 5)
-    with servers.folder() as folder, database_on(servers.Postgres) as (server, name), pooler(server, folder) as port:
-        db = server.peewee(name, port=port, prepare_threshold=None)
-        try:
-            yield Maker(db, None)
-        finally:
-            db.close()
+    with (
+        database_on(servers.Postgres) as (server, name),
+        servers.PgBouncer(server, pool_mode="transaction", default_pool_size=4) as pooler,
+        closing(pooler.peewee(name, prepare_threshold=None)) as db,
+    ):
+        yield Maker(db, None)
 
 
 def test_tasks_are_put_taken_and_acked_by_many_threads(make):

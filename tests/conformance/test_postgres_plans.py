@@ -45,6 +45,17 @@ def test_many_tasks_that_come_at_once_are_taken_by_the_index_though_the_table_wa
     assert "Seq Scan" not in plan_of_take(connection)
 
 
+@pytest.mark.parametrize("roles", [(), ("owner",)], ids=["side table", "role"])
+def test_a_batch_is_chosen_once_though_the_plan_asks_for_it_again_for_each_row(db, roles):
+    Task: Any = Maker(db, None)({"keep": True}, roles=("runat", *roles))
+    Task.xq.put_many([{}] * 50)
+    for other in ("hashjoin", "mergejoin", "hashagg", "sort", "material"):
+        db.execute_sql(f"SET enable_{other} = off")
+    assert [found.id for found in Task.xq.take_many(3)] == [1, 2, 3]
+    assert "Nested Loop Semi Join" in plan_of_take(db.connection())
+    assert is_exact(Task)
+
+
 # There and back, of columns that a take returns.
 ALTERED = {
     "name": ("ALTER name TYPE varchar(200)", "ALTER name TYPE text"),

@@ -253,6 +253,20 @@ def test_transactions_of_the_applications_own_hand_work_as_well(queue):
     assert is_exact(queue)
 
 
+def test_where_the_application_has_begun_nothing_by_hand_each_call_is_whole(queue):
+    with queue._meta.database.manual_commit():
+        queue.xq.put_many(tasks(4))
+        one = queue.take()
+        two, three = queue.xq.take_many(2)
+        one.ack()
+        with pytest.raises(xq.WrongState):
+            queue.xq.ack_many([two, one])
+        queue.xq.release_many([two, three])
+        assert queue.xq.take(timeout=1).ack() is not None
+    assert queue.xq.count("R") == 2
+    assert is_exact(queue)
+
+
 def test_a_transaction_and_a_savepoint_by_name_work_as_well(queue):
     db = queue._meta.database
     with db.transaction() as transaction:
@@ -327,6 +341,22 @@ def test_sessions_may_come_and_go_within_a_transaction(make_shared):
     assert Task.xq.count("T") == 1
     assert mine.ack().status == "D"
     assert is_exact(Task)
+
+
+def test_a_session_may_be_joined_within_a_transaction_and_take_there(make_shared):
+    Task = make_shared(FEATURES)
+    Task.xq.put_many(tasks(2))
+
+    def joins():
+        uuid = yield
+        with writing(make_shared.db), Task.xq.session(uuid):
+            yield Task.take().id
+        yield None
+
+    with another_process(make_shared.db, joins) as other, Task.xq.session() as session:
+        next(other)
+        assert Task.take().id == 1
+        assert other.send(session.uuid) == 2
 
 
 @pytest.mark.parametrize("kind", chosen(SERVERS))

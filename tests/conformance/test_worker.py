@@ -54,6 +54,14 @@ def test_a_decorator_names_the_worker(make_shared):
     assert state(Task, put) == "D"
 
 
+def test_a_task_ends_by_the_features_that_its_queue_has_by_then(make_shared):
+    Task = make_shared()
+    put = Task.put(task())
+    Task.xq.worker(lambda found: Task.xq.reconfigure({"keep": True}))
+    Task.xq.run(until_empty=True)
+    assert state(Task, put) == "D"
+
+
 def test_what_fails_is_released_with_a_delay_that_grows(make_shared, caplog):
     Task = make_shared({"delayed": True}, roles=("runat", "attempts"))
     put = Task.put(task())
@@ -63,14 +71,15 @@ def test_what_fails_is_released_with_a_delay_that_grows(make_shared, caplog):
         raise Failed("as it must")
 
     delays = []
+    caplog.set_level("INFO", "xq")
     for _ in range(3):
         Task.xq.run(until_empty=True)
         found = Task.xq.peek(put)
         assert found.status == "W"
         delays.append(found.runat)
         Task.xq.restart(put)
-    told = [message.partition("and is ")[2] for message in logged(caplog)]
-    assert told == ["tried again in 1 s", "tried again in 2 s", "tried again in 4 s"]
+    told = [message.partition("> ")[2] for message in logged(caplog)]
+    assert told == [word for seconds in (1, 2, 4) for word in ("failed", f"is tried again in {seconds} s")]
     gaps = [later - earlier for earlier, later in pairwise(delays)]
     assert 0.5 < gaps[0] < gaps[1], "1, 2 and 4 seconds after each failure"
     assert "as it must" in caplog.text
@@ -90,7 +99,7 @@ def test_what_fails_too_often_is_buried_with_its_error(make_shared, caplog):
     Task.xq.run(until_empty=True)
     found = Task.xq.peek(put)
     assert (found.status, found.error) == ("B", "Failed: as it must")
-    assert logged(caplog)[-1].endswith("failed, and is buried")
+    assert logged(caplog)[-1].endswith("is buried: Failed: as it must")
 
 
 @pytest.mark.parametrize("features", [{}, {"ttr": 60}, {"retval": "dict"}, {"retval": "tuple"}])

@@ -46,15 +46,15 @@ CREATE TRIGGER "job_xq_update" AFTER UPDATE OF "status", "id"
     ON "job" BEGIN
     INSERT INTO "job_xq_count"
         SELECT '', CASE OLD."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 1
-        WHERE OLD."status" IS NOT NEW."status" AND (OLD."status" IN (0, 1) OR NEW."status" IN (0, 1))
+        WHERE CASE OLD."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END <> CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     UPDATE "job_xq_wait"
         SET event = char(119, 114, 105, 116, 101),
-            target = CASE WHEN NEW."id" IS NOT OLD."id" THEN 'X' ELSE CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END END
-        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN (0, 1) AND ((NEW."status" IN (0, 1)) IS NOT TRUE OR NEW."id" IS NOT OLD."id");
+            target = CASE WHEN OLD."id" IS NOT NEW."id" THEN 'X' ELSE CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END END
+        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN (0, 1) AND ((NEW."status" IN (0, 1)) IS NOT TRUE OR OLD."id" IS NOT NEW."id");
     DELETE FROM "job_xq_owner"
-        WHERE "id" = OLD."id" AND OLD."status" = 1 AND (NEW."status" IS NOT OLD."status" OR NEW."id" IS NOT OLD."id");
+        WHERE "id" = OLD."id" AND OLD."status" = 1 AND (OLD."status" IS NOT NEW."status" OR OLD."id" IS NOT NEW."id");
 END;
 
 -- install: the trigger job_xq_delete

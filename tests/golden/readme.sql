@@ -56,15 +56,15 @@ CREATE TRIGGER "page_xq_update" AFTER UPDATE OF "status", "id"
     ON "page" BEGIN
     INSERT INTO "page_xq_count"
         SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1
-        WHERE OLD."status" IS NOT NEW."status" AND (OLD."status" IN ('R', 'T', 'W', 'B', 'D') OR NEW."status" IN ('R', 'T', 'W', 'B', 'D'))
+        WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     UPDATE "page_xq_wait"
         SET event = char(119, 114, 105, 116, 101),
-            target = CASE WHEN NEW."id" IS NOT OLD."id" THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END END
-        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W') AND ((NEW."status" IN ('R', 'T', 'W')) IS NOT TRUE OR NEW."id" IS NOT OLD."id");
+            target = CASE WHEN OLD."id" IS NOT NEW."id" THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END END
+        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W') AND ((NEW."status" IN ('R', 'T', 'W')) IS NOT TRUE OR OLD."id" IS NOT NEW."id");
     DELETE FROM "page_xq_owner"
-        WHERE "id" = OLD."id" AND OLD."status" = 'T' AND (NEW."status" IS NOT OLD."status" OR NEW."id" IS NOT OLD."id");
+        WHERE "id" = OLD."id" AND OLD."status" = 'T' AND (OLD."status" IS NOT NEW."status" OR OLD."id" IS NOT NEW."id");
 END;
 
 -- install: the trigger page_xq_delete

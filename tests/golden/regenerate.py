@@ -185,7 +185,7 @@ def entries(queue: Any) -> Iterator[Entry]:
     for item in [*of.shared(), *of.objects()]:
         for sql in item.create:
             yield Entry(f"install: the {item.kind} {item.name}", sql)
-    yield Entry("install: count what is there", of.count_what_is_there())
+    yield Entry("install: count what is there", of.count_what_is_there)
     for sql in of.record("VERSION", "FINGERPRINT"):
         yield Entry("install: record what is installed", sql)
     yield from puts(queue)
@@ -270,20 +270,20 @@ def looks(queue: Any) -> Iterator[Entry]:
     yield Entry("look at one task, and at who holds it", of.look())
     for state in queue.machine.states:
         yield _entry(of, "by_state", state, Statement(of.by_state(state)))
-    yield Entry("taken", of.taken())
-    yield Entry("stats", of.counters())
-    yield Entry("check, recount: what the table holds", of.actual_counts())
-    yield Entry("check, recount: the counters beside it, at one moment", of.audit())
-    yield Entry("recount, reset: add to a counter", of.add_counter())
+    yield Entry("taken", of.taken)
+    yield Entry("stats", of.counters)
+    yield Entry("check, recount: what the table holds", of.actual_counts)
+    yield Entry("check, recount: the counters beside it, at one moment", of.audit)
+    yield Entry("recount, reset: add to a counter", of.add_counter)
     if of.has_history:
         yield Entry("history", of.history([]))
         yield Entry("history of a task, from one moment to another", of.history(["key", "since", "until"]))
-        yield Entry("sweep: forget what is history", of.forget_history())
+        yield Entry("sweep: forget what is history", of.forget_history)
         yield Entry("reconfigure: tell the history of tasks in R that move to B", of.note_move("R", "B"))
     for sql in filter(None, (of.savepoints, of.savepoint_noted, of.savepoint_kept)):
         yield Entry("on_change: whether a change was committed", sql)
-    yield Entry("what is installed", of.installed())
-    yield Entry("uninstall: forget this queue", of.forget())
+    yield Entry("what is installed", of.installed)
+    yield Entry("uninstall: forget this queue", of.forget)
     yield Entry("uninstall: the other queues", of.queues)
     yield Entry("sessions", of.sessions)
     yield Entry("session: that it is there, and may hold tasks of this queue", of.session_listed)
@@ -295,16 +295,16 @@ def looks(queue: Any) -> Iterator[Entry]:
     yield Entry("session: end", of.session_struck)
     yield Entry("sessions: who lives, where, and for how long", of.sessions_listed)
     yield Entry("configure", of.set_setting)
-    yield Entry("wait: begin", of.begin_wait())
-    yield Entry("wait: how tasks ended", of.ends())
-    yield Entry("wait: end", of.end_wait())
-    yield Entry("wait: forget those of a process that is gone", of.forget_waits())
-    yield Entry("waiting", of.waiting())
+    yield Entry("wait: begin", of.begin_wait)
+    yield Entry("wait: how tasks ended", of.ends)
+    yield Entry("wait: end", of.end_wait)
+    yield Entry("wait: forget those of a process that is gone", of.forget_waits)
+    yield Entry("waiting", of.waiting)
     yield Entry("a take that waits: is there anything", of.any_ready(False))
     if queue.machine.due:
-        yield Entry("when something falls due", of.next_due())
+        yield Entry("when something falls due", of.next_due)
     yield Entry("before anything is read within the application's transaction", of.begin_writing)
-    yield Entry("what tasks there are, before another definition is installed", of.statuses_in_use())
+    yield Entry("what tasks there are, before another definition is installed", of.statuses_in_use)
 
 
 def _entry(of: Any, title: str, source: str, statement: Statement) -> Entry:

@@ -61,15 +61,15 @@ CREATE TRIGGER "order_xq_update" AFTER UPDATE OF "select", "id"
     ON "order" BEGIN
     INSERT INTO "order_xq_count"
         SELECT '', CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 1
-        WHERE OLD."select" IS NOT NEW."select" AND (OLD."select" IN ('new', 'in hand', 'W', 'won''t do', 'done') OR NEW."select" IN ('new', 'in hand', 'W', 'won''t do', 'done'))
+        WHERE CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END <> CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     UPDATE "order_xq_wait"
         SET event = char(119, 114, 105, 116, 101),
-            target = CASE WHEN NEW."id" IS NOT OLD."id" THEN 'X' ELSE CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END END
-        WHERE k0 = OLD."id" AND event IS NULL AND OLD."select" IN ('new', 'in hand', 'W') AND ((NEW."select" IN ('new', 'in hand', 'W')) IS NOT TRUE OR NEW."id" IS NOT OLD."id");
+            target = CASE WHEN OLD."id" IS NOT NEW."id" THEN 'X' ELSE CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END END
+        WHERE k0 = OLD."id" AND event IS NULL AND OLD."select" IN ('new', 'in hand', 'W') AND ((NEW."select" IN ('new', 'in hand', 'W')) IS NOT TRUE OR OLD."id" IS NOT NEW."id");
     DELETE FROM "order_xq_owner"
-        WHERE "id" = OLD."id" AND OLD."select" = 'in hand' AND (NEW."select" IS NOT OLD."select" OR NEW."id" IS NOT OLD."id");
+        WHERE "id" = OLD."id" AND OLD."select" = 'in hand' AND (OLD."select" IS NOT NEW."select" OR OLD."id" IS NOT NEW."id");
 END;
 
 -- install: the trigger order_xq_delete

@@ -814,7 +814,8 @@ SELECT uuid, since FROM xq_session
 
 -- session: that it is there, and may hold tasks of this queue
 INSERT INTO xq_session (uuid, queue, since, ends)
-    VALUES (:uuid, '', COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)), COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + :lease), (:uuid, 'mail', COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)), COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + :lease)
+    SELECT :uuid, queue, COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)), COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + :lease FROM (VALUES (''), ('mail')) AS mine (queue)
+    WHERE NOT EXISTS (SELECT 1 FROM xq_session WHERE uuid = :uuid AND queue = mine.queue)
     ON CONFLICT (uuid, queue) DO NOTHING;
 
 -- session: go on, for good or for a while
