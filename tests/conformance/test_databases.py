@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import gc
-import logging
 import sqlite3
 import threading
 import uuid
@@ -193,9 +192,8 @@ def test_the_thread_of_a_database_that_a_proxy_has_no_more_ends_silently(kind, c
             tasks.take().ack()
             proxy.close()
             eventually(lambda: len(threads() - before) == 1)
-        others = {thread.ident for thread in before}  # of earlier tests, whose databases are gone by now
-        warned = [record for record in caplog.records if record.levelno >= logging.WARNING]
-        assert [record.getMessage() for record in warned if record.thread not in others] == []
+        # Threads of earlier tests, whose databases were dropped, may tell of that.
+        assert not [told for told in caplog.messages if "NoneType" in told or "is closed" in told]
 
 
 # what is refused
