@@ -24,7 +24,7 @@ from xq.errors import NotInstalled, UnknownSession
 from xq.moves import Moves, Swept
 from xq.sessions import ProofOfLife, Session, Sessions
 from xq.store import Row, Writes
-from xq.wait import Waiting
+from xq.wait import Alarm, Waiting
 
 log = logging.getLogger("xq")
 
@@ -219,7 +219,7 @@ class Sweeper:
         self._stuck_until = 0.0  # the monotonic time at which to try again what was due and could not be moved
         self._look_at = 0.0  # the monotonic time at which to look who lives
         self._over = False
-        self._hurry = threading.Event()
+        self._hurry = Alarm()
         self.working = threading.RLock()
         self.thread = threading.Thread(target=self._attend, name="xq", daemon=True)
 
@@ -259,7 +259,6 @@ class Sweeper:
         pause, seconds = 0.0, 0.0
         while not self._over:
             self._hurry.wait(pause)
-            self._hurry.clear()
             try:
                 told = self._writes.wait(seconds, any(keeper.waiting.anybody for keeper in self._keepers()))
                 if self._over or self._database() is None:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from xq.database import Database
@@ -43,13 +44,36 @@ class Deadline:
         return SLICE if self._at is None else min(SLICE, self._at - time.monotonic())
 
 
+class Alarm:
+    """As `threading.Event`, which is not used since it is Python code that holds a lock.
+
+    What the handler of a signal raises within that leaves it locked for ever, and whoever sets it, hanging.
+    """
+
+    def __init__(self) -> None:
+        self._rung: SimpleQueue[None] = SimpleQueue()
+
+    def set(self) -> None:
+        self._rung.put(None)
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep until it is set, be it before. False when it was not for so long. It is not set any more."""
+        try:
+            self._rung.get(timeout=max(0.0, seconds))
+        except Empty:
+            return False
+        while not self._rung.empty():  # nobody else waits for it
+            self._rung.get()
+        return True
+
+
 class Waiter:
     """One that waits in a thread of its own."""
 
     def __init__(self, tube: str | None) -> None:
         self.tube = tube  # the only one that it wants; None for any
         self.called = False
-        self._awake = threading.Event()
+        self._awake = Alarm()
 
     def call(self) -> None:
         self.called = True
@@ -57,8 +81,7 @@ class Waiter:
 
     def sleep(self, seconds: float) -> bool:
         """Sleep until called. False when nobody called for so long."""
-        called = self._awake.wait(max(0.0, seconds))
-        self._awake.clear()
+        called = self._awake.wait(seconds)
         self.called = False
         return called
 
@@ -123,7 +146,7 @@ class Ending:
     def __init__(self, waiter: str) -> None:
         self.waiter = waiter  # its name in the database
         self.parts: Parts = ()  # the key of the task, once a row may tell the database who waits
-        self.awake = threading.Event()
+        self.awake = Alarm()
         self.lost = False  # whether the session is, for which the database knew it
         self.event: str | None = None  # with which the task ended
         self.target = ""
@@ -284,7 +307,6 @@ class Waiting(Generic[T]):
             while ending.event is None and deadline.left > 0:
                 alone = self._alone()
                 called = ending.awake.wait(min(deadline.left, ALONE if alone else AGAIN if ending.lost else SLICE))
-                ending.awake.clear()
                 try:
                     if alone:
                         self.moves.sweep_what_is_due()

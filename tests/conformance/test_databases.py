@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import sqlite3
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -163,6 +165,35 @@ def test_a_proxy_may_be_initialised_after_the_queue_was_declared(kind):
         assert tasks.take().ack().status == "D"
         assert is_exact(tasks)
         proxy.close()
+
+
+@pytest.mark.parametrize("kind", CHOSEN)
+def test_the_thread_of_a_database_that_a_proxy_has_no_more_ends_silently(kind, caplog):
+    proxy = pw.DatabaseProxy()
+
+    @xq.queue(fields={"status": "status"}, features={"keep": True})
+    class Task(pw.Model):
+        status = pw.CharField(default="R")
+
+        class Meta:
+            database = proxy
+
+    def threads() -> set[threading.Thread]:
+        gc.collect()
+        return {thread for thread in threading.enumerate() if thread.name == "xq"}
+
+    tasks: Any = Task
+    before = threads()
+    with database_on(KINDS[kind]) as (server, name):
+        for _ in range(5):
+            proxy.initialize(server.peewee(name))
+            proxy.create_tables([Task])
+            tasks.put({})
+            tasks.take().ack()
+            proxy.close()
+            eventually(lambda: len(threads() - before) == 1)
+        # Threads of earlier tests, whose databases were dropped, may tell of that.
+        assert not [told for told in caplog.messages if "NoneType" in told or "is closed" in told]
 
 
 # what is refused
