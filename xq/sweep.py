@@ -256,6 +256,13 @@ class Sweeper:
         self._writes.call()
 
     def _attend(self) -> None:
+        try:
+            self._go_on()
+        finally:
+            self._writes.close()
+            self._give_up_connection()
+
+    def _go_on(self) -> None:
         pause, seconds = 0.0, 0.0
         while not self._over:
             self._hurry.wait(pause)
@@ -273,8 +280,6 @@ class Sweeper:
                 self._rang = True
                 with self.working:
                     self._give_up_connection()
-        self._writes.close()
-        self._give_up_connection()
 
     def _complain(self, error: Exception) -> None:
         ending = not threading.main_thread().is_alive()  # then nothing can be started any more
@@ -411,6 +416,7 @@ def _sweeper_of(keeper: QueueKeeper) -> Sweeper | None:
     with _starting:
         sweeper = _sweepers.get(database)
         if sweeper is None or not sweeper.thread.is_alive():
+            mine = keeper.database.open().sessions
             try:
                 writes = keeper.database.writes()
             except OSError as error:
@@ -418,7 +424,7 @@ def _sweeper_of(keeper: QueueKeeper) -> Sweeper | None:
                 return None
             if writes is None or database is None:
                 return None
-            sweeper = _sweepers[database] = Sweeper(database, writes, keeper.database.open().sessions)
+            sweeper = _sweepers[database] = Sweeper(database, writes, mine)
             finalize(database, sweeper.end).atexit = False
             sweeper.thread.start()
     sweeper.ring()

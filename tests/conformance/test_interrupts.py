@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import signal
 import sys
@@ -54,6 +55,7 @@ class Interrupter:
     def __exit__(self, *exception: object) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, self._before)
+        gc.collect()
         sys.unraisablehook = self._told
 
     def _raise(self, *_: object) -> None:
