@@ -228,10 +228,12 @@ class Waiting(Generic[T]):
             raise error
 
     def _pass_on(self) -> None:
-        """Call the next, if there is more. Never raises: what was taken must be returned."""
+        """Call the next, if there is more. No error of the database is raised: what was taken must be returned."""
         try:
             more = self.moves.any_ready()
-        except Exception:
+        except Exception as error:
+            if not isinstance(error, Error) and not self.database.store.is_failure(error):
+                raise
             more = True
         if more:
             self.takers.call_for_any()
