@@ -891,6 +891,7 @@ class Witness:
         lines = read(path)
         end = killed or (lines[-1][0] if lines else 0.0)
         having: dict[tuple[Any, str], tuple[float, float, float | None]] = {}
+        left: dict[tuple[Any, str], float] = {}  # since when it has them no more
         taking: dict[Any, float] = {}
 
         def let_go(key: Any, mark: str, at: float) -> None:
@@ -905,12 +906,14 @@ class Witness:
                 self.sessions.setdefault(_session_of(mark), since)
                 if (key, mark) in having:
                     let_go(key, mark, at)
-                having[key, mark] = since, at, until
+                # What a transaction had let go of was in hand all the time, when that is undone.
+                having[key, mark] = since, left.pop((key, mark), at), until
             elif what == "lets go":
                 key, mark, event, earlier = told
                 self.tried.add((event, key, mark))
                 if (key, mark) in having:
                     let_go(key, mark, at if earlier is None else earlier)
+                    left[key, mark] = at
             elif what == "session":
                 self.sessions.setdefault(told[0], at)
             elif what == "did":

@@ -1,0 +1,79 @@
+"""The judge of a storm finds what is wrong, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.storm import Away, Witness
+
+A, B = "a/1", "b/1"  # takes of two sessions
+NEVER = 1000.0
+
+Hear = Callable[..., list[str]]
+
+
+@pytest.fixture
+def two_hands(tmp_path: Path) -> Hear:
+    """What is found in the logs of processes, each a list of lines; the second one is killed at a time, if any."""
+
+    def hear(*logs: Sequence[Sequence[Any]], away: Sequence[Away] = (), killed: float | None = None) -> list[str]:
+        witness = Witness(away)
+        for n, lines in enumerate(logs):
+            path = tmp_path / f"{n}.log"
+            path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+            witness.hear(path, killed if n == 1 else None)
+        return [*witness.errors, *witness.two_hands()]
+
+    return hear
+
+
+def has(at: float, mark: str, since: float | None = None, until: float | None = NEVER) -> list[Any]:
+    return [at, "has", 1, mark, at if since is None else since, until]
+
+
+def lets_go(at: float, mark: str, event: str = "ack") -> list[Any]:
+    return [at, "lets go", 1, mark, event, None]
+
+
+FOUND = [f"task 1 was handed to {B} while {A} had it"]
+
+
+def test_a_task_that_goes_from_hand_to_hand_is_in_one(two_hands):
+    assert two_hands([has(1, A), lets_go(2, A)], [has(3, B), lets_go(4, B)]) == []
+
+
+def test_a_task_that_is_handed_out_while_another_has_it_is_in_two(two_hands):
+    assert two_hands([has(1, A), lets_go(4, A)], [has(2, B), lets_go(3, B)]) == FOUND
+
+
+def test_whose_ttr_has_passed_has_it_no_more(two_hands):
+    assert two_hands([has(1, A, until=1.9), lets_go(4, A)], [has(2, B), lets_go(3, B)]) == []
+    assert two_hands([has(1, A, until=2.5), lets_go(4, A)], [has(2, B), lets_go(3, B)]) == FOUND
+
+
+def test_what_was_taken_away_is_in_hand_no_more(two_hands):
+    held, other = [has(1, A), lets_go(4, A)], [has(2, B), lets_go(3, B)]
+    assert two_hands(held, [[1.2, "takes away", 1], [1.8, "took away", 1], *other]) == []
+    assert two_hands([[0.2, "takes away", 1], [0.8, "took away", 1], *held], other) == FOUND
+
+
+def test_whose_server_went_away_has_it_no_more(two_hands):
+    assert two_hands([has(1, A), lets_go(4, A)], [has(3, B), lets_go(3.5, B)], away=[(1.5, 2.5)]) == []
+    assert two_hands([has(1, A), lets_go(4, A)], [has(2, B), lets_go(3.5, B)], away=[(2.5, 2.7)]) == FOUND
+
+
+def test_who_was_killed_has_it_no_more(two_hands):
+    assert two_hands([has(3, B), lets_go(4, B)], [has(1, A)], killed=2) == []
+    assert two_hands([has(3, B), lets_go(4, B)], [has(1, A)], killed=3.5) == FOUND
+
+
+def test_what_was_let_go_of_in_a_transaction_that_was_undone_was_in_hand_all_the_time(two_hands):
+    undone = [has(1, A), lets_go(2, A), has(4.1, A, since=1), lets_go(4.2, A)]
+    taken_away = [[1.5, "takes away", 1], [3.8, "took away", 1], has(4, B, since=3.9), lets_go(5, B)]
+    assert two_hands(undone, taken_away) == []  # told of late
+    assert two_hands(undone, [has(3, B), lets_go(5, B)]) == FOUND
