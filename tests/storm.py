@@ -872,6 +872,12 @@ class Hold:
     begin: float
     end: float
     mark: str
+    again: bool = False  # whether it goes on, since what had ended it was undone
+
+    def is_of_one_hand(self, other: Hold) -> bool:
+        """Whether these are no two hands: of what goes on, a transaction that was undone may have had a part."""
+        same_session = _session_of(self.mark) == _session_of(other.mark)
+        return self.mark == other.mark or (same_session and (self.again or other.again))
 
 
 @dataclass
@@ -890,15 +896,15 @@ class Witness:
         """One log. What was in hand when the process was killed, or ended, was until then."""
         lines = read(path)
         end = killed or (lines[-1][0] if lines else 0.0)
-        having: dict[tuple[Any, str], tuple[float, float, float | None]] = {}
+        having: dict[tuple[Any, str], tuple[float, float, float | None, bool]] = {}
         left: dict[tuple[Any, str], float] = {}  # since when it has them no more
         taking: dict[Any, float] = {}
 
         def let_go(key: Any, mark: str, at: float) -> None:
-            since, begin, until = having.pop((key, mark))
+            since, begin, until, again = having.pop((key, mark))
             last = at if until is None else min(at, until - SLACK)
             if last > begin:
-                self.holds[key].append(Hold(since, begin, last, mark))
+                self.holds[key].append(Hold(since, begin, last, mark, again))
 
         for at, what, *told in lines:
             if what == "has":
@@ -907,7 +913,8 @@ class Witness:
                 if (key, mark) in having:
                     let_go(key, mark, at)
                 # What a transaction had let go of was in hand all the time, when that is undone.
-                having[key, mark] = since, left.pop((key, mark), at), until
+                again = (key, mark) in left
+                having[key, mark] = since, left.pop((key, mark), at), until, again
             elif what == "lets go":
                 key, mark, event, earlier = told
                 self.tried.add((event, key, mark))
@@ -948,7 +955,7 @@ class Witness:
         for key, holds in self.holds.items():
             latest: Hold | None = None
             for hold in sorted(map(self._kept, holds), key=lambda hold: hold.begin):
-                if latest and hold.begin < latest.end and hold.mark != latest.mark:
+                if latest and hold.begin < latest.end and not latest.is_of_one_hand(hold):
                     begin, since = hold.begin, latest.since
                     if not any(at <= begin and over >= since for at, over in self.away.get(key, ())):
                         yield f"task {key} was handed to {hold.mark} while {latest.mark} had it"

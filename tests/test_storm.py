@@ -77,3 +77,10 @@ def test_what_was_let_go_of_in_a_transaction_that_was_undone_was_in_hand_all_the
     taken_away = [[1.5, "takes away", 1], [3.8, "took away", 1], has(4, B, since=3.9), lets_go(5, B)]
     assert two_hands(undone, taken_away) == []  # told of late
     assert two_hands(undone, [has(3, B), lets_go(5, B)]) == FOUND
+
+
+def test_what_was_taken_again_in_a_transaction_that_was_undone_was_in_one_hand(two_hands):
+    again = "a/2"
+    undone = [has(1, A), lets_go(2, A), has(3, again), lets_go(3.9, again, "undone"), has(4, A, since=1)]
+    assert two_hands([*undone, lets_go(5, A)]) == []
+    assert two_hands([has(1, A), has(3, again), lets_go(4, A), lets_go(5, again)]) != []
