@@ -421,12 +421,12 @@ def test_an_option_chooses_the_row():
 
 def test_time_moves_what_its_timers_say():
     assert [(row.source, row.event, row.target, row.due) for row in machine(**LIVING).due] == [
+        ("T", "lifetime", "R", "deadline"),
+        ("T", "ttr", "R", "runat"),
         ("W", "delay", "R", "runat"),
         ("R", "lifetime", "X", "deadline"),
         ("W", "lifetime", "X", "deadline"),
         ("B", "lifetime", "X", "deadline"),
-        ("T", "lifetime", "R", "deadline"),
-        ("T", "ttr", "R", "runat"),
     ]
 
 

@@ -126,7 +126,7 @@ class SessionLost(NotOwner):
 
 
 class InTransaction(Error):
-    """Waiting within a transaction, which could never end: others do not see what was written in it."""
+    """Waiting within a transaction, which might never end: others do not see what was written in it."""
 
     def __init__(self, what: str, option: str) -> None:
         super().__init__(

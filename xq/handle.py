@@ -91,10 +91,11 @@ class Queue(Generic[T]):
     def worker(self, function: Any = None, *, workers: int = 1, max_attempts: int | None = None) -> Any:
         """Have `run` call this function with each task, in so many threads: `@Page.xq.worker(workers=4)`.
 
-        A task is acked when the function returns. When it raises, the task is released, with a delay that doubles
-        from a second on where the queue has delays; after `max_attempts` takes (role attempts, feature buried) it is
-        buried, with the error in the role error, where that is mapped; so is, when it is taken once more, one that
-        never came to an end in as many, since its worker died. The function may finish the task itself.
+        A task is acked when the function returns. When it raises, the task is released, with a delay of a second where
+        the queue has delays, which doubles each time where the role attempts is mapped; after `max_attempts` takes
+        (role attempts, feature buried) it is buried, with the error in the role error, where that is mapped; so is,
+        when it is taken once more, one that never came to an end in as many, since its worker died. The function may
+        finish the task itself.
         """
         if function is None:
             return lambda given: self.worker(given, workers=workers, max_attempts=max_attempts)
@@ -179,7 +180,8 @@ class Queue(Generic[T]):
 
         Returns the task, as it then is, and whether it was processed: True when it was acked; False when it was
         buried, killed or dropped, or the time ran out. Of a task whose row is gone, returns what this process saw
-        last. Raises NotFound when it is gone already, InTransaction.
+        last. Raises NotFound when it is gone already, or goes in a transaction that had locked it before;
+        InTransaction.
         """
         seconds = self._timeout(timeout)
         parts, _ = self._tasks.identify(key)

@@ -114,7 +114,7 @@ class Installation:
         return [tuple(row) for row in self.store.execute(self.dialect.installed)] == [(VERSION, self.fingerprint)]
 
     def not_installed(self) -> NotInstalled | None:
-        """The same as an error, which says what to do."""
+        """What is missing, as an error, which says what to do."""
         columns = self._missing_columns()
         if columns:
             return self._not_there(columns)

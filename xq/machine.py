@@ -374,8 +374,8 @@ class Machine:
 
     @property
     def due(self) -> tuple[Transition, ...]:
-        """The rows that time brings about."""
-        return tuple(row for row in self.rows if row.due)
+        """The rows that time brings about; those of taken tasks first, which may then be due where they come to."""
+        return tuple(sorted((row for row in self.rows if row.due), key=lambda row: row.source != TAKEN))
 
     @property
     def events(self) -> tuple[str, ...]:

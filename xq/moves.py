@@ -54,6 +54,7 @@ class Swept(NamedTuple):
     due: bool  # whether anything was due
     moved: int  # tasks
     forgotten: int  # rows of the history
+    refused: int = 0  # tasks that the database does not let go
 
 
 class Moves(Generic[T]):
@@ -294,7 +295,8 @@ class Moves(Generic[T]):
             while not (moved := self._run(opened, call, rows, transition, values)):
                 if swept is not None and not swept.moved:
                     # Another may be moving what is due, and a take passes by what that one has locked.
-                    pause = next(pauses, None) if swept.due else None
+                    passed_by = swept.due and not swept.refused and opened.dialect.lock
+                    pause = next(pauses, None) if passed_by else None
                     if pause is None:
                         return []
                     time.sleep(pause)
@@ -449,7 +451,9 @@ class Moves(Generic[T]):
     def sweep_batch(self) -> Swept:
         """Move a batch of what each timer makes due, and forget a batch of history."""
         self.database.begin_writing()
-        return Swept(True, sum(self._sweep_batch(row) for row in self.machine.due), self._forget())
+        swept = [self._sweep_batch(row) for row in self.machine.due]
+        moved, refused = (sum(numbers) for numbers in zip(*swept, strict=True)) if swept else (0, 0)
+        return Swept(True, moved, self._forget(), refused)
 
     def any_ready(self, tube: str | None = None) -> bool:
         """Whether a take would find something."""
@@ -463,23 +467,23 @@ class Moves(Generic[T]):
         statement = Statement(opened.dialect.forget_history)
         return self.database.change(opened, statement, self.database.values() | {"n": BATCH})
 
-    def _sweep_batch(self, row: Transition) -> int:
-        """Move a batch of what one timer makes due. Returns how many."""
+    def _sweep_batch(self, row: Transition) -> tuple[int, int]:
+        """Move a batch of what one timer makes due. Returns how many that were, and how many were refused."""
         rows, call = Rows("due", row.source, column=row.due), Call(row.event, {}, {})
         try:
             run = partial(self._run, self.database.open(), call, rows, row, {"n": BATCH})
-            moved = len(self.database.guarded(run))
+            moved, refused = len(self.database.guarded(run)), 0
         except Exception as error:
             if not self.store.is_refusal(error):
                 raise
-            moved = self._sweep_singly(call, rows, row)
+            moved, refused = self._sweep_singly(call, rows, row)
         if moved:
             self.log.debug("%s: %d tasks %s-%s", row.event, moved, row.source, row.target)
-        return moved
+        return moved, refused
 
-    def _sweep_singly(self, call: Call, rows: Rows, row: Transition) -> int:
+    def _sweep_singly(self, call: Call, rows: Rows, row: Transition) -> tuple[int, int]:
         """Move what is due one by one: rows that the database keeps, since others refer to them, stop no others."""
-        moved, n = 0, BATCH
+        moved, refused, n = 0, 0, BATCH
         tried: set[Parts] = set()
         while True:
             due = [tuple(parts) for parts in self.database.execute(self.database.dialect.due(rows), {"n": n})]
@@ -497,7 +501,8 @@ class Moves(Generic[T]):
                     level = logging.DEBUG if key in self._stuck else logging.WARNING  # it is tried again and again
                     self.log.log(level, "%s cannot move task %r: %s", row.event, key, error)
                     self._stuck.add(key)
+                    refused += 1
             if moved or len(due) < n:
                 break
             n = 2 * n  # behind those that cannot be moved
-        return moved
+        return moved, refused

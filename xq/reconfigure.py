@@ -52,8 +52,8 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
 def _check_unique(database: Database, after: Opened, becomes: Mapping[str, str]) -> None:
     """Before anything changes: where each change of a table is a transaction of its own, none of it could be undone."""
     guard = after.dialect.machine.guard("unique")
-    if guard:
-        counted = [state for state, target in becomes.items() if target in guard.states]
+    counted = [state for state, target in becomes.items() if guard and target in guard.states]
+    if guard and counted:
         for (value,) in database.execute(after.dialect.held_twice(guard, counted)):
             raise ConfigurationError(
                 f"{database.store.name} cannot be given the feature 'unique': two tasks hold {shown(value)} in states "

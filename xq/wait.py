@@ -362,6 +362,7 @@ class Waiting(Generic[T]):
 
     def _wait_anew(self, ending: Ending, parts: Parts) -> bool:
         """Have the end of a task be told of again, which nobody is told of any more. False when it has ended by now."""
+        ending.parts = parts
         with self._writing:
             self._end_in_database(ending)
         if ending.event is not None:

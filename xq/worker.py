@@ -155,14 +155,14 @@ class Workers(Generic[T]):
             return
         delay = min(LONGEST_BACKOFF, BACKOFF * 2.0 ** min(attempts - 1, 20)) if attempts > 1 else BACKOFF
         if "delay" in self._moves().machine.options("release"):
-            if self._finish(partial(self._move, "release", task, delay=delay)):
+            if self._finish(partial(self._move, "release", task, delay=delay)) is not None:
                 self._log.info("%r is tried again in %g s", task, delay)
         else:
             self._stop.wait(delay)  # else it would come back at once
             self._finish(partial(self._move, "release", task))
 
     def _bury(self, task: T, error: str) -> None:
-        if self._finish(partial(self._give_up, task, error)):
+        if self._finish(partial(self._give_up, task, error)) is not None:
             self._log.error("%r is buried: %s", task, error)
 
     def _move(self, event: str, task: T, **options: float) -> T:

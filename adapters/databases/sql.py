@@ -672,8 +672,9 @@ class Dialect(ABC):
     def held_twice(self, guard: Guard, states: Sequence[str]) -> str:
         """A value that two tasks in these states hold, if there is one."""
         role = self.roles[guard.role]
+        value = self.exact(role, self.kind(guard.role))
         of = f"{self.table_in_schema} WHERE {self.in_states(states)} AND {role} IS NOT NULL"
-        return f"SELECT MIN({role}) FROM {of} GROUP BY {self.exact(role)} HAVING COUNT(*) > 1 LIMIT 1"
+        return f"SELECT {value} FROM {of} GROUP BY {value} HAVING COUNT(*) > 1 LIMIT 1"
 
     def by_state(self, state: str) -> str:
         """The tasks in a state, oldest first."""

@@ -290,6 +290,30 @@ def test_more_than_a_batch_of_rows_that_cannot_be_moved_stops_no_other(make):
     assert Task.xq.count("R") == 1_001
 
 
+def test_a_take_does_not_wait_for_what_the_database_does_not_let_go(make, monkeypatch):
+    keep_references(make.db)
+    Task = make({"ttl": True})
+    Child: Any = type(
+        "Child", (pw.Model,), {"task": pw.ForeignKeyField(Task), "Meta": type("M", (), {"database": make.db})}
+    )
+    make.db.create_tables([Child])
+    Child.insert(task=Task.put({}, ttl=0).id).execute()
+    paused: list[float] = []
+    monkeypatch.setattr(time, "sleep", paused.append)
+    assert Task.take() is None
+    assert paused == []
+
+
+def test_a_taken_task_whose_lifetime_has_passed_is_dropped_by_the_next_take(make):
+    Task = make({"lifetime": 1})
+    put = Task.put({})
+    Task.take()
+    Task.xq.clock.tick(2)
+    assert Task.take() is None
+    assert state(Task, put) == "X"
+    assert Task.stats().transition == {"X-R": 1, "R-X": 1, "R-T": 1, "T-R": 1}
+
+
 # threads
 
 

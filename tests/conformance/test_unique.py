@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Callable
+from typing import Any
+
 import peewee as pw
 import pytest
 
@@ -297,3 +301,34 @@ def test_uninstall_leaves_the_columns_and_indexes_of_the_application(make, how):
     INSTALLS[how](make, model)
     model.xq.uninstall()
     assert (make.db.get_columns("task"), make.db.get_indexes("task"), make.db.get_tables()) == before
+
+
+UNIQUES: dict[str, Callable[[], tuple[pw.Field, Any]]] = {
+    "text": lambda: (pw.TextField(null=True), "a"),
+    "integer": lambda: (pw.IntegerField(null=True), 1),
+    "uuid": lambda: (pw.UUIDField(null=True), uuid.UUID(int=1)),
+}
+
+
+@pytest.mark.parametrize("kind", UNIQUES)
+def test_a_queue_whose_values_stand_twice_is_not_given_the_feature_and_is_once_they_do_not(make, kind):
+    field, value = UNIQUES[kind]()
+    Task = make(roles=("unique",), attributes={"job": field})
+    for _ in range(2):
+        Task.put({"job": value})
+    with pytest.raises(xq.ConfigurationError, match="two tasks hold"):
+        Task.xq.reconfigure({"unique": True})
+    Task.take().ack()
+    Task.xq.reconfigure({"unique": True})
+    with pytest.raises(xq.Duplicate):
+        Task.put({"job": value})
+
+
+def test_unique_in_states_that_the_queue_has_not_had_may_be_added(make):
+    Task = make(roles=("unique",))
+    Task.put({"job": "a"})
+    Task.put({"job": "a"})
+    Task.xq.reconfigure({"unique": "B", "buried": True})
+    Task.take().bury()
+    with pytest.raises(xq.Duplicate):
+        Task.take().bury()

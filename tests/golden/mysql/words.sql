@@ -725,7 +725,7 @@ SELECT 1 FROM `order` FORCE INDEX (`order_xq_oldest_R`)
     WHERE (`select` = 'new' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'new') LIMIT 1;
 
 -- when something falls due
-SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat` FROM `order` FORCE INDEX (`order_xq_runat`) WHERE (`select` = 'W' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL ORDER BY `runat` LIMIT 1) AS at UNION ALL SELECT (SELECT `runat` FROM `order` FORCE INDEX (`order_xq_runat`) WHERE (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') AND `runat` IS NOT NULL ORDER BY `runat` LIMIT 1) AS at) AS times;
+SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat` FROM `order` FORCE INDEX (`order_xq_runat`) WHERE (`select` = 'in hand' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'in hand') AND `runat` IS NOT NULL ORDER BY `runat` LIMIT 1) AS at UNION ALL SELECT (SELECT `runat` FROM `order` FORCE INDEX (`order_xq_runat`) WHERE (`select` = 'W' AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL ORDER BY `runat` LIMIT 1) AS at) AS times;
 
 -- what tasks there are, before another definition is installed
 SELECT CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin, COUNT(*) FROM `order`

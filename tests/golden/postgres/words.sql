@@ -541,7 +541,7 @@ SELECT 1 FROM "order"
     WHERE "select" = 'new' LIMIT 1;
 
 -- when something falls due
-SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FROM (SELECT (SELECT "runat" FROM "order" WHERE "select" = 'W' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "order" WHERE "select" = 'in hand' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at) AS times;
+SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FROM (SELECT (SELECT "runat" FROM "order" WHERE "select" = 'in hand' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at UNION ALL SELECT (SELECT "runat" FROM "order" WHERE "select" = 'W' AND "runat" IS NOT NULL ORDER BY "runat" LIMIT 1) AS at) AS times;
 
 -- what tasks there are, before another definition is installed
 SELECT "select", COUNT(*) FROM "order"
