@@ -287,14 +287,17 @@ class Model:
         new.restore(self.snapshot())
         if any(self.state(row) not in new.states + "X" + "".join(move) for row in self.rows.values()):
             raise Refused("ConfigurationError")
-        for key, row in list(new.rows.items()):
-            if self.state(row) in move:
-                new.count("", state := row["state"], to := move[state])
-                new.count(row["tube"], state, to)
-                new.rows[key] = row | {"state": to}  # counted already
-                new.enter(key, row if "lifetime" in self.on else row | {"state": "X"}, to, {})
-            else:
-                new.write(key, row)  # two tasks may not hold one value from now on
+        try:
+            for key, row in list(new.rows.items()):
+                if self.state(row) in move:
+                    new.count("", state := row["state"], to := move[state])
+                    new.count(row["tube"], state, to)
+                    new.rows[key] = row | {"state": to}  # counted already
+                    new.enter(key, row if "lifetime" in self.on else row | {"state": "X"}, to, {})
+                else:
+                    new.write(key, row)
+        except Refused as refused:  # two tasks may not hold one value from now on
+            raise Refused("ConfigurationError") from refused
         return new
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import ref
@@ -70,6 +71,7 @@ class Database:
         self.clock = clock
         self._opened: Opened | None = None
         self._review_at = 0.0  # the monotonic time at which to look whether it is installed as it was
+        self.gives_way = False  # whether this process itself installs it otherwise
 
     def compile(self) -> Opened:
         """The definition, compiled for the database that its model has now, be the queue installed there or not.
@@ -107,18 +109,21 @@ class Database:
                 self.close()
                 raise lacking
             self._opened = opened
-        elif to_write and time.monotonic() > self._review_at and not self.store.in_transaction():
+        elif to_write and time.monotonic() > self._review_at and not self.gives_way:
+            self.begin_writing()
             self._review(opened)
         return opened
 
     def _review(self, opened: Opened) -> None:
         try:
-            as_it_was = opened.installation.is_recorded()
+            # PostgreSQL ends a transaction in which anything fails.
+            with self.store.atomic() if self.store.in_transaction() else nullcontext():
+                as_it_was = opened.installation.is_recorded()
         except Exception as error:
             if not self.store.is_failure(error) or self.store.is_loss(error):
                 raise
             as_it_was = False  # where even the records are gone
-        if not as_it_was and (lacking := opened.installation.not_installed()):
+        if not as_it_was and (lacking := opened.installation.not_installed()) and not self.gives_way:
             self.close()
             raise lacking
         self._review_at = time.monotonic() + REVIEW

@@ -445,7 +445,12 @@ class Queue(Generic[T]):
         Refused with a ConfigurationError, which counts them, while tasks are in a state that the new features do
         not have, unless `move` says where they go: {"Z": "D"}.
         """
-        definition = self._database.again(lambda: reconfigure(self._database, features, move or {}))
+        self._database.gives_way = True  # what other threads have begun with this definition they end with it
+        try:
+            definition = self._database.again(lambda: reconfigure(self._database, features, move or {}))
+        except BaseException:
+            self._database.gives_way = False
+            raise
         self._keeper.retire()
         self._define(definition)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from typing import Any
 
 import peewee as pw
@@ -491,7 +491,8 @@ def test_a_process_that_still_has_the_old_features_is_told(make):
     assert upgraded(make, make.model(), {"keep": True}, {**ROLES, "deadline": "deadline"}).put({}).status == "R"
 
 
-def test_a_running_process_whose_definition_was_overtaken_is_told_within_a_second_or_so(make):
+@pytest.mark.parametrize("within", [nullcontext, lambda db: db.atomic()], ids=["alone", "in a transaction"])
+def test_a_running_process_whose_definition_was_overtaken_is_told_within_a_second_or_so(make, within):
     Task, Other = (upgraded(make, make.model()) for _ in range(2))
     Task.create_table()
     Task.put({})
@@ -499,7 +500,7 @@ def test_a_running_process_whose_definition_was_overtaken_is_told_within_a_secon
     Other.xq.reconfigure({"keep": True})
 
     def is_told() -> bool:
-        with suppress(xq.NotInstalled):
+        with suppress(xq.NotInstalled), within(make.db):
             Task.take()
             return False
         return True
