@@ -50,10 +50,10 @@ def writing(db: pw.Database) -> Any:
 
 
 def make_impatient(db: pw.Database) -> None:
-    """Have statements fail that wait for another transaction: at once, on MariaDB after a second, its least."""
-    impatience: dict[str, str | float] = {"timeout": 0.05}
+    """Have statements fail that wait long for another transaction: half a second, on MariaDB one, its least."""
+    impatience: dict[str, str | float] = {"timeout": 0.5}
     if isinstance(db, pw.PostgresqlDatabase):
-        impatience = {"options": "-c lock_timeout=50ms"}
+        impatience = {"options": "-c lock_timeout=500ms"}
     elif isinstance(db, pw.MySQLDatabase):
         impatience = {"init_command": "SET SESSION innodb_lock_wait_timeout = 1"}
     db.close()
