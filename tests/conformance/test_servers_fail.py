@@ -314,8 +314,9 @@ def test_a_standby_can_be_read_and_when_it_is_promoted_the_same_process_works_on
             assert Task.take(timeout=PATIENCE).ack().status == "D"
             assert is_exact(Task)
             there.close()
-    warnings = [told for told in caplog.records if told.levelno >= logging.WARNING and told.thread not in others]
-    assert len(warnings) <= 1
+            # Before the servers end, of which there is more to tell the longer that takes.
+            warnings = [told for told in caplog.records if told.levelno >= logging.WARNING]
+    assert len([told for told in warnings if told.thread not in others]) <= 1
 
 
 ONLY_READ = {
