@@ -64,7 +64,7 @@ class Watch:
         takes: dict[str, list[float]] = {name: [] for name in self._queues}
         spent = dict.fromkeys(self._queues, 0.0)
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        while not all(takes.values()) or time.monotonic() < end:  # once at least, however little is left of the time
             for name, queue in self._queues.items():
                 begun = time.perf_counter()
                 for _ in range(CYCLES):

@@ -78,7 +78,7 @@ def work_until_nothing_waits() -> None:
 mailbox.Maildir(folder / "ann")
 mails.put({"recipient": "bob", "text": "You have no mailbox yet"})
 mails.put({"recipient": "carol", "text": "You will not have one for long"})
-mails.put({"recipient": "ann", "text": "See you on Monday"}, delay=0.5)
+mails.put({"recipient": "ann", "text": "See you on Monday"}, delay=1)
 mails.put({"recipient": "ann", "text": "Welcome"})
 
 work_on_what_is_ready()

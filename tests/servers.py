@@ -355,8 +355,9 @@ class Postgres(Server):
         """End all connections to a database and give it another name, by which those who return do not know it."""
         # PostgreSQL would wait for the others by itself, in steps of 0.1 s.
         others = f"FROM pg_stat_activity WHERE datname = '{database}'"
-        execute(f"SELECT pg_terminate_backend(pid) {others}")
-        _until(lambda: not execute(f"SELECT 1 {others}"), f"the connections to {database} do not end")
+        # Again and again: one that was being made when the first were ended is seen later.
+        ended = f"SELECT pg_terminate_backend(pid) {others}"
+        _until(lambda: not execute(ended), f"the connections to {database} do not end")
         execute(f'ALTER DATABASE "{database}" RENAME TO "{to}"')
 
 

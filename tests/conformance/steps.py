@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -18,6 +19,7 @@ from pymysql.constants import CLIENT
 
 from tests.factories import task
 from xq import sessions
+from xq.wait import Alarm
 
 Script = Callable[[], Generator[Any, Any, None]]
 
@@ -48,10 +50,10 @@ def writing(db: pw.Database) -> Any:
 
 
 def make_impatient(db: pw.Database) -> None:
-    """Have statements fail that wait for another transaction: at once, on MariaDB after a second, its least."""
-    impatience: dict[str, str | float] = {"timeout": 0.05}
+    """Have statements fail that wait long for another transaction: half a second, on MariaDB one, its least."""
+    impatience: dict[str, str | float] = {"timeout": 0.5}
     if isinstance(db, pw.PostgresqlDatabase):
-        impatience = {"options": "-c lock_timeout=50ms"}
+        impatience = {"options": "-c lock_timeout=500ms"}
     elif isinstance(db, pw.MySQLDatabase):
         impatience = {"init_command": "SET SESSION innodb_lock_wait_timeout = 1"}
     db.close()
@@ -272,6 +274,12 @@ def in_threads(db: pw.Database, *works: Callable[[], Any]) -> list[Any]:
     return results
 
 
+def sleeps(thread: int | None) -> bool:
+    """Whether a thread sleeps until it is called, and is not on its way there: drivers have a `wait`, too."""
+    frame = sys._current_frames().get(thread or 0)
+    return frame is not None and frame.f_code is Alarm.wait.__code__
+
+
 class Work:
     """Something that goes on in a thread with a connection of its own."""
 
@@ -291,6 +299,10 @@ class Work:
     @property
     def goes_on(self) -> bool:
         return self._thread.is_alive()
+
+    @property
+    def sleeps(self) -> bool:
+        return sleeps(self._thread.ident)
 
     def result(self) -> Any:
         """What it returned, or raised."""

@@ -132,7 +132,7 @@ def test_what_was_taken_in_a_transaction_whose_commit_was_not_answered_is_releas
     for cut in (place.proxy.cut_when_asked, place.proxy.cut_when_answered):
         whole = place.db.atomic()
         whole.__enter__()
-        task = place.Task.take()
+        task = eventually(place.Task.take)  # the server may yet have to notice that the last transaction is cut
         cut(place.db)
         with pytest.raises(pw.PeeweeException):
             whole.__exit__(None, None, None)
@@ -330,7 +330,7 @@ def test_a_server_that_lets_nobody_in_any_more_says_so_to_who_takes_first_and_le
             with pytest.raises(pw.OperationalError, match="too many connections|max_user_connections"):
                 Task.take()
         assert connections(place) == known
-        assert len(os.listdir("/dev/fd")) <= most  # fewer, where something of an earlier test goes by now
+        eventually(lambda: len(os.listdir("/dev/fd")) <= most)  # something of an earlier test may come and go by now
         assert Task.put({}).id == 2
         assert place.states() == {"R": 2}
     finally:
@@ -357,8 +357,8 @@ def test_a_link_that_the_server_refuses_half_way_is_an_error_leaves_no_connectio
 # limits of the server
 
 LIMITS = {
-    "postgres": {"statement": "SET statement_timeout = '0.2s'", "lock": "SET lock_timeout = '0.2s'"},
-    "mariadb": {"statement": "SET max_statement_time = 0.2", "lock": "SET innodb_lock_wait_timeout = 1"},
+    "postgres": {"statement": "SET statement_timeout = '1s'", "lock": "SET lock_timeout = '0.2s'"},
+    "mariadb": {"statement": "SET max_statement_time = 1", "lock": "SET innodb_lock_wait_timeout = 1"},
 }
 
 
@@ -493,6 +493,7 @@ def test_what_is_taken_in_a_transaction_that_outlives_its_session_comes_back_aft
         eventually(lambda: place.there.xq.sessions() == [])
     # This process, the only one to take, makes no call.
     eventually(lambda: place.states() == {"R": 1})
+    Task._meta.database.close()
 
 
 def test_a_child_of_who_lost_its_tasks_has_lost_none(place):

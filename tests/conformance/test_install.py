@@ -544,7 +544,7 @@ def test_tasks_that_a_move_would_make_hold_one_value_are_not_moved(make):
 
 
 def test_a_queue_is_reconfigured_beside_those_who_put(make_shared):
-    Task = make_shared({"keep": True, "limit": 10_000})
+    Task = make_shared({"keep": True, "limit": 10**9})
     db, over = Task._meta.database, threading.Event()
 
     def put() -> None:
@@ -556,7 +556,7 @@ def test_a_queue_is_reconfigured_beside_those_who_put(make_shared):
         putting = [threads.submit(put) for _ in range(2)]
         try:
             eventually(Task.xq.count)
-            for features in ({"keep": True, "limit": 10_000, "delayed": True}, {"keep": True, "limit": 10_000}) * 2:
+            for features in ({"keep": True, "limit": 10**9, "delayed": True}, {"keep": True, "limit": 10**9}) * 2:
                 Task.xq.reconfigure(features)
         finally:
             over.set()

@@ -688,14 +688,15 @@ def test_a_session_that_is_joined_again_in_its_last_moment_keeps_its_tasks(make_
     Task, db = make_shared(FEATURES), make_shared.db
     watch(Task)
     Task.put({})
-    Task.xq.configure(session_ttr=1)
+    ttr = 3  # longer than it takes to join the session
+    Task.xq.configure(session_ttr=ttr)
     with another_process(db, takes(Task)) as other:
         lost = next(other)
         other.kill()
     eventually(lambda: db.execute_sql("SELECT 1 FROM xq_session WHERE ends IS NOT NULL").fetchone(), within=20)
     with writing(db):
         session = Task.xq.session(lost)
-        over = time.time() + 1
+        over = time.time() + ttr
         looks = threading.Thread(target=in_threads, args=(db, lambda: look(db)))
         eventually(lambda: time.time() > over, within=20)
         looks.start()

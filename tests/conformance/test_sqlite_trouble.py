@@ -362,8 +362,8 @@ def test_the_thread_that_keeps_time_tries_a_locked_database_again_and_catches_up
     caplog.set_level(logging.DEBUG, logger="xq")
     Task = make(FEATURES)
     ready_and_taken(Task)
-    late = Task.put(task(), delay=0.2)
-    unlock = locked()
+    late = Task.put(task(), delay=1)
+    unlock = locked()  # before that is due
     first, second = told(caplog, 2, "locked")
     assert (first.levelname, second.levelname) == ("WARNING", "DEBUG"), "it complains once"
     assert second.created - first.created > RETRY * 0.9, "it does not try without a pause"

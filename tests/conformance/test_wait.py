@@ -6,7 +6,6 @@ import math
 import os
 import resource
 import signal
-import sys
 import threading
 import time
 import uuid
@@ -17,7 +16,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import PATIENCE, Work, another_process, bring, eventually, row, waiter
+from tests.conformance.steps import PATIENCE, Work, another_process, bring, eventually, row, sleeps, waiter
 from tests.conftest import SERVERS, Maker, chosen
 from tests.factories import task, tasks
 from xq import sweep
@@ -544,15 +543,19 @@ def test_a_wait_that_is_interrupted_leaves_nobody_waiting(make_shared):
     Task = make_shared()
     put = Task.put(task())
     mine = threading.get_ident()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 
     def interrupt() -> None:
-        eventually(lambda: waited_for(Task) and sys._current_frames()[mine].f_code.co_name == "wait")
+        eventually(lambda: waited_for(Task) and sleeps(mine))
         os.kill(os.getpid(), signal.SIGINT)
 
     interrupter = Work(Task._meta.database, interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        Task.wait(put, timeout=PATIENCE)
-    interrupter.result()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Task.wait(put, timeout=PATIENCE)
+        interrupter.result()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert waited_for(Task) == []
     assert not Task.xq._waiting.anybody
 

@@ -6,7 +6,6 @@ import math
 import os
 import random
 import signal
-import sys
 import threading
 import time
 from collections import Counter
@@ -26,6 +25,7 @@ from tests.conformance.steps import (
     is_exact,
     processes,
     row,
+    sleeps,
     state,
     waiter,
     waiters,
@@ -257,6 +257,7 @@ def test_one_put_wakes_one_waiter(shared, monkeypatch):
     counted = looks(shared, monkeypatch)
     waits = waiters(shared, take(shared), 6)
     assert len(counted) == 6
+    eventually(lambda: all(each.sleeps for each in waits))  # each looks once more when it has its place
     counted.clear()
     for _ in range(3):
         shared.put(task())
@@ -335,7 +336,7 @@ def test_a_take_can_be_interrupted_from_the_keyboard(shared):
 
     def interrupt() -> None:
         # Not before it sleeps: Peewee forgets a transaction that it is interrupted in beginning.
-        eventually(lambda: shared.xq.waiting() and sys._current_frames()[mine].f_code.co_name == "wait")
+        eventually(lambda: shared.xq.waiting() and sleeps(mine))
         os.kill(os.getpid(), signal.SIGINT)
 
     interrupter = Work(shared._meta.database, interrupt)

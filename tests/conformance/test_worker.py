@@ -196,6 +196,8 @@ def test_a_second_signal_releases_what_is_in_hand(make_shared):
     Task.put(task())
 
     def child() -> Any:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of those that come after the workers have ended
+
         @Task.xq.worker
         def work(found: Any) -> None:
             deadline = time.monotonic() + PATIENCE
