@@ -115,7 +115,7 @@ def test_a_sweep_tells_what_it_moved(Task, heard):
     heard.clear()
     Task.xq.clock.tick(60)
     Task.xq.sweep()
-    assert heard == ["2 W-R delay", "1 T-R ttr"]
+    assert heard == ["1 T-R ttr", "2 W-R delay"]
     Task.xq.clock.tick(100)
     Task.xq.sweep()
     assert sorted(heard[2:]) == ["1 R-X ttl", "2 R-X ttl"]
