@@ -439,7 +439,7 @@ def test_who_begins_to_wait_amid_the_transaction_of_an_ack_is_told_of_it(make_sh
         with make_shared.db.atomic():
             make_shared.db.execute_sql("SELECT count(*) FROM xq_setting").fetchall()  # its moment is now
             if not waits:
-                waits.append(Work(make_shared.db, lambda: Task.xq.wait(taken, timeout=20)))
+                waits.append(Work(make_shared.db, lambda: Task.xq.wait(taken, timeout=PATIENCE)))
                 Work(make_shared.db, lambda: eventually(Task.xq.waiting)).result()
             taken.ack()
 

@@ -18,6 +18,7 @@ import pytest
 
 import xq
 from tests.conformance.steps import (
+    PATIENCE,
     Other,
     another_process,
     eventually,
@@ -146,7 +147,7 @@ def test_who_waits_is_given_the_task_of_a_killed_process(queue):
 
     def waits() -> Any:
         yield
-        yield queue.take(timeout=20).id
+        yield queue.take(timeout=PATIENCE).id
 
     with processes(queue._meta.database, takes(queue), waits) as (holder, waiter):
         next(holder)
@@ -485,7 +486,7 @@ def test_a_session_that_was_left_to_a_process_which_is_killed_ends(queue, monkey
         next(other)
         with queue.xq.session() as session:
             assert other.send(session.uuid) == 1
-            waiting = waiter(queue, lambda: queue.take(timeout=60))
+            waiting = waiter(queue, lambda: queue.take(timeout=PATIENCE))
             # Nobody else's session is there, so the thread looks seldom until it is told of something.
             (sweeper,) = (each for each in sweep._sweepers.values() if each._sessions is session.sessions)
             eventually(lambda: sweeper._look_at > time.monotonic() + sweep.LOOK or not sweeper.tells, within=20)
