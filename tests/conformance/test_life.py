@@ -519,6 +519,26 @@ def test_a_session_closed_by_another_process_is_over_and_the_next_take_makes_ano
     assert queue.xq.sessions() == []
 
 
+def test_a_session_that_is_to_end_ends_where_it_has_taken_since_as_well(make_shared):
+    One, Two = make_shared(FEATURES), another(make_shared, "two")
+    watch(One)
+    watch(Two)
+    One.put({})
+    Two.put({})
+    One.xq.configure(session_ttr=3600)
+
+    def child() -> Any:
+        One.take()
+        yield sessions.of(make_shared.db).current().uuid
+        yield Two.take() is not None
+
+    with another_process(make_shared.db, child) as other:
+        One.xq.session(next(other)).close()
+        assert next(other)
+        make_shared.db.execute_sql("UPDATE xq_session SET ends = 1 WHERE ends IS NOT NULL")  # as if the time had passed
+        eventually(lambda: (One.xq.count("R"), Two.xq.count("R")) == (1, 1))
+
+
 def test_what_is_taken_in_a_session_that_another_process_closes_comes_back(queue):
     """Before the process hears of it, which it does at its next look, it may have taken once more."""
     queue.xq.put_many([{}] * 2)
