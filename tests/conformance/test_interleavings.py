@@ -252,6 +252,15 @@ def test_a_task_whose_session_nobody_lists_comes_back(make_shared):
     assert eventually(Task.take).id == put.id
 
 
+def test_a_task_whose_session_nobody_lists_comes_back_without_a_call(make_shared, monkeypatch):
+    monkeypatch.setattr(sessions, "ORPHANS", 2.0)
+    Task = make_shared(roles=("owner",))
+    assert Task.take() is None  # which looks for such tasks; the next look is the thread's
+    put = Task.put(task())
+    another_program(make_shared.db, f"UPDATE task SET status = 'T', owner = '{uuid.uuid4()}/0'")
+    eventually(lambda: state(Task, put) == "R")
+
+
 def test_what_proves_that_a_session_lives_is_not_forgotten_by_a_thread_that_finds_no_queue(make_shared):
     Task = make_shared(roles=("owner",))
     Task.put(task())
