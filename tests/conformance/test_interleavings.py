@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import uuid
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 import xq
 from tests.conformance.steps import (
     PATIENCE,
+    STUCK,
     Work,
     another_process,
     another_program,
@@ -32,9 +34,10 @@ from tests.conformance.steps import (
 from tests.conftest import SERVERS, Maker, chosen, database_on
 from tests.factories import task
 from tests.servers import Postgres
-from xq import sessions, sweep
+from xq import moves, sessions, sweep
 from xq.adapters.databases.links import ServerWrites
 from xq.adapters.databases.sqlite_files import FileWrites
+from xq.testing import Clock
 
 
 @pytest.fixture
@@ -312,6 +315,31 @@ def test_a_session_that_is_about_to_end_is_joined_by_no_other_process(make_share
 
 ON_SERVERS = pytest.mark.parametrize("shared_db", chosen(SERVERS), indirect=True)  # where writers are side by side
 LEVELS = pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
+
+
+@ON_SERVERS
+def test_a_take_that_passes_by_what_another_moves_at_this_moment_finds_it_a_moment_later(shared_db, monkeypatch):
+    clock = Clock()
+    Task = Maker(shared_db, clock)({"delayed": True})
+    put = Task.put(task(), delay=1)
+    clock.tick(2)
+    swept, passed_by = threading.Event(), threading.Event()
+
+    def sweeps() -> None:
+        with shared_db.atomic():
+            assert Task.xq.sweep() == 1
+            swept.set()
+            assert passed_by.wait(STUCK)
+
+    def moment() -> Iterator[float]:
+        passed_by.set()
+        other.result()
+        yield 0.0
+
+    other = Work(shared_db, sweeps)
+    assert swept.wait(STUCK)
+    monkeypatch.setattr(moves, "BEING_MOVED", moment())
+    assert Task.take().id == put.id
 
 
 def somebody_waits_for(db: pw.Database) -> bool:
