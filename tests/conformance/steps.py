@@ -23,7 +23,8 @@ from xq.wait import Alarm
 
 Script = Callable[[], Generator[Any, Any, None]]
 
-PATIENCE = 60  # seconds, after which another process or thread counts as stuck
+STUCK = 60  # seconds, after which another process or thread counts as stuck
+PATIENCE = 2 * STUCK  # seconds for calls to wait: when they are over, one that nobody called looks by itself
 END = "the test is over"
 
 
@@ -35,7 +36,7 @@ class Bytes(pw.BlobField):
         return pw.SQL("VARBINARY(255)") if found.sql == "BLOB" and "%s" in ctx.state.param else found
 
 
-def eventually(condition: Callable[[], Any], within: float = PATIENCE) -> Any:
+def eventually(condition: Callable[[], Any], within: float = STUCK) -> Any:
     """What a condition returns when it holds at last, looked at again and again for so many seconds."""
     deadline = time.monotonic() + within
     while not (found := condition()):
@@ -201,7 +202,7 @@ class Other:
 
     def hear(self) -> Any:
         """What it yields next."""
-        assert self._pipe.poll(PATIENCE), "the other process is stuck"
+        assert self._pipe.poll(STUCK), "the other process is stuck"
         told, error = self._pipe.recv()
         assert error is None, error
         return told
@@ -215,7 +216,7 @@ class Other:
     def kill(self) -> None:
         """kill -9, and it is gone when this returns."""
         os.kill(self.pid, signal.SIGKILL)
-        self._process.join(PATIENCE)
+        self._process.join(STUCK)
 
     def stop(self) -> None:
         """Have it stand still until `go_on`."""
@@ -227,7 +228,7 @@ class Other:
     def end(self) -> None:
         with suppress(BrokenPipeError):  # it ended already
             self._pipe.send(END)
-        self._process.join(PATIENCE)
+        self._process.join(STUCK)
         if self._process.is_alive():
             self._process.kill()
 
@@ -258,7 +259,7 @@ def in_threads(db: pw.Database, *works: Callable[[], Any]) -> list[Any]:
     def run(i: int) -> None:
         try:
             with db.connection_context():
-                barrier.wait(PATIENCE)
+                barrier.wait(STUCK)
                 results[i] = works[i]()
         except BaseException as error:
             results[i] = error
@@ -267,7 +268,7 @@ def in_threads(db: pw.Database, *works: Callable[[], Any]) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(STUCK)
     for result in results:
         if isinstance(result, BaseException):
             raise result
@@ -306,7 +307,7 @@ class Work:
 
     def result(self) -> Any:
         """What it returned, or raised."""
-        self._thread.join(PATIENCE)
+        self._thread.join(STUCK)
         assert not self.goes_on, "the thread is stuck"
         if isinstance(self._result, BaseException):
             raise self._result

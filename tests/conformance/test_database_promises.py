@@ -15,7 +15,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import PATIENCE, eventually, is_exact
+from tests.conformance.steps import PATIENCE, STUCK, eventually, is_exact
 from tests.conformance.test_databases import CHOSEN, KINDS
 from tests.conftest import Maker, database_on
 from tests.servers import MariaDB, PgBouncer, Postgres, Server
@@ -100,12 +100,12 @@ def test_postgresql_tells_only_while_somebody_waits_and_unless_it_is_switched_of
             taken = thread.submit(take)
             eventually(is_told)
             Task.put({})
-            assert taken.result(PATIENCE) is not None
+            assert taken.result(STUCK) is not None
             eventually(lambda: not is_told())
             Task.xq.configure(notify=False)
             taken = thread.submit(take)
             Task.put({"name": "b"})
-            assert taken.result(PATIENCE).name == "b"
+            assert taken.result(STUCK).name == "b"
             assert not is_told()
 
 
@@ -154,7 +154,7 @@ def test_to_switch_notifications_off_and_on_is_heard_by_processes_that_wait_alre
             Task.xq.configure(notify=False)
             eventually(lambda: not waits())
             Task.put({"tube": "wanted"})
-            assert taken.result(PATIENCE).tube == "wanted"
+            assert taken.result(STUCK).tube == "wanted"
 
 
 # within the transaction that installs
@@ -332,7 +332,7 @@ def test_a_transaction_that_puts_cannot_be_prepared_while_somebody_waits():
             Task.xq.configure(notify=False)
             prepare()
             database.execute_sql("COMMIT PREPARED 'a'")
-            assert taken.result(PATIENCE) is not None
+            assert taken.result(STUCK) is not None
 
 
 # rights
@@ -437,7 +437,7 @@ def test_behind_pgbouncer_in_transaction_mode_a_queue_works_and_its_sessions_hav
                 with ThreadPoolExecutor(1) as thread:
                     taken = thread.submit(take)
                     Task.put({"name": "a"})
-                    assert taken.result(PATIENCE).name == "a"
+                    assert taken.result(STUCK).name == "a"
                 ((lease,),) = [(ends,) for (ends,) in server.run(leases, "q") if ends is not None]
                 assert 0 < lease < 11, (
                     "ten seconds, of which the renewal may know later than the transaction that looks"

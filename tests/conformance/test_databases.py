@@ -20,7 +20,7 @@ from playhouse import db_url, pool, postgres_ext
 from playhouse.cockroachdb import CockroachDatabase
 
 import xq
-from tests.conformance.steps import PATIENCE, another_process, eventually, is_exact, transitions
+from tests.conformance.steps import PATIENCE, STUCK, another_process, eventually, is_exact, transitions
 from tests.conftest import Maker, chosen, database_on
 from tests.servers import MariaDB, Postgres, Server
 from xq.adapters.drivers import DRIVERS
@@ -86,7 +86,7 @@ def works(database: Any) -> bool:
         taken = thread.submit(take)
         eventually(lambda: Task.xq.waiting())
         Task.put({"name": "a"})
-        assert taken.result(PATIENCE).status == "D"
+        assert taken.result(STUCK).status == "D"
     with database.atomic() as transaction:
         Task.put({"name": "b"})
         transaction.rollback()

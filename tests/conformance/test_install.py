@@ -25,6 +25,7 @@ from tests.conformance.steps import (
 )
 from tests.conftest import SERVERS, Maker, chosen, database_on
 from tests.factories import task, tasks
+from xq import database
 from xq.testing import Clock
 
 FEATURES = {"buried": True, "delayed": True, "zombie": 30}
@@ -381,6 +382,15 @@ def test_a_process_whose_queue_was_uninstalled_elsewhere_is_told(make_shared):
         for call in (Task.stats, Task.take, lambda: Task.put(task())):
             with pytest.raises(xq.NotInstalled):
                 call()
+
+
+def test_a_process_from_whose_database_the_records_were_dropped_is_told(make, monkeypatch):
+    monkeypatch.setattr(database, "REVIEW", -1.0)  # the queue is looked at again at any time
+    Task = make(FEATURES)
+    Task.put(task())
+    make.db.execute_sql("DROP TABLE xq_queue")
+    with pytest.raises(xq.NotInstalled, match="the table xq_queue is missing"):
+        Task.take()
 
 
 # reconfigure

@@ -18,6 +18,7 @@ import pytest
 
 import xq
 from tests.conformance.steps import (
+    PATIENCE,
     Other,
     another_process,
     eventually,
@@ -146,7 +147,7 @@ def test_who_waits_is_given_the_task_of_a_killed_process(queue):
 
     def waits() -> Any:
         yield
-        yield queue.take(timeout=20).id
+        yield queue.take(timeout=PATIENCE).id
 
     with processes(queue._meta.database, takes(queue), waits) as (holder, waiter):
         next(holder)
@@ -485,7 +486,7 @@ def test_a_session_that_was_left_to_a_process_which_is_killed_ends(queue, monkey
         next(other)
         with queue.xq.session() as session:
             assert other.send(session.uuid) == 1
-            waiting = waiter(queue, lambda: queue.take(timeout=60))
+            waiting = waiter(queue, lambda: queue.take(timeout=PATIENCE))
             # Nobody else's session is there, so the thread looks seldom until it is told of something.
             (sweeper,) = (each for each in sweep._sweepers.values() if each._sessions is session.sessions)
             eventually(lambda: sweeper._look_at > time.monotonic() + sweep.LOOK or not sweeper.tells, within=20)
@@ -516,6 +517,26 @@ def test_a_session_closed_by_another_process_is_over_and_the_next_take_makes_ano
         assert next(other) != first
     assert queue.xq.count("T") == 0
     assert queue.xq.sessions() == []
+
+
+def test_a_session_that_is_to_end_ends_where_it_has_taken_since_as_well(make_shared):
+    One, Two = make_shared(FEATURES), another(make_shared, "two")
+    watch(One)
+    watch(Two)
+    One.put({})
+    Two.put({})
+    One.xq.configure(session_ttr=3600)
+
+    def child() -> Any:
+        One.take()
+        yield sessions.of(make_shared.db).current().uuid
+        yield Two.take() is not None
+
+    with another_process(make_shared.db, child) as other:
+        One.xq.session(next(other)).close()
+        assert next(other)
+        make_shared.db.execute_sql("UPDATE xq_session SET ends = 1 WHERE ends IS NOT NULL")  # as if the time had passed
+        eventually(lambda: (One.xq.count("R"), Two.xq.count("R")) == (1, 1))
 
 
 def test_what_is_taken_in_a_session_that_another_process_closes_comes_back(queue):

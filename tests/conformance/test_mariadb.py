@@ -38,6 +38,21 @@ def test_an_idle_worker_keeps_its_task_on_a_server_that_ends_idle_connections(ki
             assert held.ack().status == "D"
 
 
+@KIND
+def test_a_server_that_keeps_names_in_lower_case_refuses_a_table_with_capitals_and_has_others(kind):
+    if reason := SERVERS[kind].missing():
+        pytest.skip(reason)
+    with SERVERS[kind](lower_case_table_names=1) as server:
+        server.create("app")
+        with closing(server.peewee("app")) as db:
+            make = Maker(db, None)
+            with pytest.raises(ConfigurationError, match="in lower case: call Task so in the model's Meta"):
+                make(model=make.model(table_name="Task"))
+            Task = make(model=make.model(table_name="task"))
+            Task.put(task())
+            assert Task.take().ack()
+
+
 KEYS: dict[str, dict[str, Any]] = {
     "one": {},
     "several": {

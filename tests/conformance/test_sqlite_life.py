@@ -21,7 +21,7 @@ from playhouse.pool import PooledSqliteDatabase
 
 import xq
 from tests.conformance.clocks import another_clock, needs_another_clock
-from tests.conformance.steps import another_process, eventually, look, processes, state
+from tests.conformance.steps import PATIENCE, another_process, eventually, look, processes, state
 from tests.conformance.test_life import FEATURES, takes, watch
 from tests.conftest import Maker
 from xq import sessions
@@ -241,7 +241,7 @@ def test_the_thread_has_a_connection_of_its_own_whatever_the_database_object(pat
 
 def iter_connected(Task: Any) -> Any:
     with Task._meta.database.connection_context():
-        yield Task.take(timeout=20) is not None
+        yield Task.take(timeout=PATIENCE) is not None
         yield
 
 
@@ -257,7 +257,7 @@ def test_a_queue_that_is_taken_away_and_installed_again_under_a_running_process_
         Task.take()
         yield
         look(Task._meta.database)
-        yield Task.take(timeout=20).ack().id
+        yield Task.take(timeout=PATIENCE).ack().id
 
     with another_process(Task._meta.database, child) as other:
         next(other)

@@ -10,6 +10,7 @@ import pytest
 import xq
 from tests.conformance.steps import is_exact, row, state
 from tests.factories import task, tasks
+from xq.tasks import Tasks
 
 
 def names(taken):
@@ -263,6 +264,24 @@ def test_take_many_holds_them_all_as_long(make):
     Task = make({"ttr": 60})
     Task.xq.put_many(tasks(3))
     assert {each.runat for each in Task.xq.take_many(3, ttr=5)} == {Task.xq.clock.now + 5}
+
+
+# interrupted
+
+
+@pytest.mark.parametrize("kind", [xq.BadType, xq.BadValue, KeyError])
+def test_what_was_taken_when_the_handler_of_a_signal_raised_an_error_of_a_value_comes_back(make, monkeypatch, kind):
+    def handle(*_: object) -> None:
+        raise kind("by the application")
+
+    Task = make()
+    put = Task.put(task())
+    with monkeypatch.context() as patch:
+        patch.setattr(Tasks, "returned", handle)  # the signal comes when the row is taken
+        with pytest.raises(kind):
+            Task.take()
+    assert Task.take().id == put.id
+    assert Task.stats().transition == {"X-R": 1, "R-T": 2, "T-R": 1}
 
 
 # rows of other writers

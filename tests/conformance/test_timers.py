@@ -12,6 +12,7 @@ import pytest
 
 import xq
 from tests.conformance.steps import (
+    PATIENCE,
     Other,
     another_process,
     eventually,
@@ -161,7 +162,7 @@ def test_who_waits_is_given_what_falls_due_meanwhile(make_shared):
     Task.put({}, delay=SOON)
 
     def child() -> Any:
-        yield Task.take(timeout=20).id
+        yield Task.take(timeout=PATIENCE).id
 
     with another_process(make_shared.db, child) as other:
         assert next(other) == 1
@@ -210,7 +211,7 @@ def test_a_worker_that_lost_its_task_to_the_ttr_is_refused(make_shared):
 
     with another_process(make_shared.db, child) as other:
         next(other)
-        ours = Task.take(timeout=20)
+        ours = Task.take(timeout=PATIENCE)
         assert next(other)
         assert ours.ack()
 

@@ -224,6 +224,25 @@ def test_what_only_the_database_finds_fault_with_leaves_the_transaction_usable(m
     assert is_exact(Task)
 
 
+@pytest.mark.parametrize("db", chosen(["sqlite", "memory", "postgres"]), indirect=True)  # MariaDB's is closed for it
+def test_a_call_that_is_interrupted_as_it_releases_its_savepoint_has_changed_nothing(queue, monkeypatch):
+    def interrupted(self: Any, begin: bool = True) -> None:
+        raise KeyboardInterrupt
+
+    queue.xq.put_many(tasks(2))
+    with queue._meta.database.atomic():
+        taken = queue.xq.take_many(2)
+        before = everything(queue)
+        with monkeypatch.context() as patch:
+            patch.setattr(pw._savepoint, "commit", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                queue.xq.ack_many(taken)
+        assert everything(queue) == before
+        taken[0].ack()
+    assert queue.stats().counts == {"R": 0, "W": 0, "T": 1, "B": 0, "D": 1}
+    assert is_exact(queue)
+
+
 def test_a_made_key_that_is_taken_leaves_the_transaction_usable(make):
     keys = iter([1, 1, 2])
     Task = make({"id": lambda task: next(keys)})

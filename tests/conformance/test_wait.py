@@ -20,6 +20,7 @@ from tests.conformance.steps import PATIENCE, Work, another_process, bring, even
 from tests.conftest import SERVERS, Maker, chosen
 from tests.factories import task, tasks
 from xq import sweep
+from xq.wait import Alarm, Deadline
 
 SOON = 0.05  # seconds until something falls due
 
@@ -332,7 +333,10 @@ def test_a_wait_does_not_sleep_on_when_its_queue_is_reconfigured(make_shared):
         waits.result()
 
 
-def test_an_end_of_which_nobody_told_counts_when_the_time_runs_out(make_shared):
+def test_an_end_of_which_nobody_told_counts_when_the_time_runs_out(make_shared, monkeypatch):
+    over = threading.Event()
+    monkeypatch.setattr(Deadline, "left", property(lambda self: 0.0 if over.is_set() else float(PATIENCE)))
+    monkeypatch.setattr(Alarm, "wait", lambda self, seconds: over.wait(seconds) and False)
     Task = make_shared()
     db = Task._meta.database
     put = Task.put(task())
@@ -344,12 +348,14 @@ def test_an_end_of_which_nobody_told_counts_when_the_time_runs_out(make_shared):
 
     with another_process(db, acks) as other:
         assert next(other) == "begun"
-        waits = waiter(Task, lambda: Task.wait(put, timeout=2))
+        waits = waiter(Task, lambda: Task.wait(put, timeout=PATIENCE))
         eventually(lambda: db in sweep._sweepers)
         deaf = sweep._sweepers[db]
         deaf.end()
         deaf.thread.join(PATIENCE)
         assert next(other) == "done"
+        assert waits.goes_on
+        over.set()
         assert waits.result() == (put, True)
 
 

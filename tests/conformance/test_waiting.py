@@ -32,7 +32,7 @@ from tests.conformance.steps import (
 )
 from tests.conftest import Maker
 from tests.factories import task, tasks
-from xq import sweep
+from xq import database, sweep
 
 FEATURES = {"buried": True, "delayed": True, "ttr": True}
 SOON = 0.05  # seconds until something falls due
@@ -215,6 +215,24 @@ def test_a_take_does_not_sleep_on_when_its_queue_is_reconfigured(shared):
     shared.xq.reconfigure({**FEATURES, "keep": True})
     with pytest.raises(xq.NotInstalled):
         waits.result()
+
+
+def test_a_take_does_not_sleep_on_when_another_process_reconfigures_its_queue(shared, monkeypatch):
+    monkeypatch.setattr(database, "REVIEW", -1.0)  # the queue is looked at again at any time
+
+    def reconfigures():
+        yield "begun"
+        shared.xq.reconfigure({**FEATURES, "keep": True})
+        with shared._meta.database.atomic():  # others are told, and find nothing
+            shared.put(task()).kill()
+        yield "done"
+
+    with another_process(shared._meta.database, reconfigures) as other:
+        assert next(other) == "begun"
+        waits = waiter(shared, take(shared))
+        assert next(other) == "done"
+        with pytest.raises(xq.NotInstalled):
+            waits.result()
 
 
 def test_what_other_queues_do_wakes_no_take(shared):
