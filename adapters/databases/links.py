@@ -379,11 +379,11 @@ class ServerWrites:
     def __init__(self, link: Link) -> None:
         link.open()
         self._link = link
-        link.on_told = self._tell
         self._bell = Bell()
         self._polled = False
         self._news = False  # whether the server has told of something since this was last asked
         self._lost = False
+        link.on_told = self._tell
 
     def _tell(self) -> None:
         self._news = True

@@ -214,6 +214,10 @@ class Inotify:
         if self._descriptor < 0:
             raise OSError(ctypes.get_errno(), "inotify_init1")
 
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            self.close()
+
     def fileno(self) -> int:
         return int(self._descriptor)
 

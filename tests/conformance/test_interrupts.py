@@ -15,9 +15,10 @@ from typing import Any
 import peewee as pw
 import pytest
 
-from tests.conformance.steps import PATIENCE, eventually, is_exact
+from tests.conformance.steps import PATIENCE, eventually, is_exact, waiter
 from tests.conftest import Maker
 from tests.factories import tasks
+from xq import sweep
 from xq.machine import Feature, Transition
 from xq.moves import Moves
 
@@ -173,6 +174,7 @@ def test_a_transaction_in_which_a_take_was_interrupted_is_undone_and_the_next_ca
 def test_an_interrupted_wait_leaves_nobody_waiting(make_db, kind):
     Task = make_db(FEATURES)
     put = Task.put({})
+    Task.wait(put, timeout=0.02)  # its thread is there: what is interrupted while it is begun, another test looks at
     # It may have to connect to the server, to hear of what is done there.
     with Interrupter(kind, pw.PeeweeException) as interrupter:
         while interrupter.goes_on:
@@ -181,6 +183,31 @@ def test_an_interrupted_wait_leaves_nobody_waiting(make_db, kind):
             assert not Task.xq._waiting.anybody
     Task.wait(put, timeout=0.02)
     eventually(lambda: Task.xq.waiting() == [])
+
+
+def test_what_the_thread_of_a_process_listens_by_is_closed_when_its_beginning_is_interrupted(shared_db, monkeypatch):
+    Task = Maker(shared_db, None)(FEATURES)
+    made: list[Any] = []
+
+    class Noted(sweep.Sweeper):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            made.append(self)
+
+    def interrupted(*_: Any) -> Any:
+        raise Late
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "Sweeper", Noted)
+        patch.setattr(sweep, "finalize", interrupted)
+        with pytest.raises(Late):
+            Task.take(timeout=0.01)
+    (sweeper,) = made
+    eventually(lambda: not sweeper.thread.is_alive())
+    assert sweeper._writes._bell.fileno() < 0
+    assert waiter(Task, lambda: Task.take(timeout=PATIENCE)).goes_on
+    Task.put({})
+    eventually(lambda: Task.xq.count("T") == 1)
 
 
 def all_are_there(Task: Any) -> None:
