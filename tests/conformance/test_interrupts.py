@@ -15,12 +15,14 @@ from typing import Any
 import peewee as pw
 import pytest
 
+import xq
 from tests.conformance.steps import PATIENCE, eventually, is_exact, waiter
 from tests.conftest import Maker
 from tests.factories import tasks
 from xq import sweep
 from xq.machine import Feature, Transition
 from xq.moves import Moves
+from xq.wait import Waiting
 
 FEATURES = {"keep": True, "ttr": 3600, "history": True}
 FIRST, STEP = 0.00002, 1.04  # seconds after which the first call is interrupted, and how much later each next one is
@@ -208,6 +210,61 @@ def test_what_the_thread_of_a_process_listens_by_is_closed_when_its_beginning_is
     assert waiter(Task, lambda: Task.take(timeout=PATIENCE)).goes_on
     Task.put({})
     eventually(lambda: Task.xq.count("T") == 1)
+
+
+class Interrupting:
+    """A lock, of which one of the calls is interrupted that enter or leave it."""
+
+    def __init__(self, call: str) -> None:
+        self._lock, self._calls = threading.Lock(), iter(["enter", "left", "enter again", "left again"])
+        self._call = call
+
+    def __enter__(self) -> None:
+        self._next()
+        self._lock.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self._lock.release()
+        self._next()
+
+    def _next(self) -> None:
+        if next(self._calls, None) == self._call:
+            raise Late
+
+
+@pytest.mark.parametrize("call", ["enter", "left", "enter again", "left again"])
+@pytest.mark.parametrize("line", ["takers", "putters"])
+def test_whoever_is_interrupted_on_entering_or_leaving_the_line_is_not_left_there(make_db, monkeypatch, line, call):
+    Task = make_db(FEATURES | {"limit": 1})
+    if line == "putters":
+        Task.put({})
+    waits = {"takers": lambda: Task.take(timeout=0.01), "putters": lambda: Task.put({}, timeout=0.01)}[line]
+    with suppress(xq.Full):
+        waits()  # it has its thread, which calls
+    waiting = getattr(Task.xq._waiting, line)
+    with monkeypatch.context() as patch:
+        patch.setattr(waiting, "_lock", Interrupting(call))
+        patch.setattr(waiting, "call", lambda tube: None)
+        patch.setattr(waiting, "call_for_any", lambda: None)  # the thread calls at any time
+        with pytest.raises(Late):
+            waits()
+    assert not waiting.waiters
+
+
+def test_a_wait_that_is_interrupted_just_before_it_ends_leaves_nobody_waiting(make_db, monkeypatch):
+    Task = make_db(FEATURES)
+    put = Task.put({})
+
+    def interrupted(*_: Any) -> Any:
+        raise Late
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Waiting, "_end", interrupted)
+        with pytest.raises(Late):
+            Task.wait(put, timeout=0.02)
+    assert not Task.xq._waiting.anybody
+    Task.wait(put, timeout=0.02)
+    eventually(lambda: Task.xq.waiting() == [])
 
 
 def all_are_there(Task: Any) -> None:
