@@ -446,8 +446,10 @@ class Queue(Generic[T]):
         not have, unless `move` says where they go: {"Z": "D"}.
         """
         definition = self._database.again(lambda: reconfigure(self._database, features, move or {}))
+        before = self._moves
         self._keeper.retire()
         self._define(definition)
+        self._moves.go_on_from(before)
 
 
 def _count(n: object) -> int:

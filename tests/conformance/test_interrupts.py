@@ -16,10 +16,10 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import PATIENCE, eventually, is_exact, waiter
+from tests.conformance.steps import PATIENCE, eventually, in_threads, is_exact, waiter
 from tests.conftest import Maker
 from tests.factories import tasks
-from xq import sweep
+from xq import moves, sweep
 from xq.machine import Feature, Transition
 from xq.moves import Moves
 from xq.wait import Waiting
@@ -265,6 +265,37 @@ def test_a_wait_that_is_interrupted_just_before_it_ends_leaves_nobody_waiting(ma
     assert not Task.xq._waiting.anybody
     Task.wait(put, timeout=0.02)
     eventually(lambda: Task.xq.waiting() == [])
+
+
+def test_two_threads_may_settle_the_same_doubt(shared_db, monkeypatch):
+    Task, together = Maker(shared_db, None)(FEATURES), threading.Barrier(2)
+    settle, give_back = Task.xq._moves.settle_doubts, Moves._give_back
+    monkeypatch.setattr(moves, "DOUBT", 0)
+    Task.xq._moves.doubt(["of nobody"], Late())
+
+    def give_back_together(self: Moves[Any], first: str, end: str, event: str) -> None:
+        together.wait(PATIENCE)
+        give_back(self, first, end, event)
+
+    monkeypatch.setattr(Moves, "_give_back", give_back_together)
+    in_threads(shared_db, settle, settle)
+    assert not Task.xq._moves._doubtful
+
+
+def test_what_an_interrupted_take_has_taken_comes_back_after_reconfigure(make_db, monkeypatch):
+    Task = make_db(FEATURES)
+    Task.put({})
+
+    def interrupted(*_: Any) -> Any:
+        raise Late
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Moves, "settle_doubts", lambda moves: None)
+        patch.setattr(Moves, "_check_open", interrupted)
+        with pytest.raises(Late):
+            Task.take()
+        Task.xq.reconfigure(FEATURES | {"buried": True})
+    assert eventually(Task.take).id == 1
 
 
 def all_are_there(Task: Any) -> None:
