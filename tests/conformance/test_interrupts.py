@@ -16,10 +16,11 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import PATIENCE, eventually, in_threads, is_exact, waiter
+from tests.conformance.steps import PATIENCE, Work, eventually, in_threads, is_exact, waiter
 from tests.conftest import Maker
 from tests.factories import tasks
 from xq import moves, sweep
+from xq.adapters.databases.links import Link
 from xq.machine import Feature, Transition
 from xq.moves import Moves
 from xq.wait import Waiting
@@ -296,6 +297,46 @@ def test_what_an_interrupted_take_has_taken_comes_back_after_reconfigure(make_db
             Task.take()
         Task.xq.reconfigure(FEATURES | {"buried": True})
     assert eventually(Task.take).id == 1
+
+
+SLEEPS = {"postgres": "SELECT pg_sleep(0.02)", "mysql": "SELECT SLEEP(0.02)"}
+
+
+@pytest.mark.parametrize("kind", [Late, KeyboardInterrupt])
+def test_what_a_thread_has_taken_stays_its_own_however_often_another_is_interrupted(shared_db, monkeypatch, kind):
+    Task, ask = Maker(shared_db, None)(FEATURES), Link._ask
+    Task.put({})
+    taken, done = threading.Event(), threading.Event()
+
+    def work() -> str:
+        task = Task.take()
+        taken.set()
+        done.wait(PATIENCE)
+        return str(task.ack().status)
+
+    def ask_slowly(link: Link, sql: str, values: Any) -> Any:
+        ask(link, SLEEPS[Task.xq.store.engine], {})
+        return ask(link, sql, values)
+
+    def call(Task: Any) -> None:
+        Task.take(timeout=0.003)
+        with suppress(xq.NotFound):
+            Task.ack(1_000_000)
+        with Task.xq.session():
+            pass
+
+    worker = Work(shared_db, work)
+    assert taken.wait(PATIENCE)
+    own = Task.xq._database.open().sessions.own()
+    with Interrupter(kind, pw.PeeweeException) as interrupter, monkeypatch.context() as patch:
+        patch.setattr(Link, "_ask", ask_slowly)
+        interrupter.after = 100 * FIRST
+        while interrupter.goes_on:
+            with suppress(kind, pw.PeeweeException):
+                interrupter.call(Task, call)
+    done.set()
+    assert worker.result() == "D"
+    assert Task.xq._database.open().sessions.own() is own
 
 
 def all_are_there(Task: Any) -> None:
