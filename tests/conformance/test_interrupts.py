@@ -16,13 +16,15 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import PATIENCE, Work, eventually, in_threads, is_exact, waiter
+from tests.conformance.steps import PATIENCE, Work, another_process, eventually, in_threads, is_exact, waiter
 from tests.conftest import Maker
 from tests.factories import tasks
 from xq import moves, sweep
 from xq.adapters.databases.links import Link
+from xq.adapters.databases.sqlite_files import Locks
 from xq.machine import Feature, Transition
 from xq.moves import Moves
+from xq.sessions import Session, Sessions
 from xq.wait import Waiting
 
 FEATURES = {"keep": True, "ttr": 3600, "history": True}
@@ -217,7 +219,7 @@ class Interrupting:
     """A lock, of which one of the calls is interrupted that enter or leave it."""
 
     def __init__(self, call: str) -> None:
-        self._lock, self._calls = threading.Lock(), iter(["enter", "left", "enter again", "left again"])
+        self._lock, self._calls = threading.RLock(), iter(["enter", "left", "enter again", "left again"])
         self._call = call
 
     def __enter__(self) -> None:
@@ -337,6 +339,80 @@ def test_what_a_thread_has_taken_stays_its_own_however_often_another_is_interrup
     done.set()
     assert worker.result() == "D"
     assert Task.xq._database.open().sessions.own() is own
+
+
+SEAMS = [
+    (Session, "_others"),
+    (Session, "let_go"),
+    (Session, "_lock"),
+    (Sessions, "leave"),
+    (Sessions, "_end"),
+    (Sessions, "alone"),
+    (Link, "_end"),
+    (Link, "gone"),
+    (Locks, "_end"),
+    (Locks, "_locked"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), SEAMS)
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+def test_what_a_session_holds_comes_back_when_leaving_it_is_interrupted(shared_db, monkeypatch, kind, name, done):
+    Task = Maker(shared_db, None)(FEATURES)
+    Task.put({})
+    session = Task.xq.session()
+    call: Any = getattr(kind, name, None)
+    interrupted: list[str] = []
+
+    def interrupt(*arguments: Any, **options: Any) -> Any:
+        if interrupted or threading.current_thread() is not threading.main_thread():
+            return call(*arguments, **options)
+        interrupted.append(name)
+        if done:
+            call(*arguments, **options)
+        raise Late
+
+    with monkeypatch.context() as patch:
+        with suppress(Late), session:
+            assert Task.take().id == 1
+            if name == "_lock":
+                patch.setattr(session, "_lock", Interrupting("left" if done else "enter"))
+            else:
+                patch.setattr(kind, name, interrupt)
+        assert Task.xq._database.session is not session
+    assert eventually(Task.take).id == 1
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+def test_a_session_of_which_entering_was_interrupted_is_not_held(shared_db, monkeypatch, done):
+    Task = Maker(shared_db, None)(FEATURES)
+    Task.put({})
+
+    def hold() -> Any:
+        session = Task.xq.session()
+        with session:
+            yield session.uuid, Task.take().id
+            yield
+
+    with another_process(shared_db, hold) as other:
+        uuid, key = next(other)
+        rejoin = Sessions.rejoin
+
+        def interrupt(*arguments: Any) -> Any:
+            if done:
+                rejoin(*arguments)
+            raise Late
+
+        session = Task.xq.session(uuid)
+        with session:
+            pass
+        with monkeypatch.context() as patch:
+            patch.setattr(Sessions, "rejoin", interrupt)
+            with pytest.raises(Late):
+                session.__enter__()
+        assert Task.xq._database.session is not session
+        other.kill()
+    assert eventually(Task.take).id == key
 
 
 def all_are_there(Task: Any) -> None:
