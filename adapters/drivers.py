@@ -198,7 +198,7 @@ class Psycopg:
             server.consume_input()
             while server.notifies():
                 told = True
-        except Exception:
+        except connection.Error:  # not what the handler of a signal raises
             gone = True
         if gone:  # what was closed at the other end is closed here
             connection.close()

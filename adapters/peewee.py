@@ -403,7 +403,10 @@ class PeeweeStore(Generic[M]):
             # Of the class below a pool, whose connections are to be given back.
             return kind._connect(database())  # type: ignore[attr-defined]
 
-        return Connector(connect, SERVERS[self.engine], lambda: pw.__exception_wrapper__)  # type: ignore[attr-defined]
+        def errors() -> Any:
+            return pw.__exception_wrapper__  # type: ignore[attr-defined]
+
+        return Connector(connect, SERVERS[self.engine], errors, self.is_failure)
 
     def read(self, row: Row) -> Sequence[Any]:
         if not self._readers:

@@ -451,8 +451,10 @@ class Queue(Generic[T]):
         except BaseException:
             self._database.gives_way = False
             raise
+        before = self._moves
         self._keeper.retire()
         self._define(definition)
+        self._moves.go_on_from(before)
 
 
 def _count(n: object) -> int:

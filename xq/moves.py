@@ -324,7 +324,11 @@ class Moves(Generic[T]):
         come, too.
         """
         if not self.tells(error):
-            self._doubtful |= {mark: time.monotonic() + DOUBT for mark in marks if mark}
+            self._doubtful.update({mark: time.monotonic() + DOUBT for mark in marks if mark})
+
+    def go_on_from(self, other: Moves[Any]) -> None:
+        """Settle the doubts of another definition of the queue, too, which this one replaces."""
+        self._doubtful = other._doubtful  # itself: a call of its may be under way still, and fail
 
     def tells(self, error: BaseException) -> bool:
         """Whether it is known from this error that nothing was done."""
@@ -411,7 +415,7 @@ class Moves(Generic[T]):
             for mark, until in list(self._doubtful.items()):
                 self._give_back(mark, f"{mark}!", "release")  # of this take alone: no mark goes on with a !, or less
                 if now > until:
-                    del self._doubtful[mark]
+                    self._doubtful.pop(mark, None)  # another thread may have found so at the same time
 
     def _give_back(self, first: str, end: str, event: str) -> None:
         """Release what is held by marks from one on, and before another."""

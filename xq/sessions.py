@@ -185,28 +185,57 @@ class Session:
         self.sessions.close(self)
 
     def __enter__(self) -> Session:
-        with self._lock:
-            if self.closed or (not self.held and not self.sessions.rejoin(self)):
-                raise UnknownSession(self.uuid)
-            self._entered += 1
+        before, held, entered = _entered.get(), self.held, False
+        try:
+            with self._lock:
+                if self.closed or (not self.held and not self.sessions.rejoin(self)):
+                    raise UnknownSession(self.uuid)
+                self._entered, entered = self._entered + 1, True
             self._process = os.getpid()
-        _entered.set((*_entered.get(), self))
+            _entered.set((*before, self))
+        except BaseException:  # an interrupt, say: then nobody will leave it
+            _entered.set(before)
+            with self._lock:
+                self._entered -= entered
+                if not held:
+                    self._abandon()
+            raise
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if os.getpid() != self._process:
-            return  # a child that was forked within the `with`: it entered nothing
+        others, left = None, False
+        try:
+            if os.getpid() != self._process:
+                return  # a child that was forked within the `with`: it entered nothing
+            others = self._others()
+            _entered.set(others)
+            with self._lock:
+                self._entered, left = self._entered - 1, True
+                last = self._entered <= 0 and not self.closed
+                if last:
+                    self.let_go()  # whoever enters it from here on must join it anew
+            if last:
+                self.sessions.leave(self)
+        except BaseException:  # an interrupt, say: its tasks must come back while this process lives
+            if os.getpid() == self._process:
+                _entered.set(self._others() if others is None else others)
+                with self._lock:
+                    self._entered -= not left
+                    self._abandon()
+            raise
+
+    def _others(self) -> tuple[Session, ...]:
+        """What this thread or asyncio task has entered, but for the last time that it entered this session."""
         entered = list(_entered.get())
         if self in entered:  # else a generator is closed in another thread or task than it was started in
             del entered[len(entered) - 1 - entered[::-1].index(self)]
-            _entered.set(tuple(entered))
-        with self._lock:
-            self._entered -= 1
-            last = self._entered <= 0 and not self.closed
-            if last:
-                self.let_go()  # whoever enters it from here on must join it anew
-        if last:
-            self.sessions.leave(self)
+        return tuple(entered)
+
+    def _abandon(self) -> None:
+        """Have the thread of this process end it as that of a process that is gone, unless somebody is within."""
+        if self._entered <= 0 and not self.closed:
+            self.let_go()
+            self.sessions.left = True
 
     def forked(self) -> None:
         self.held, self._proof, self._entered, self._lock = False, None, 0, threading.RLock()

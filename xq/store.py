@@ -197,6 +197,7 @@ class Connector:
     open: Callable[[], Any]
     driver: ServerDriver
     errors: Callable[[], AbstractContextManager[object]]  # in which the driver's errors become the ORM's
+    is_failure: Callable[[BaseException], bool]  # whether an error is one of those
 
 
 class Store(Protocol[T]):

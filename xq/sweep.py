@@ -21,6 +21,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from xq import sessions
 from xq.database import Database
 from xq.errors import NotInstalled, UnknownSession
+from xq.interrupts import to_the_end
 from xq.moves import Moves, Swept
 from xq.sessions import ProofOfLife, Session, Sessions
 from xq.store import Row, Writes
@@ -424,9 +425,16 @@ def _sweeper_of(keeper: QueueKeeper) -> Sweeper | None:
                 return None
             if writes is None or database is None:
                 return None
-            sweeper = _sweepers[database] = Sweeper(database, writes, mine)
-            finalize(database, sweeper.end).atexit = False
-            sweeper.thread.start()
+            sweeper = Sweeper(database, writes, mine)
+            try:
+                to_the_end(sweeper.thread.start)
+                finalize(database, sweeper.end).atexit = False
+                _sweepers[database] = sweeper
+            except BaseException:
+                _sweepers.pop(database, None)
+                sweeper.end()  # if it has begun, or is about to
+                writes.close()
+                raise
     sweeper.ring()
     return sweeper
 

@@ -104,37 +104,40 @@ class Line:
     @contextmanager
     def place(self, tube: str | None = None) -> Iterator[Waiter]:
         waiter = Waiter(tube)
-        with self._lock:
-            self.waiters[waiter] = time.time()
         try:
+            with self._lock:
+                self.waiters[waiter] = time.time()
             yield waiter
         except BaseException:
             waiter.called = True  # it may have been, and then did not look to the end
             raise
         finally:
-            with self._lock:
-                del self.waiters[waiter]
-            if waiter.called:  # and leaves without having looked: the others shall, it is not known for which tube
+            # First, and without the lock, for which one may have to wait: an interrupt that comes here must find it
+            # gone, since whoever stays in the line is called in vain for ever.
+            self.waiters.pop(waiter, None)
+            with self._lock:  # and nobody is about to call it any more
+                called = waiter.called
+            if called:  # and leaves without having looked: the others shall, it is not known for which tube
                 self.call_for_any()
 
     def call(self, tube: str | None) -> None:
         """Call one for what is in a tube, or in none."""
         with self._lock:
-            for waiter in self.waiters:
+            for waiter in list(self.waiters):
                 if not waiter.called and waiter.tube in (None, tube):
                     waiter.call()
                     return
 
     def call_all(self) -> None:
         with self._lock:
-            for waiter in self.waiters:
+            for waiter in list(self.waiters):
                 waiter.call()
 
     def call_for_any(self) -> None:
         """Call one for each tube that is waited for: there may be something in it."""
         with self._lock:
             first: dict[str | None, Waiter] = {}
-            for waiter in self.waiters:
+            for waiter in list(self.waiters):
                 first.setdefault(waiter.tube, waiter)
             for waiter in first.values():
                 waiter.call()
@@ -320,8 +323,13 @@ class Waiting(Generic[T]):
                     self._forgive(error, deadline)
                     ending.lost = True  # it may be; and what was told meanwhile is seen by that as well
         finally:
-            if ending.parts:
-                self._end(ending)
+            try:
+                if ending.parts:
+                    self._end(ending)
+            except BaseException:  # an interrupt may come before that has begun
+                if self._endings.pop(ending.waiter, None) is not None:
+                    self._left.append(ending)
+                raise
         if ending.event is not None and ending.target == ABSENT:
             return last, self._processed(ending.event, ABSENT)
         try:

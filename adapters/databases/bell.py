@@ -29,6 +29,10 @@ class Bell:
         with suppress(BlockingIOError):
             self._heard.recv(4096)
 
+    def __del__(self) -> None:
+        if hasattr(self, "_call"):  # an interrupt may come before anybody can close it
+            self.close()
+
     def close(self) -> None:
         self._heard.close()
         self._call.close()

@@ -10,6 +10,7 @@ import math
 import os
 import secrets
 import select
+import socket
 import threading
 import time
 from collections import Counter
@@ -24,6 +25,7 @@ from xq.adapters.databases.bell import Bell
 from xq.adapters.databases.proof import Proof
 from xq.adapters.databases.sql import SESSIONS, by_position, session_there
 from xq.errors import ConfigurationError
+from xq.interrupts import to_the_end
 from xq.store import Connector, Row, Store
 
 ALIVE = "xq_alive"  # the sessions that each process holds; it proves by a lock of its own that it lives
@@ -165,6 +167,11 @@ class Link(Proof):
                     if not self._regained(held[-1]):
                         self._lost.append(held[-1])
                     held.pop()
+            except BaseException as error:
+                if not self._connector.is_failure(error):  # an interrupt: all of it is tried again
+                    self.close()
+                    self._connection, self._held, held = None, self._held | Counter(held), []
+                raise
             finally:
                 self._lost.extend(held)  # of which it could not be found out
 
@@ -223,7 +230,17 @@ class Link(Proof):
 
     def _run(self, sql: str, **values: Any) -> list[Row]:
         with self._lock, self._connector.errors():
-            return self._ask(sql, values)
+            return self._asked(sql, values)
+
+    def _asked(self, sql: str, values: Mapping[str, object]) -> list[Row]:
+        # An interrupt in the middle would leave a connection of which nobody knows what it will say next, and to close
+        # it is to lose all sessions of the process.
+        return to_the_end(lambda: self._ask(sql, values), self._hang_up)
+
+    def _hang_up(self) -> None:
+        """Have a statement fail, which another thread runs."""
+        with suppress(OSError), socket.socket(fileno=os.dup(self.fileno())) as end:
+            end.shutdown(socket.SHUT_RDWR)
 
     def _ask(self, sql: str, values: Mapping[str, object]) -> list[Row]:
         text, names = by_position(sql, "%s")
@@ -253,9 +270,12 @@ class Link(Proof):
         return uuid in self._held or self._joined(uuid)
 
     def _end(self, uuid: str) -> None:
-        with suppress(Exception):  # then it went with the connection
+        try:
             if self.is_open:
                 self._run(self._words.part, uuid=uuid, process=self._process)
+        except Exception as error:
+            if not self._connector.is_failure(error):
+                raise  # else it went with the connection
 
     def _joined(self, uuid: str) -> bool:
         with self._gate(uuid) as open_:
@@ -279,9 +299,9 @@ class Link(Proof):
         if not self._stays:
             yield True  # a lock would stay with whatever connection the pooler had at hand
             return
-        number = UUID(uuid).int % 2**62
-        ((free,),) = self._run(self._words.lock, lock=number)
+        number, free = UUID(uuid).int % 2**62, True
         try:
+            ((free,),) = self._run(self._words.lock, lock=number)  # may be interrupted when it is done
             yield bool(free)
         finally:
             if free and self.is_open:
@@ -298,22 +318,26 @@ class Link(Proof):
     def holds(self, uuid: str) -> bool:
         if not self._stays:
             return self._leased and uuid not in self._lapsed
-        with suppress(Exception):  # what proved it is gone, if nobody can be asked
+        try:
             return not self.gone([uuid])
-        return False
+        except Exception as error:
+            if not self._connector.is_failure(error):
+                raise
+            return False  # what proved it is gone, if nobody can be asked
 
     @contextmanager
     def alone(self, uuid: str) -> Iterator[bool]:
         """Whether no process holds this session; and none begins to within the `with`."""
-        with self._lock:
-            self.open()
-            free = uuid not in self._held and uuid not in self._ending
-            if free:
-                self._ending.add(uuid)
-        if not free:
-            yield False
-            return
+        free = False
         try:
+            with self._lock:
+                self.open()
+                free = uuid not in self._held and uuid not in self._ending
+                if free:
+                    self._ending.add(uuid)
+            if not free:
+                yield False
+                return
             while True:
                 with self._gate(uuid) as open_:
                     alone = open_ and uuid in self.gone([uuid])
@@ -328,8 +352,8 @@ class Link(Proof):
                     yield False
                     return
         finally:
-            with self._lock:
-                self._ending.discard(uuid)
+            if free:
+                self._ending.discard(uuid)  # first of all, as an interrupt may come while a lock is waited for
 
     def renew(self) -> bool:
         with self._lock:
@@ -353,7 +377,7 @@ class Link(Proof):
         with self._lock, self._connector.errors():
             self.open()
             try:
-                return self._ask(self._words.apart + sql, values)
+                return self._asked(self._words.apart + sql, values)
             except Exception as error:
                 # The lock may be that of the transaction of this very thread, which would wait for itself: MariaDB
                 # locks what stands beside a session that it ends, or looks for.
@@ -379,11 +403,11 @@ class ServerWrites:
     def __init__(self, link: Link) -> None:
         link.open()
         self._link = link
-        link.on_told = self._tell
         self._bell = Bell()
         self._polled = False
         self._news = False  # whether the server has told of something since this was last asked
         self._lost = False
+        link.on_told = self._tell
 
     def _tell(self) -> None:
         self._news = True

@@ -73,22 +73,32 @@ class Locks(Proof):
     @contextmanager
     def alone(self, uuid: str) -> Iterator[bool]:
         """Whether no process holds this session; and none begins to within the `with`."""
-        with self._lock:
-            self.renew()
-            free = uuid not in self._held and uuid not in self._ending and self._locked(uuid, fcntl.F_WRLCK)
-            if free:
-                self._ending.add(uuid)
+        mine = free = False
         try:
+            with self._lock:
+                self.renew()
+                mine = uuid not in self._held and uuid not in self._ending
+                if mine:
+                    self._ending.add(uuid)
+                    free = self._locked(uuid, fcntl.F_WRLCK)
             yield free
         finally:
             with self._lock:
-                if free:
-                    self._ending.discard(uuid)
+                try:
+                    if mine:
+                        self._locked(uuid, fcntl.F_UNLCK)
+                except BaseException:  # an interrupt, maybe just before
                     self._locked(uuid, fcntl.F_UNLCK)
-                self._rest()
+                    raise
+                finally:
+                    if mine:
+                        self._ending.discard(uuid)
+                    self._rest()
 
     def _locked(self, uuid: str, kind: int) -> bool:
         """Whether the byte of a session could be locked, which is tried once."""
+        if self._descriptor < 0:
+            return False  # what was locked, it is no more: to be unlocked again after an interrupt
         try:
             _set_lock(self._descriptor, kind, UUID(uuid).int % 2**62)  # a lock may lie beyond the end of its file
         except OSError:
@@ -126,9 +136,9 @@ class Locks(Proof):
             self._locked(uuid, fcntl.F_RDLCK)
 
     def _close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1  # first: an interrupt may come when it is closed
+        if descriptor >= 0:
+            os.close(descriptor)
 
     lease: float | None = None
 
@@ -213,6 +223,10 @@ class Inotify:
         self._descriptor = self._library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._descriptor < 0:
             raise OSError(ctypes.get_errno(), "inotify_init1")
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            self.close()
 
     def fileno(self) -> int:
         return int(self._descriptor)

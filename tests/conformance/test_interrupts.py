@@ -15,11 +15,17 @@ from typing import Any
 import peewee as pw
 import pytest
 
-from tests.conformance.steps import PATIENCE, eventually, is_exact
+import xq
+from tests.conformance.steps import PATIENCE, Work, another_process, eventually, in_threads, is_exact, waiter
 from tests.conftest import Maker
 from tests.factories import tasks
+from xq import moves, sweep
+from xq.adapters.databases.links import Link
+from xq.adapters.databases.sqlite_files import Locks
 from xq.machine import Feature, Transition
 from xq.moves import Moves
+from xq.sessions import Session, Sessions
+from xq.wait import Waiting
 
 FEATURES = {"keep": True, "ttr": 3600, "history": True}
 FIRST, STEP = 0.00002, 1.04  # seconds after which the first call is interrupted, and how much later each next one is
@@ -173,6 +179,7 @@ def test_a_transaction_in_which_a_take_was_interrupted_is_undone_and_the_next_ca
 def test_an_interrupted_wait_leaves_nobody_waiting(make_db, kind):
     Task = make_db(FEATURES)
     put = Task.put({})
+    Task.wait(put, timeout=0.02)  # its thread is there: what is interrupted while it is begun, another test looks at
     # It may have to connect to the server, to hear of what is done there.
     with Interrupter(kind, pw.PeeweeException) as interrupter:
         while interrupter.goes_on:
@@ -181,6 +188,231 @@ def test_an_interrupted_wait_leaves_nobody_waiting(make_db, kind):
             assert not Task.xq._waiting.anybody
     Task.wait(put, timeout=0.02)
     eventually(lambda: Task.xq.waiting() == [])
+
+
+def test_what_the_thread_of_a_process_listens_by_is_closed_when_its_beginning_is_interrupted(shared_db, monkeypatch):
+    Task = Maker(shared_db, None)(FEATURES)
+    made: list[Any] = []
+
+    class Noted(sweep.Sweeper):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            made.append(self)
+
+    def interrupted(*_: Any) -> Any:
+        raise Late
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "Sweeper", Noted)
+        patch.setattr(sweep, "finalize", interrupted)
+        with pytest.raises(Late):
+            Task.take(timeout=0.01)
+    (sweeper,) = made
+    eventually(lambda: not sweeper.thread.is_alive())
+    assert sweeper._writes._bell.fileno() < 0
+    assert waiter(Task, lambda: Task.take(timeout=PATIENCE)).goes_on
+    Task.put({})
+    eventually(lambda: Task.xq.count("T") == 1)
+
+
+class Interrupting:
+    """A lock, of which one of the calls is interrupted that enter or leave it."""
+
+    def __init__(self, call: str) -> None:
+        self._lock, self._calls = threading.RLock(), iter(["enter", "left", "enter again", "left again"])
+        self._call = call
+
+    def __enter__(self) -> None:
+        self._next()
+        self._lock.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self._lock.release()
+        self._next()
+
+    def _next(self) -> None:
+        if next(self._calls, None) == self._call:
+            raise Late
+
+
+@pytest.mark.parametrize("call", ["enter", "left", "enter again", "left again"])
+@pytest.mark.parametrize("line", ["takers", "putters"])
+def test_whoever_is_interrupted_on_entering_or_leaving_the_line_is_not_left_there(make_db, monkeypatch, line, call):
+    Task = make_db(FEATURES | {"limit": 1})
+    if line == "putters":
+        Task.put({})
+    waits = {"takers": lambda: Task.take(timeout=0.01), "putters": lambda: Task.put({}, timeout=0.01)}[line]
+    with suppress(xq.Full):
+        waits()  # it has its thread, which calls
+    waiting = getattr(Task.xq._waiting, line)
+    with monkeypatch.context() as patch:
+        patch.setattr(waiting, "_lock", Interrupting(call))
+        patch.setattr(waiting, "call", lambda tube: None)
+        patch.setattr(waiting, "call_for_any", lambda: None)  # the thread calls at any time
+        with pytest.raises(Late):
+            waits()
+    assert not waiting.waiters
+
+
+def test_a_wait_that_is_interrupted_just_before_it_ends_leaves_nobody_waiting(make_db, monkeypatch):
+    Task = make_db(FEATURES)
+    put = Task.put({})
+
+    def interrupted(*_: Any) -> Any:
+        raise Late
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Waiting, "_end", interrupted)
+        with pytest.raises(Late):
+            Task.wait(put, timeout=0.02)
+    assert not Task.xq._waiting.anybody
+    Task.wait(put, timeout=0.02)
+    eventually(lambda: Task.xq.waiting() == [])
+
+
+def test_two_threads_may_settle_the_same_doubt(shared_db, monkeypatch):
+    Task, together = Maker(shared_db, None)(FEATURES), threading.Barrier(2)
+    settle, give_back = Task.xq._moves.settle_doubts, Moves._give_back
+    monkeypatch.setattr(moves, "DOUBT", 0)
+    Task.xq._moves.doubt(["of nobody"], Late())
+
+    def give_back_together(self: Moves[Any], first: str, end: str, event: str) -> None:
+        together.wait(PATIENCE)
+        give_back(self, first, end, event)
+
+    monkeypatch.setattr(Moves, "_give_back", give_back_together)
+    in_threads(shared_db, settle, settle)
+    assert not Task.xq._moves._doubtful
+
+
+def test_what_an_interrupted_take_has_taken_comes_back_after_reconfigure(make_db, monkeypatch):
+    Task = make_db(FEATURES)
+    Task.put({})
+
+    def interrupted(*_: Any) -> Any:
+        raise Late
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Moves, "settle_doubts", lambda moves: None)
+        patch.setattr(Moves, "_check_open", interrupted)
+        with pytest.raises(Late):
+            Task.take()
+        Task.xq.reconfigure(FEATURES | {"buried": True})
+    assert eventually(Task.take).id == 1
+
+
+SLEEPS = {"postgres": "SELECT pg_sleep(0.02)", "mysql": "SELECT SLEEP(0.02)"}
+
+
+@pytest.mark.parametrize("kind", [Late, KeyboardInterrupt])
+def test_what_a_thread_has_taken_stays_its_own_however_often_another_is_interrupted(shared_db, monkeypatch, kind):
+    Task, ask = Maker(shared_db, None)(FEATURES), Link._ask
+    Task.put({})
+    taken, done = threading.Event(), threading.Event()
+
+    def work() -> str:
+        task = Task.take()
+        taken.set()
+        done.wait(PATIENCE)
+        return str(task.ack().status)
+
+    def ask_slowly(link: Link, sql: str, values: Any) -> Any:
+        ask(link, SLEEPS[Task.xq.store.engine], {})
+        return ask(link, sql, values)
+
+    def call(Task: Any) -> None:
+        Task.take(timeout=0.003)
+        with suppress(xq.NotFound):
+            Task.ack(1_000_000)
+        with Task.xq.session():
+            pass
+
+    worker = Work(shared_db, work)
+    assert taken.wait(PATIENCE)
+    own = Task.xq._database.open().sessions.own()
+    with Interrupter(kind, pw.PeeweeException) as interrupter, monkeypatch.context() as patch:
+        patch.setattr(Link, "_ask", ask_slowly)
+        interrupter.after = 100 * FIRST
+        while interrupter.goes_on:
+            with suppress(kind, pw.PeeweeException):
+                interrupter.call(Task, call)
+    done.set()
+    assert worker.result() == "D"
+    assert Task.xq._database.open().sessions.own() is own
+
+
+SEAMS = [
+    (Session, "_others"),
+    (Session, "let_go"),
+    (Session, "_lock"),
+    (Sessions, "leave"),
+    (Sessions, "_end"),
+    (Sessions, "alone"),
+    (Link, "_end"),
+    (Link, "gone"),
+    (Locks, "_end"),
+    (Locks, "_locked"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), SEAMS)
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+def test_what_a_session_holds_comes_back_when_leaving_it_is_interrupted(shared_db, monkeypatch, kind, name, done):
+    Task = Maker(shared_db, None)(FEATURES)
+    Task.put({})
+    session = Task.xq.session()
+    call: Any = getattr(kind, name, None)
+    interrupted: list[str] = []
+
+    def interrupt(*arguments: Any, **options: Any) -> Any:
+        if interrupted or threading.current_thread() is not threading.main_thread():
+            return call(*arguments, **options)
+        interrupted.append(name)
+        if done:
+            call(*arguments, **options)
+        raise Late
+
+    with monkeypatch.context() as patch:
+        with suppress(Late), session:
+            assert Task.take().id == 1
+            if name == "_lock":
+                patch.setattr(session, "_lock", Interrupting("left" if done else "enter"))
+            else:
+                patch.setattr(kind, name, interrupt)
+        assert Task.xq._database.session is not session
+    assert eventually(Task.take).id == 1
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+def test_a_session_of_which_entering_was_interrupted_is_not_held(shared_db, monkeypatch, done):
+    Task = Maker(shared_db, None)(FEATURES)
+    Task.put({})
+
+    def hold() -> Any:
+        session = Task.xq.session()
+        with session:
+            yield session.uuid, Task.take().id
+            yield
+
+    with another_process(shared_db, hold) as other:
+        uuid, key = next(other)
+        rejoin = Sessions.rejoin
+
+        def interrupt(*arguments: Any) -> Any:
+            if done:
+                rejoin(*arguments)
+            raise Late
+
+        session = Task.xq.session(uuid)
+        with session:
+            pass
+        with monkeypatch.context() as patch:
+            patch.setattr(Sessions, "rejoin", interrupt)
+            with pytest.raises(Late):
+                session.__enter__()
+        assert Task.xq._database.session is not session
+        other.kill()
+    assert eventually(Task.take).id == key
 
 
 def all_are_there(Task: Any) -> None:
