@@ -15,8 +15,8 @@ PATIENCE = 5.0  # seconds after which an interrupt stops what goes on for so lon
 def to_the_end(call: Callable[[], R], stop: Callable[[], None] = lambda: None) -> R:
     """What a call returns or raises, done to its end: what the handler of a signal raises meanwhile is raised then.
 
-    The main thread has another one do it, which costs it some 0.1 ms; any other does it itself. `stop` shall make a
-    call fail which does not come to its end, as when a server does not answer.
+    The main thread has another one do it, which costs it some tenths of a millisecond; any other does it itself. `stop`
+    shall make a call fail which does not come to its end, as when a server does not answer.
     """
     if threading.current_thread() is not threading.main_thread():
         return call()
