@@ -386,7 +386,7 @@ class PeeweeStore(Generic[M]):
         return isinstance(error, pw.IntegrityError)
 
     def is_failure(self, error: BaseException) -> bool:
-        return isinstance(error, pw.PeeweeException)
+        return _is_failure(error)
 
     def is_loss(self, error: BaseException) -> bool:
         database = self._known_database
@@ -406,7 +406,7 @@ class PeeweeStore(Generic[M]):
         def errors() -> Any:
             return pw.__exception_wrapper__  # type: ignore[attr-defined]
 
-        return Connector(connect, SERVERS[self.engine], errors, self.is_failure)
+        return Connector(connect, SERVERS[self.engine], errors, _is_failure)
 
     def read(self, row: Row) -> Sequence[Any]:
         if not self._readers:
@@ -487,6 +487,10 @@ class PeeweeStore(Generic[M]):
                 created()
 
         model.create_table = classmethod(create_or_install)
+
+
+def _is_failure(error: BaseException) -> bool:
+    return isinstance(error, pw.PeeweeException)
 
 
 def _of_the_driver(error: BaseException) -> BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+import weakref
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Any
@@ -32,7 +34,7 @@ from tests.conformance.steps import (
     waiter,
     writing,
 )
-from tests.conftest import Maker
+from tests.conftest import DATABASES, SHARED, Maker, chosen
 from xq import sessions, sweep
 
 FEATURES = {"buried": True, "delayed": True}
@@ -322,7 +324,7 @@ def test_threads_may_share_a_task_and_one_of_them_finishes_it(queue):
 PROGRAM = """
 import multiprocessing, os, sys
 import peewee as pw
-from tests.conftest import Maker
+from tests.conftest import DATABASES, SHARED, Maker, chosen
 
 def work():
     db = pw.{kind}({name!r}, **{params!r})
@@ -781,3 +783,22 @@ def test_a_session_that_is_made_while_who_lives_is_looked_at_is_not_taken_for_an
             look(make_shared.db)
 
     in_threads(make_shared.db, work, look_again_and_again, look_again_and_again)
+
+
+@pytest.mark.parametrize("kind", chosen(SHARED))
+def test_a_database_that_nobody_has_any_more_is_forgotten_and_its_thread_ends(kind, tmp_path):
+    before = set(threading.enumerate())
+
+    def use() -> weakref.ref[pw.Database]:
+        with DATABASES[kind](tmp_path) as db:
+            Task = Maker(db, None)({"ttr": 60}, roles=("runat",))
+            Task.put({})
+            Task.take().ack()
+            with suppress(xq.NotFound):
+                Task.ack(1)
+            return weakref.ref(db)
+
+    used = use()
+    threads = [thread for thread in set(threading.enumerate()) - before if thread.name == "xq"]
+    eventually(lambda: gc.collect() >= 0 and used() is None)
+    eventually(lambda: not any(thread.is_alive() for thread in threads))
