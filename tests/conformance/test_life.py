@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import multiprocessing
 import os
 import subprocess
@@ -786,7 +787,8 @@ def test_a_session_that_is_made_while_who_lives_is_looked_at_is_not_taken_for_an
 
 
 @pytest.mark.parametrize("kind", chosen(SHARED))
-def test_a_database_that_nobody_has_any_more_is_forgotten_and_its_thread_ends(kind, tmp_path):
+def test_a_database_that_nobody_has_any_more_is_forgotten_and_its_thread_ends(kind, tmp_path, caplog):
+    caplog.set_level(logging.CRITICAL, "xq")  # what is logged is kept, with whatever it knows
     before = set(threading.enumerate())
 
     def use() -> weakref.ref[pw.Database]:
