@@ -9,6 +9,9 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+# hypothesis: else its plugin imports it when all is over, and a thread that fails to connect just then is in the way:
+# Python 3.11 takes no two calls of ast.parse at once, and pymysql makes one for each error.
+import hypothesis  # noqa: F401
 import peewee as pw
 import pytest
 
