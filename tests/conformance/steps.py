@@ -275,6 +275,16 @@ def in_threads(db: pw.Database, *works: Callable[[], Any]) -> list[Any]:
     return results
 
 
+def begun_anew(Task: Any, work: Callable[[], Any]) -> Any:
+    """What an application's own statement or transaction returns, done again when the server undid it for another's."""
+    while True:
+        try:
+            return work()
+        except pw.OperationalError as error:
+            if not Task.xq.store.is_conflict(error):
+                raise
+
+
 def sleeps(thread: int | None) -> bool:
     """Whether a thread sleeps until it is called, and is not on its way there: drivers have a `wait`, too."""
     frame = sys._current_frames().get(thread or 0)

@@ -19,6 +19,7 @@ from tests.conformance.steps import (
     Bytes,
     another_process,
     another_program,
+    begun_anew,
     bring,
     in_threads,
     is_exact,
@@ -299,7 +300,7 @@ def test_threads_tell_each_their_own_events(make_shared):
 
     def work() -> None:
         while found := Task.take():
-            Task.create(status="D")
+            begun_anew(Task, lambda: Task.create(status="D"))
             found.bury()
 
     in_threads(make_shared.db, work, work, work)

@@ -16,7 +16,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import PATIENCE, another_process, eventually, in_threads
+from tests.conformance.steps import PATIENCE, another_process, begun_anew, eventually, in_threads
 from tests.conftest import Maker
 from xq import sessions
 
@@ -114,17 +114,14 @@ def give_back(Log: Any, who: str, mine: list[Any]) -> None:
 
 def whole(Task: Any, work: Callable[[list[Any]], object], mine: list[Any]) -> None:
     """One transaction of the application, which it begins anew when the server undid it for another's sake."""
-    while True:
+
+    def transaction() -> list[Any]:
         held = list(mine)
-        try:
-            with Task._meta.database.atomic():
-                work(held)
-        except pw.OperationalError as error:
-            if not Task.xq.store.is_conflict(error):
-                raise
-        else:
-            mine[:] = held
-            return
+        with Task._meta.database.atomic():
+            work(held)
+        return held
+
+    mine[:] = begun_anew(Task, transaction)
 
 
 def worker(pipe: Connection, seed: int, database: Any, roles: tuple[str, ...]) -> None:
@@ -261,8 +258,7 @@ def test_threads_that_do_anything_at_once_lose_nothing_and_take_nothing_twice(sh
         rng = random.Random(seed)
         mine: list[Any] = []
         for _ in range(80):
-            with shared_db.atomic():
-                do_anything(Task, Log, rng, str(seed), mine)
+            whole(Task, lambda held: do_anything(Task, Log, rng, str(seed), held), mine)
 
     shared_db.close()
     in_threads(shared_db, *(lambda seed=seed: work(seed) for seed in range(6)))

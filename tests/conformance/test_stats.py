@@ -13,6 +13,7 @@ from tests.conformance.steps import (
     PATIENCE,
     another_process,
     another_program,
+    begun_anew,
     bring,
     eventually,
     in_threads,
@@ -212,8 +213,9 @@ def test_threads_are_counted_exactly(make_shared):
 
     def plain_work():
         for i in range(20):
-            Task.create(name="plain")
-            Task.update(status="BD"[i % 2]).where(Task.name == "plain", Task.status == "R").execute()
+            begun_anew(Task, lambda: Task.create(name="plain"))
+            ready = Task.update(status="BD"[i % 2]).where(Task.name == "plain", Task.status == "R")
+            begun_anew(Task, ready.execute)
 
     in_threads(make_shared.db, queue_work, plain_work, queue_work, plain_work)
     assert is_exact(Task)
