@@ -157,10 +157,15 @@ def transitions(Task: Any) -> Counter[str]:
 
 
 def is_exact(Task: Any) -> bool:
-    """Whether the numbers are what the table holds."""
-    held = Counter(found.status for found in Task.select())
-    counts = Task.xq.stats().counts
-    return Task.xq.check() == [] and all(n == held[letter] for letter, n in counts.items())
+    """Whether the numbers are what the table holds; looked at again where a thread has moved something meanwhile."""
+
+    def held() -> Counter[str]:
+        return Counter(found.status for found in Task.select())
+
+    before, counts, after = held(), Task.xq.stats().counts, held()
+    while before != after:
+        before, counts, after = after, Task.xq.stats().counts, held()
+    return Task.xq.check() == [] and all(n == before[letter] for letter, n in counts.items())
 
 
 class Other:
@@ -267,11 +272,13 @@ def in_threads(db: pw.Database, *works: Callable[[], Any]) -> list[Any]:
     threads = [threading.Thread(target=run, args=(i,)) for i in range(len(works))]
     for thread in threads:
         thread.start()
+    deadline = time.monotonic() + PATIENCE
     for thread in threads:
-        thread.join(STUCK)
+        thread.join(max(0.0, deadline - time.monotonic()))
     for result in results:
         if isinstance(result, BaseException):
             raise result
+    assert not any(thread.is_alive() for thread in threads), "a thread is stuck"
     return results
 
 
