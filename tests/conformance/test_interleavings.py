@@ -395,10 +395,10 @@ def test_a_session_that_could_be_listed_in_a_transaction_only_is_looked_after_fr
     with another_process(db, child) as other:
         taken = next(other)
         waits = Work(db, lambda: Task.take(timeout=PATIENCE))
-        eventually(lambda: db in sweep._sweepers and sweep._sweepers[db]._look_at == float("inf"), within=20)
+        eventually(lambda: db in sweep._sweepers and sweep._sweepers[db]._look_at == float("inf"))
         assert next(other) == "committed"
         other.kill()
-        eventually(lambda: not waits.goes_on, within=20)
+        eventually(lambda: not waits.goes_on)
         assert waits.result().id == taken
 
 

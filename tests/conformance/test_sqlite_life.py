@@ -372,6 +372,6 @@ def test_what_falls_due_since_the_clock_was_set_is_moved(path):
             assert sleeper.stdout is not None
             assert sleeper.stdout.readline() == b"there\n"
             jump.touch()
-            eventually(lambda: Task.xq.count("R") == 1, within=20)
+            eventually(lambda: Task.xq.count("R") == 1)
         finally:
             sleeper.kill()
