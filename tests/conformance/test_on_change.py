@@ -317,8 +317,8 @@ def test_an_exception_is_logged_and_harms_nothing(Task, heard, caplog):
         Task.xq.put_many(tasks(2))
         assert Task.take().release().status == "R"
     assert heard == ["1 X-R put", "2 X-R put", "1 R-T take", "1 T-R release"]
-    assert {record.name for record in caplog.records} == {"xq.Task"}
-    assert len(caplog.records) == 4
+    # The threads of earlier tests, which log under another name, may tell that their databases were dropped.
+    assert len([record for record in caplog.records if record.name == "xq.Task"]) == 4
     assert "in the callback" in caplog.text
 
 
