@@ -43,7 +43,6 @@ TOLD: Mapping[str, tuple[str, ...]] = {
         "bob, attempt 1: failed, again in 0.1 seconds",
         "bob gets a mailbox",
         "carol, attempt 3: failed, buried",
-        "'See you on Monday' to ann, attempt 1: delivered",
         "Buried: carol, because of NoSuchMailboxError",
         "carol, attempt 4: delivered",
         "Delivered: {'ann': 2, 'bob': 1, 'carol': 1}",
@@ -85,6 +84,11 @@ TOLD: Mapping[str, tuple[str, ...]] = {
     ),
 }
 
+# What stands anywhere: on a machine that stands still for a moment the last retry is after what is sent later.
+TOLD_ANYWHERE: Mapping[str, tuple[str, ...]] = {
+    "mail": ("'See you on Monday' to ann, attempt 1: delivered",),
+}
+
 
 def start(name: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
     """An example as a process of its own, in a folder of its own, whose temporary files stay there."""
@@ -109,6 +113,8 @@ def check_told(name: str, out: str) -> None:
     for part in TOLD[name]:
         assert part in out[place:], f"{part!r} is not told, or not in its place:\n{out}"
         place = out.index(part, place) + len(part)
+    for part in TOLD_ANYWHERE.get(name, ()):
+        assert part in out
 
 
 def test_every_example_is_run():

@@ -285,10 +285,13 @@ def test_the_history_is_settled_below_the_oldest_transaction_that_is_open():
 
 @ON_POSTGRES
 def test_an_idle_process_keeps_its_task_where_the_server_ends_idle_sessions():
-    with own(Postgres, idle_session_timeout="1s") as server, closing(server.peewee("app")) as database:
+    with own(Postgres) as server, closing(server.peewee("app")) as database:
         Task = queue_on(database)
         Task.put({})
+        server.run("ALTER DATABASE app SET idle_session_timeout = '1s'")  # of connections from here on
         taken = Task.take()
+        database.close()
+        assert Task.xq.count("T") == 1
         idle = (
             "SELECT 1 FROM pg_stat_activity WHERE usename = 'xq' AND clock_timestamp() - state_change > interval '2 s'"
         )

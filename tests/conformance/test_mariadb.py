@@ -26,12 +26,15 @@ def db(request):
 def test_an_idle_worker_keeps_its_task_on_a_server_that_ends_idle_connections(kind):
     if reason := SERVERS[kind].missing():
         pytest.skip(reason)
-    with SERVERS[kind](wait_timeout=1) as server:
+    with SERVERS[kind]() as server:
         server.create("app")
         with closing(server.peewee("app")) as db:
             Task = Maker(db, None)({"keep": True})
             Task.put(task())
+            server.run("SET GLOBAL wait_timeout = 1")  # of connections from here on: those of the take
             held = Task.take()
+            db.close()
+            assert Task.xq.count("T") == 1
             idle = f"user = '{server.USER}' AND command = 'Sleep'"
             found = f"SELECT MAX(time_ms) FROM information_schema.processlist WHERE {idle}"
             eventually(lambda: server.run(found)[0][0] > 2000)
