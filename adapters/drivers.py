@@ -66,6 +66,9 @@ class Sqlite3:
     def is_conflict(self, error: BaseException) -> bool:
         return False
 
+    def is_refusal(self, error: BaseException) -> bool:
+        return False
+
     def is_locked(self, error: BaseException) -> bool:
         return False
 
@@ -179,6 +182,9 @@ class Psycopg:
     def is_conflict(self, error: BaseException) -> bool:
         return getattr(error, "sqlstate", None) in ("40001", "40P01")  # serialization failure, deadlock
 
+    def is_refusal(self, error: BaseException) -> bool:
+        return False
+
     def is_locked(self, error: BaseException) -> bool:
         return getattr(error, "sqlstate", None) == "55P03"  # lock not available
 
@@ -264,6 +270,9 @@ class Pymysql:
         # A deadlock, also of those who wait for the next number of a key; a row that was changed since the transaction
         # began.
         return bool(error.args) and error.args[0] in (1213, 1467, 1020)
+
+    def is_refusal(self, error: BaseException) -> bool:
+        return bool(error.args) and error.args[0] == 4025  # a condition of the table is not met
 
     def is_locked(self, error: BaseException) -> bool:
         return bool(error.args) and error.args[0] == 1205

@@ -383,7 +383,8 @@ class PeeweeStore(Generic[M]):
         return bool(self._known_database.thread_safe)
 
     def is_refusal(self, error: BaseException) -> bool:
-        return isinstance(error, pw.IntegrityError)
+        refused = self.is_failure(error) and self.driver.is_refusal(_of_the_driver(error))
+        return isinstance(error, pw.IntegrityError) or refused
 
     def is_failure(self, error: BaseException) -> bool:
         return _is_failure(error)
@@ -395,6 +396,9 @@ class PeeweeStore(Generic[M]):
 
     def is_conflict(self, error: BaseException) -> bool:
         return self.is_failure(error) and self.driver.is_conflict(_of_the_driver(error))
+
+    def is_locked(self, error: BaseException) -> bool:
+        return self.is_failure(error) and self.driver.is_locked(_of_the_driver(error))
 
     def connector(self) -> Connector:
         kind, database = ENGINES[self.engine], ref(self._known_database)

@@ -16,6 +16,7 @@ from xq.features.retval import retval
 from xq.features.ttl import ttl
 from xq.features.ttr import ttr
 from xq.features.unique import unique
+from xq.features.utube import utube
 from xq.features.zombie import zombie
 from xq.machine import Feature
 
@@ -33,6 +34,7 @@ FEATURES: Mapping[str, Callable[..., Feature]] = {
         ttr,
         not_check_session,
         unique,
+        utube,
         limit,
         history,
     )

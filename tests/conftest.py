@@ -147,6 +147,7 @@ class Maker:
             "ttl": pw.DoubleField(null=True),
             "ttr": pw.DoubleField(null=True),
             "job": pw.TextField(null=True),
+            "utube": pw.CharField(null=True),
         }
         return type("Task", (pw.Model,), {**own, **fields, **attributes, "Meta": type("Meta", (), meta)})
 

@@ -18,7 +18,7 @@ TO_READY = ("put", "release", "dig", "snatch", "restart", "wake", "retry")  # to
 BROUGHT = {"W": "delayed", "B": "buried", "Z": "zombie", "D": "keep", "P": "nap"}  # state -> the feature it comes with
 TIMED = {"W": "delayed", "R": "ttl", "T": "ttr", "Z": "zombie", "P": "nap"}  # state -> the feature that times it
 FRESH = {"state": "X", "size": 0, "priority": 0, "attempts": 0}
-FRESH |= dict.fromkeys(("name", "tube", "ttl", "ttr", "job", "runat", "deadline", "holder"))
+FRESH |= dict.fromkeys(("name", "tube", "ttl", "ttr", "job", "utube", "runat", "deadline", "holder"))
 
 
 class Refused(Exception):
@@ -38,6 +38,7 @@ class Model:
         self.seen: Counter[tuple[str, str]] = Counter()  # (tube, "R-T"); tube "" is all together
         self.sessions: dict[str, float] = {}
         self.states = "RT" + "".join(state for state, feature in BROUGHT.items() if feature in self.on)
+        self.most = int(self.on.get("utube", 0))  # tasks of a utube that are taken
         self.alone = "WRT" if self.on.get("unique") is True else self.on.get("unique", "")
 
     def snapshot(self) -> Any:
@@ -53,6 +54,10 @@ class Model:
         source, target = self.state(old), self.state(row)
         if row and any(at != key for at in self.holders(target, row["job"])):
             raise Refused("Duplicate", "IntegrityError")
+        if row and target == "T" and row["utube"] is not None and self.most:
+            others = self.taken(row["utube"]) - (source == "T" and old is not None and old["utube"] == row["utube"])
+            if others >= self.most:
+                raise Refused("IntegrityError", "OperationalError")
         left, entered = old and old["tube"], row and row["tube"]
         stays = old is not None and row is not None and left == entered
         self.count("", source, target)
@@ -204,6 +209,19 @@ class Model:
         first = {key: (row["priority"] is not None, row["priority"] or 0) for key, row in found.items()}
         return sorted(found, key=lambda key: (first[key] if "priority" in self.roles else (), key))
 
+    def taken(self, utube: Any) -> int:
+        return sum(self.state(row) == "T" and row["utube"] == utube for row in self.rows.values())
+
+    def next_ready(self, tube: str | None) -> list[Any]:
+        """The keys of the tasks that may be taken: of each utube only the first, if not too many are."""
+        found, seen = [], set()
+        for key in self.oldest("R"):
+            utube = self.rows[key]["utube"] if self.most else None
+            if utube is None or (utube not in seen and self.taken(utube) < self.most):
+                found.append(key)
+            seen.add(utube)
+        return [key for key in found if tube in (None, self.rows[key]["tube"])]
+
     def take(self, session: str, n: int, options: Options, tube: str | None = None) -> list[tuple[Any, Row]]:
         problems = self.problems("take", options) | ({"FeatureOff"} if tube and "tube" not in self.roles else set())
         if problems:
@@ -214,7 +232,7 @@ class Model:
         self.sweep()
         self.takes += 1
         taken = []
-        for key in self.oldest("R", tube)[:n]:
+        for key in self.next_ready(tube)[:n]:
             row = self.rows[key] | {"holder": (session, self.takes, self.now)}
             row["attempts"] = (row["attempts"] or 0) + 1 if "attempts" in self.roles else row["attempts"]
             taken.append((key, self.enter(key, row, "T", options)))
@@ -286,6 +304,9 @@ class Model:
         new.takes = self.takes
         new.restore(self.snapshot())
         if any(self.state(row) not in new.states + "X" + "".join(move) for row in self.rows.values()):
+            raise Refused("ConfigurationError")
+        utubes = Counter(row["utube"] for row in self.rows.values() if self.state(row) == "T")
+        if new.most and any(n > new.most for utube, n in utubes.items() if utube is not None):
             raise Refused("ConfigurationError")
         try:
             for key, row in list(new.rows.items()):

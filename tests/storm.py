@@ -44,6 +44,7 @@ SLACK = 0.01  # seconds by which the time of the database and that of the proces
 DRAIN = 0.2  # of the way, as the progress is told
 MOST = 15  # tasks that one process has in hand
 TUBES = ("a", "b")
+UTUBES = (None, "u", "v", "w", "x", "y")
 JOBS = 200  # values of the role unique: few enough to meet
 TOLD = 20  # violations that are told in full
 AWAY = 10.0  # seconds from the return of a server within which every process has noticed that it was away
@@ -107,10 +108,17 @@ def plan(
     perhaps(0.7, buried=True)
     features |= rng.choice(({}, {"keep": True}, {"zombie": 0.3}))
     unique = perhaps(0.4, unique=True)
+    utube = perhaps(0.3, utube=rng.choice((True, 2)))
     if "history" in FEATURES:
         perhaps(0.75, history=True)
     tubes = TUBES if rng.random() < 0.5 else ()
-    chosen = {"owner": rng.random() < 0.5, "attempts": rng.random() < 0.5, "tube": bool(tubes), "unique": unique}
+    chosen = {
+        "owner": rng.random() < 0.5,
+        "attempts": rng.random() < 0.5,
+        "tube": bool(tubes),
+        "unique": unique,
+        "utube": utube,
+    }
     roles = ("runat", "priority", *(role for role, on in chosen.items() if on))
     return Plan(seed, roles, features, tubes, processes, tasks, kills, stops, restarts, isolation)
 
@@ -327,7 +335,8 @@ class Worker:
 
     def _row(self) -> dict[str, Any]:
         tube = {"tube": self.rng.choice((*self.plan.tubes, None))} if self.plan.tubes else {}
-        return {"name": self.plan.seed, "priority": self.rng.randrange(3), **tube}
+        utube = {"utube": self.rng.choice(UTUBES)} if "utube" in self.plan.roles else {}
+        return {"name": self.plan.seed, "priority": self.rng.randrange(3), **tube, **utube}
 
     def _room(self) -> bool:
         """Whether more is to be put."""
@@ -366,6 +375,8 @@ class Worker:
         one = self.Task.take(**options) if n == 1 else None
         for task in self.Task.xq.take_many(n, **options) if n > 1 else [one] if one else []:
             self._since[hand(task)], self._until[hand(task)] = since, self._ends(task)
+            if task.utube:
+                self.tell("utube", *hand(task), task.utube)
             self._has(task)
             self.hands[hand(task)] = task
             self._did("take", *hand(task))
@@ -891,6 +902,7 @@ class Witness:
     holds: dict[Any, list[Hold]] = field(default_factory=lambda: defaultdict(list))
     away: dict[Any, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
     sessions: dict[str, float] = field(default_factory=dict)  # -> since when it is known
+    utubes: dict[Hand, str] = field(default_factory=dict)  # of what was taken
 
     def hear(self, path: Path, killed: float | None) -> None:
         """One log. What was in hand when the process was killed, or ended, was until then."""
@@ -926,6 +938,9 @@ class Witness:
             elif what == "did":
                 event, key, mark = told
                 self.did[event, key, mark] += 1
+            elif what == "utube":
+                key, mark, utube = told
+                self.utubes[key, mark] = utube
             elif what == "takes away":
                 taking.setdefault(told[0], at)
             elif what == "took away":
@@ -977,6 +992,8 @@ def walks(Task: Any, witness: Witness) -> Iterator[str]:
     takes: Counter[str] = Counter()
     holder: dict[str, str] = {}
     done: Counter[tuple[str, str, str | None]] = Counter()
+    most = getattr(machine.guard("utube"), "value", None)
+    taken: dict[str, set[str]] = defaultdict(set)  # of each utube
     History = Task.xq.History
     columns = (History.key, History.source, History.event, History.target, History.owner)
     for key, source, event, target, owner in History.select(*columns).order_by(History.id).tuples().iterator():
@@ -986,6 +1003,12 @@ def walks(Task: Any, witness: Witness) -> Iterator[str]:
             yield f"task {key}: {event} does not move {source} to {target}"
         if source == "X":
             takes[key] = 0
+        for others in taken.values():
+            others.discard(key)
+        if most and target == "T" and (utube := witness.utubes.get((int(key), owner))):
+            taken[utube].add(key)
+            if len(taken[utube]) > most:
+                yield f"of utube {utube} {sorted(taken[utube])} are taken"
         if target == "T":
             takes[key] += 1
             holder[key] = owner

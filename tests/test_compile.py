@@ -55,7 +55,8 @@ def test_a_status_stands_in_the_sql_and_never_comes_as_a_value(name, database):
     queue = QUEUES[name](DATABASES[database]())
     for entry in entries(queue):
         if entry.source:
-            assert entry.status in (entry.first or entry.sql)
+            of_table = f"{dialect(queue).table}."
+            assert entry.status.replace(of_table, "") in (entry.first or entry.sql).replace(of_table, "")
         assert not re.search(r":status\b", entry.sql)
 
 

@@ -19,7 +19,7 @@ from xq.catalogue import catalogue, compose
 from xq.features import FEATURES
 from xq.machine import Guard
 
-ROLES = ("status", "runat", "deadline", "unique")
+ROLES = ("status", "runat", "deadline", "unique", "utube")
 
 
 def machine(*features: Feature, roles: Any = ROLES, **named: Any) -> Any:
@@ -175,6 +175,7 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
         """),
     ),
     "unique": ({"unique": True}, CORE),
+    "utube": ({"utube": True}, CORE),
     "limit": ({"limit": 5}, CORE),
     "history": ({"history": True}, CORE),
 }
@@ -217,6 +218,7 @@ FULL = {
     "ttr": 60,
     "not_check_session": True,
     "unique": True,
+    "utube": 2,
     "limit": 1000,
 }
 
@@ -631,6 +633,12 @@ def test_unique_must_hold_in_a_users_state_that_ends_by_itself():
     assert machine(towed, unique="WRTP")
 
 
+def test_only_where_a_task_may_be_in_the_way_of_another_its_leaving_lets_one_be_taken():
+    moves = [("X", "R"), ("T", "R"), ("T", "X"), ("T", "D"), ("R", "X"), ("R", "T"), ("B", "X")]
+    assert [machine().frees(*move) for move in moves] == [True, True, False, False, False, False, False]
+    assert [machine(utube=True).frees(*move) for move in moves] == [True, True, True, True, True, False, False]
+
+
 @pytest.mark.parametrize("others", [{}, {"delayed": True, "ttr": 60}, {"buried": True, "zombie": 5, "lifetime": 60}])
 def test_unique_as_it_is_by_default_goes_with_everything(others):
     assert machine(unique=True, **others).guards == (Guard("unique", role="unique", states="WRT"),)
@@ -683,6 +691,8 @@ WRONG: list[tuple[str, Any, str]] = [
     ("limit", "5", "integer"),
     ("limit", math.inf, "integer"),
     ("unique", "", "at least 1 character"),
+    ("utube", 0, "greater than 0"),
+    ("utube", 1.5, "integer"),
     ("unique", 1, "string"),
     ("unique", ["W", "R"], "string"),
     ("id", "uuid4", "'auto_increment', 'time64', 'uuid' or 'required'"),

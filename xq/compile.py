@@ -81,6 +81,8 @@ class Statement:
     # Before it, in this order:
     admitted: str = ""  # must return a row: else nothing is done, and nothing is returned
     lock: str = ""  # returns the rows that `sql` then changes by their keys, which stand last in each, and holds them
+    others: str = ""  # as `lock`; where both find some, `among` returns the keys of those that are meant
+    among: str = ""
     before: str = ""  # for all of those
     # After it:
     after: str = ""  # for each row that it returned, by the key

@@ -27,7 +27,8 @@ class Installation:
     def ddl(self) -> str:
         """The SQL that installs the queue on an existing table; may be run twice, within a transaction as well."""
         record = self.dialect.record(VERSION, self.fingerprint)
-        statements = [*self._statements(), self.dialect.count_what_is_there, *record]
+        counted = [self.dialect.count_what_is_there, *self._heads()]
+        statements = [*self._statements(), *counted, *record]
         return "".join(f"{self.dialect.in_a_script(sql)};\n" for sql in statements)
 
     def _statements(self) -> list[str]:
@@ -50,7 +51,7 @@ class Installation:
                 raise
             raise ConfigurationError(
                 f"{self.store.name} cannot be installed: rows that are there already hold one value of the role "
-                f"'unique' twice ({error}). Change or finish them first"
+                f"'unique' twice, or more tasks of a utube are taken than may be ({error}). Change or finish them first"
             ) from error
 
     def _check_states(self) -> None:
@@ -156,6 +157,10 @@ class Installation:
         found = [*missing, unfit] if unfit else missing
         if missing:
             return found  # there are no counters, or those of another definition
+        if self.dialect.utubes:
+            ((wrong,),) = self.store.execute(self.dialect.utubes.wrong)
+            if wrong:
+                found.append(f"{wrong} heads of utubes are not as the table has them: recount() repairs it")
         return found + [
             f"{abs(n)} tasks in {state} {'of tube ' + repr(tube) if tube else 'in all'} were "
             f"{'written' if n > 0 else 'removed'} uncounted: recount() repairs it"
@@ -168,13 +173,19 @@ class Installation:
         actual = {(tube, target): n for tube, source, target, n in found if source is None}
         return corrections([row for row in found if row[1] is not None], actual)
 
+    def _heads(self) -> list[str]:
+        """SQL that makes the heads of utubes as the table has them."""
+        return self.dialect.utubes.built if self.dialect.utubes else []
+
     def recount(self) -> None:
-        """Set the counts to what the table holds. Leaves the transitions as they are."""
+        """Set the counts to what the table holds, and heads of utubes. Leaves the transitions as they are."""
         within = self.store.in_transaction()
         with self.store.atomic():
             self.dialect.one_at_a_time(self.store, within)  # two would both put right what is wrong
             for (tube, state), n in self._corrections().items():
                 self.add_counter(tube, "", state, n)
+            for sql in self._heads():
+                self.store.execute(sql)
 
     def reset(self, within: bool) -> None:
         """Set the transitions to none, in a transaction, which may be `within` the application's.

@@ -17,6 +17,7 @@ from xq.errors import ConfigurationError, Conflict
 ABSENT: Final = "X"
 ELSEWHERE: Final = "S"
 TAKEN: Final = "T"
+READY: Final = "R"
 NAMES: Final = {"R": "Ready", "T": "Taken", "W": "Waiting", "B": "Buried", "Z": "Zombie", "D": "Done"}
 
 # Seconds: an hour is 3600, and nobody means more than these 300 years. math.inf is never.
@@ -106,12 +107,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A condition that the database keeps when tasks are put; the dialect knows it by `name`."""
+    """A condition that the database keeps when tasks are put or taken; the dialect knows it by `name`."""
 
     name: str
     role: str = ""
     states: str = ""  # the states it holds in
     value: Any = None
+    in_the_way: str = ""  # the states in which a task may keep another one from being taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,6 +414,10 @@ class Machine:
     def guard(self, name: str) -> Guard | None:
         """The guard of this name, if a feature brings it."""
         return next((guard for guard in self.guards if guard.name == name), None)
+
+    def frees(self, source: str, target: str) -> bool:
+        """Whether a take may find something after such a move that it has not found before."""
+        return target == READY or (target != TAKEN and any(source in guard.in_the_way for guard in self.guards))
 
     def before_take(self, row: Transition) -> bool:
         """Whether `row` leads to where tasks wait to be taken."""

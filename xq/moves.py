@@ -25,7 +25,7 @@ from xq.errors import (
     WrongState,
     shown,
 )
-from xq.machine import ABSENT, TAKEN, Machine, Transition
+from xq.machine import ABSENT, READY, TAKEN, Machine, Transition
 from xq.sessions import Session
 from xq.store import Row
 from xq.tasks import Parts, Seconds, Tasks, chunks, named
@@ -55,6 +55,7 @@ class Swept(NamedTuple):
     moved: int  # tasks
     forgotten: int  # rows of the history
     refused: int = 0  # tasks that the database does not let go
+    news: int = 0  # of tasks that have become ready
 
 
 class Moves(Generic[T]):
@@ -68,6 +69,7 @@ class Moves(Generic[T]):
         self.log = logging.getLogger(f"xq.{self.store.name}")
         self._unfenced = bool(machine.settings.get("unfenced"))
         self._unique = machine.guard("unique")
+        self._hears = machine.guard("utube") is not None
         self._forgets = machine.settings.get("history", math.inf) < math.inf
         self._swept = 0.0
         self._doubtful: dict[str, float] = {}  # marks of takes -> the monotonic time by which they were done, or never
@@ -285,15 +287,19 @@ class Moves(Generic[T]):
         values = {"n": opened.dialect.no_limit if n is None else n, "owner": mark, "tube": tube}
         rows = Rows("first" if n == 1 else "oldest", source, tube=tube is not None)
         before: Swept | None = None
+        # Within the application's transaction, which may see the past, news are guessed at once.
+        within = self._hears and self.store.in_transaction()
         if not self._just_swept():
             self.database.begin_writing()
             before = self.sweep_what_is_due()
+        elif source == READY:
+            self._hear_news(mine=within)
 
         def move() -> list[T]:
             # Nothing is there when nothing is found after a look that found nothing due.
             swept, pauses = before, iter(BEING_MOVED)
             while not (moved := self._run(opened, call, rows, transition, values)):
-                if swept is not None and not swept.moved:
+                if swept is not None and not swept.moved and (within or not swept.news):
                     # Another may be moving what is due, and a take passes by what that one has locked.
                     passed_by = swept.due and not swept.refused and opened.dialect.lock
                     pause = next(pauses, None) if passed_by else None
@@ -433,7 +439,7 @@ class Moves(Generic[T]):
 
     def due_in(self) -> float | None:
         """In how many seconds something falls due: less than none for what is late, None for never."""
-        if not self.machine.due and not self._forgets:
+        if not self.machine.due and not self._forgets and not (self._hears and self.database.dialect.hears):
             return None
         ((seconds,),) = self.database.execute(self.database.dialect.next_due)
         return None if seconds is None else float(seconds)
@@ -448,7 +454,7 @@ class Moves(Generic[T]):
     def sweep(self) -> int:
         """Move what is due until nothing is, and forget what is history. Returns how many moves that were."""
         moves = 0
-        while (swept := self.sweep_batch()).moved or swept.forgotten == BATCH:
+        while (swept := self.sweep_batch()).moved or swept.news or swept.forgotten == BATCH:
             moves += swept.moved
         return moves
 
@@ -457,7 +463,15 @@ class Moves(Generic[T]):
         self.database.begin_writing()
         swept = [self._sweep_batch(row) for row in self.machine.due]
         moved, refused = (sum(numbers) for numbers in zip(*swept, strict=True)) if swept else (0, 0)
-        return Swept(True, moved, self._forget(), refused)
+        return Swept(True, moved, self._forget(), refused, self._hear_news())
+
+    def _hear_news(self, mine: bool = False) -> int:
+        """Have takes find what has become the first of its utube, `mine` since the open transaction began.
+
+        Returns for how many utubes.
+        """
+        database = self.database
+        return database.open().dialect.hear(self.store, database.again, database.whole, mine) if self._hears else 0
 
     def any_ready(self, tube: str | None = None) -> bool:
         """Whether a take would find something."""

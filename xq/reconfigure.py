@@ -34,7 +34,7 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
                 f"{store.name} holds tasks in states that the new features do not have ({told}): "
                 f"say where they go, as in move={{{stranded[0][0]!r}: 'R'}}"
             )
-        _check_unique(database, after, {state: move.get(state, state) for state in old.machine.states})
+        _check_guards(database, after, {state: move.get(state, state) for state in old.machine.states})
         before.installation.take_down()  # the old triggers do not know the new states, nor an old index the new rules
         for state, target in move.items():
             written = change(new.machine, Transition(state, "reconfigure", target), frozenset())
@@ -49,15 +49,16 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
     return new
 
 
-def _check_unique(database: Database, after: Opened, becomes: Mapping[str, str]) -> None:
+def _check_guards(database: Database, after: Opened, becomes: Mapping[str, str]) -> None:
     """Before anything changes: where each change of a table is a transaction of its own, none of it could be undone."""
-    guard = after.dialect.machine.guard("unique")
-    counted = [state for state, target in becomes.items() if guard and target in guard.states]
-    if guard and counted:
-        for (value,) in database.execute(after.dialect.held_twice(guard, counted)):
+    for guard in (guard for guard in after.dialect.machine.guards if guard.role):
+        counted = [state for state, target in becomes.items() if target in guard.states]
+        found = database.execute(after.dialect.held_too_often(guard, counted)) if counted else []
+        for (value,) in found:
+            many = "two" if guard.value in (None, 1) else f"more than {guard.value}"
             raise ConfigurationError(
-                f"{database.store.name} cannot be given the feature 'unique': two tasks hold {shown(value)} in states "
-                "that count. Change or finish one of them first"
+                f"{database.store.name} cannot be given the feature {guard.name!r}: {many} tasks hold {shown(value)} "
+                "in states that count. Change or finish one of them first"
             )
 
 

@@ -164,6 +164,9 @@ class Driver(Protocol):
     def is_beyond(self, error: BaseException) -> bool:
         """Whether the type of a column cannot hold a value."""
 
+    def is_refusal(self, error: BaseException) -> bool:
+        """Whether the database refused what would break a promise of a table, where the driver calls it otherwise."""
+
     def is_conflict(self, error: BaseException) -> bool:
         """Whether the database undid a transaction for another's sake: run again, it may succeed."""
 
@@ -271,6 +274,9 @@ class Store(Protocol[T]):
 
     def is_conflict(self, error: BaseException) -> bool:
         """Whether the database undid a transaction for another's sake (a deadlock): run again, it may succeed."""
+
+    def is_locked(self, error: BaseException) -> bool:
+        """Whether a statement was given up because another transaction had locked what it needed."""
 
     @property
     def driver(self) -> Driver:

@@ -377,7 +377,7 @@ class Sweeper:
         if due:
             # Others may write for as long as a batch took.
             now = time.monotonic()
-            in_vain = swept and not any(found.moved or found.forgotten for found in swept)
+            in_vain = swept and not any(found.moved or found.forgotten or found.news for found in swept)
             if min(due) <= 0 and in_vain:  # not moved by others either: another row refers to it
                 self._stuck_until = begun + RETRY
             self._arm(min(due) if min(due) > 0 else max(now - begun, self._stuck_until - now))

@@ -445,6 +445,8 @@ class Waiting(Generic[T]):
 
     def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
         """This process moved tasks, and has committed since."""
+        if target != "R" and self.machine.frees(source, target):
+            self.takers.call_for_any()
         if target == "R" and self.takers.waiters:
             tube = self.tasks.table.roles.get("tube")
             place = None if tube is None else self.tasks.table.fields.index(tube)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from xq.adapters.databases.links import ALIVE, Words
 from xq.adapters.databases.servers import BYTES, PART, ROLL_UP, Server
 from xq.adapters.databases.sql import QUEUES, Object, filled, parts_of_uuid
+from xq.adapters.databases.utubes import NEWS, ServerUtubes
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError, shown
 from xq.machine import ABSENT, FOREVER, TAKEN, Guard, Machine
@@ -29,10 +30,81 @@ HIGHEST = "\uffff"  # of the characters in names
 PREFIX = 191  # characters of a long text that an index holds
 
 
+AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
+
+
 def _part(n: int) -> str:
     """A part of what the statement told, as SQL."""
     told = "CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
     return f"SUBSTRING_INDEX(SUBSTRING_INDEX({told}, '{PART}', {n}), '{PART}', -1)"
+
+
+class MysqlUtubes(ServerUtubes):
+    """Heads that are called by a digest of the utube: a text may be long, and compares as its collation does.
+
+    There are no partial indexes: virtual columns tell which utube a task is of, and which heads are open.
+    """
+
+    me = "CONNECTION_ID()"
+    join = "STRAIGHT_JOIN"
+    by_key = " FORCE INDEX (PRIMARY)"  # all that an index of states was read for would be locked
+    by_open = " FORCE INDEX (open)"
+
+    @property
+    def column(self) -> str:
+        """The digest of its utube, in each row of the table."""
+        return self.of.quote(self.of.name("turn"))
+
+    def head(self, version: str) -> str:
+        return f"CONVERT({_digest(f'{version}.{self.role}')} USING ascii)"
+
+    def of_utube(self, utube: str, of: str) -> str:
+        return f"{of}{self.column} = {utube}"
+
+    @property
+    def of_none(self) -> str:
+        return f"{self.of.table}.{self.column} IS NULL"
+
+    def is_open(self, of: str = "") -> str:
+        return f"{of}open = 1"
+
+    def for_others(self, condition: str) -> str:
+        return condition
+
+    def index_of_none(self, suffix: str) -> str:
+        return suffix if suffix.endswith("tube") else "utube"
+
+    @property
+    def index(self) -> tuple[str, str, bool]:
+        return ", ".join([self.of.roles["status"], self.column, *self.ordered]), "", False
+
+    @property
+    def adding(self) -> str:
+        return self.of.on_conflict("utube", f"taken = taken + VALUES(taken), {self.nobody}")
+
+    def among(self, utubes: Collection[Any]) -> str:
+        return f"IN ({', '.join(map(self.of.literal, utubes))})"
+
+    def place(self, store: Store[Any], utubes: Collection[Any]) -> None:
+        each = ", ".join(f"({self.of.literal(utube)}, 0)" for utube in utubes)
+        adding = self.of.on_conflict("utube", "taken = taken")
+        store.change(f"{AT_ONCE}INSERT INTO {self.heads} (utube, taken) VALUES {each}{adding}")
+
+    def look_at(self, store: Store[Any], utubes: Collection[Any]) -> None:
+        # What a statement that writes reads it may lock, and wait for: a mere look does so under SERIALIZABLE alone.
+        names = map(self.of.literal, utubes)
+        firsts = (f"SELECT {name}, xq_f.* FROM ({self.first(self.wanted, name)}) AS xq_f" for name in names)
+        found = store.execute(AT_ONCE + " UNION ALL ".join(firsts))
+        if none := set(utubes) - {row[0] for row in found}:
+            store.change(f"UPDATE {self.heads} SET {self.nobody} WHERE utube {self.among(none)}")
+        if found:
+            values = {f"v{i}_{j}": value for i, row in enumerate(found) for j, value in enumerate(row)}
+            each = ", ".join(
+                "(0, " + ", ".join(f":v{i}_{j}" for j in range(len(row))) + ")" for i, row in enumerate(found)
+            )
+            known = self.of.on_conflict("utube", ", ".join(f"{column} = VALUES({column})" for column in self.columns))
+            told = f"INSERT INTO {self.heads} (taken, utube, {', '.join(self.columns)}) VALUES {each}{known}"
+            self.of.change(store, Statement(told), values)
 
 
 class Mysql(Server):
@@ -46,6 +118,8 @@ class Mysql(Server):
     no_limit = 2**64 - 1
     most_values = 10_000
     longest_name = 64
+    utubes_kind = MysqlUtubes
+    utubes: MysqlUtubes | None
     long_text = "LONGTEXT"
     engine = " ENGINE = InnoDB"  # of the others none locks rows, and few roll back
     more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # how often somebody put where the number is limited
@@ -184,6 +258,8 @@ class Mysql(Server):
         """A query that locks the rows, and returns them as they are."""
         if rows.way in ("all", "each"):
             return f"SELECT {columns} FROM {self._of_states(rows)} WHERE {self.where(rows)}{self.lock}"
+        if utubes := self.picked_from(rows):
+            return f"{utubes.picks([columns], rows)[0]}{self.lock} SKIP LOCKED"
         if rows.way not in ("key", "keys"):
             return self.pick(columns, rows)
         # By the key: by the index of states all that others have taken would be locked as well.
@@ -192,6 +268,18 @@ class Mysql(Server):
             of += f" STRAIGHT_JOIN {self._beside}"
         fence = self.fence(rows, self.roles.get("owner", "o.owner"))
         return f"SELECT {columns} FROM {of} WHERE {self.named(rows, f'{self.table}.')}{fence}{self.lock}"
+
+    def _locks(self, rows: Rows, columns: str) -> dict[str, str]:
+        """The parts of a statement that lock its rows."""
+        utubes = self.picked_from(rows)
+        _, *others = utubes.picks([columns], rows) if utubes else [""]
+        found = {"lock": self._locked(rows, columns)}
+        for query in others:
+            limit = "1" if rows.way == "first" else ":n"
+            among = f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE :chosen"
+            found["others"] = f"{query}{self.lock} SKIP LOCKED"
+            found["among"] = f"{among} ORDER BY {self.order} LIMIT {limit}"
+        return found
 
     def due(self, rows: Rows) -> str:
         return self._locked(rows, ", ".join(self.keys))
@@ -205,7 +293,7 @@ class Mysql(Server):
         return Statement(
             f"UPDATE {table} FORCE INDEX (PRIMARY) SET {self.sets(change)} WHERE :chosen",
             names=names,
-            lock=self._locked(rows, ", ".join(self._keys_of_table)),
+            **self._locks(rows, ", ".join(self._keys_of_table)),
             back=f"SELECT {self.columns} FROM {table} WHERE :chosen",
         )
 
@@ -218,7 +306,7 @@ class Mysql(Server):
             # In order, and so many: else, where they are most of the table, it would read and lock the whole of it.
             f"DELETE FROM {table} WHERE :chosen AND {self.telling} ORDER BY {', '.join(self.keys)} LIMIT :many",
             names=names,
-            lock=self._locked(rows, ", ".join([*self.last(change, f"{self.table}."), *self._keys_of_table])),
+            **self._locks(rows, ", ".join([*self.last(change, f"{self.table}."), *self._keys_of_table])),
         )
 
     @property
@@ -250,22 +338,36 @@ class Mysql(Server):
             if parts:
                 lock = filled(lock, listed=", ".join(f":l{i}" for i in range(len(parts))))
                 values = {**values, **{f"l{i}": part for i, part in enumerate(parts)}}
+            wide = len(self.keys)
             found = self.execute(store, lock, values)
+            others = self.execute(store, statement.others, values) if statement.others else []
+            if found and others:
+                chosen, named = self._chosen([row[-wide:] for row in (*found, *others)])
+                meant = set(
+                    map(tuple, self.execute(store, filled(statement.among, chosen=chosen), {**values, **named}))
+                )
+                found = [row for row in (*found, *others) if tuple(row[-wide:]) in meant]
+            found = found or others
             if not found:
                 return []
-            wide = len(self.keys)
-            keys = [tuple(row[len(row) - wide :]) for row in found]
-            named = {f"k{i}_{j}": part for i, key in enumerate(keys) for j, part in enumerate(key)}
-            each = ["(" + ", ".join(f":k{i}_{j}" for j in range(wide)) + ")" for i in range(len(keys))]
-            chosen = f"{self.key} IN ({', '.join(each)})"
-            whole = {**values, **named, "many": len(keys)}
+            chosen, named = self._chosen([row[-wide:] for row in found])
+            whole = {**values, **named, "many": len(found)}
             if statement.before:
-                rows = ", ".join(f"{row[:-1]}, :owner)" for row in each)
+                rows = ", ".join(f"{key[:-1]}, :owner)" for key in self._each(len(found)))
                 self.execute(store, filled(statement.before, rows=rows), whole)
             self.execute(store, filled(statement.sql, chosen=chosen), whole)
             if not statement.back:
                 return [row[: len(row) - wide] for row in found]
             return self.execute(store, filled(statement.back, chosen=chosen), whole)
+
+    def _each(self, many: int) -> list[str]:
+        """The keys of so many rows, as SQL."""
+        return ["(" + ", ".join(f":k{i}_{j}" for j in range(len(self.keys))) + ")" for i in range(many)]
+
+    def _chosen(self, keys: Sequence[Sequence[Any]]) -> tuple[str, dict[str, Any]]:
+        """A condition of the rows of these keys, and its values."""
+        named = {f"k{i}_{j}": part for i, key in enumerate(keys) for j, part in enumerate(key)}
+        return f"{self.key} IN ({', '.join(self._each(len(keys)))})", named
 
     def roll_up(self, store: Store[Any]) -> bool:
         count = self.side("count")
@@ -375,11 +477,12 @@ class Mysql(Server):
     def drop(self, kind: str, name: str) -> str:
         if kind == "index":
             drop = f"DROP INDEX IF EXISTS {self.quote(name)} ON {self.table_in_schema}"
-            if name == self.name("unique"):  # also that of a definition which is no longer this one
-                held = self.quote(self.name("held"))
+            # With the column it is of, also that of a definition which is no longer this one.
+            column = {self.name("unique"): "held", self.name("utube"): "turn"}.get(name)
+            if column:
                 drop = (
                     f"ALTER TABLE {self.table_in_schema} DROP INDEX IF EXISTS {self.quote(name)}, "
-                    f"DROP COLUMN IF EXISTS {held}"
+                    f"DROP COLUMN IF EXISTS {self.quote(self.name(column))}"
                 )
             return drop
         return super().drop(kind, name)
@@ -435,10 +538,35 @@ class Mysql(Server):
             types = {"bigauto": "BIGINT AUTO_INCREMENT PRIMARY KEY", "bigint": "BIGINT", "text": text}
             columns = ", ".join(f"{self.quote(column)} {types[kind]}" for column, kind in HISTORY.items())
             tables["history"] = f"({columns}){self.engine}"
+        if utubes := self.utubes:
+            # Columns that may be NULL, and else as the table's.
+            nobody = f"FROM {self.table_in_schema} UNION ALL SELECT {', '.join(['NULL'] * len(utubes.columns))} LIMIT 0"
+            mine = ", ".join(
+                f"{self.table}.{column} AS {name}" for name, column in zip(utubes.columns, utubes.ordered, strict=True)
+            )
+            is_open = f"taken < {utubes.most} AND k0 IS NOT NULL"
+            tables[utubes.suffix] = (
+                f"(utube CHAR(64) CHARACTER SET ascii DEFAULT '' PRIMARY KEY, "
+                f"taken BIGINT NOT NULL DEFAULT 0 CHECK (taken <= {utubes.most}), "
+                f"open BOOLEAN GENERATED ALWAYS AS ({is_open}) VIRTUAL, INDEX (open, {', '.join(utubes.columns)}))"
+                f"{self.engine} AS SELECT {mine} {nobody}"
+            )
+            tables[NEWS] = (
+                "(id BIGINT AUTO_INCREMENT PRIMARY KEY, utube CHAR(64) CHARACTER SET ascii, teller BIGINT)"
+                f"{self.engine}"
+            )
         return [self.side_table(suffix, body) for suffix, body in tables.items()]
 
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
         name, table = self.name(suffix), self.table_in_schema
+        if suffix == "utube" and self.utubes:
+            turn = _digest(self.roles["utube"])
+            alter = (
+                f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {self.utubes.column} CHAR(64) CHARACTER SET ascii "
+                f"GENERATED ALWAYS AS ({turn}) VIRTUAL INVISIBLE, "
+                f"ADD INDEX IF NOT EXISTS {self.quote(name)} ({columns})"
+            )
+            return self.made("index", suffix, alter)
         if unique:
             # There are no partial indexes: a column that is NULL outside the states that count is in their place. It
             # holds a digest: a text may be too long for an index, and compares as loosely as its collation does.

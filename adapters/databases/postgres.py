@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -18,6 +18,7 @@ from xq.adapters.databases.postgres_triggers import (
 )
 from xq.adapters.databases.servers import BYTES, ROLL_UP, Server
 from xq.adapters.databases.sql import QUEUES, SESSIONS, SETTINGS, Object
+from xq.adapters.databases.utubes import NEWS, ServerUtubes
 from xq.compile import Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import Guard
@@ -25,6 +26,69 @@ from xq.store import HISTORY, INTEGERS, TIMES, Field, Kind, Store
 
 LONG = 60  # seconds after which an open transaction is told of: takes beside it are slower already
 BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
+
+
+class PostgresUtubes(ServerUtubes):
+    """Heads whose rows are locked together with those of their tasks."""
+
+    me = "pg_current_xact_id()"
+
+    def order(self, columns: Iterable[str], of: str) -> str:
+        first = {"priority", self.of.roles.get("priority")}
+        return ", ".join(f"{of}{column}{' NULLS FIRST' * (column in first)}" for column in columns)
+
+    @property
+    def adding(self) -> str:
+        return self.of.on_conflict("utube", f"taken = {self.name}.taken + excluded.taken, {self.nobody}")
+
+    def among(self, utubes: Collection[Any]) -> str:
+        return f"= ANY({self._listed})"
+
+    @property
+    def _listed(self) -> str:
+        return f"CAST(:utubes AS {Postgres.list_kinds[self.of.kind('utube')]}[])"
+
+    def place(self, store: Store[Any], utubes: Collection[Any]) -> None:
+        ((before,),) = store.execute("SELECT current_setting('lock_timeout')")
+        timeout = "SELECT set_config('lock_timeout', :timeout, true)"
+        self.of.execute(store, timeout, {"timeout": "1ms"})
+        made = f"INSERT INTO {self.heads} (utube, taken) SELECT unnest({self._listed}), 0 ORDER BY 1"
+        self.of.change(store, Statement(f"{made} ON CONFLICT DO NOTHING"), {"utubes": list(utubes)})
+        self.of.execute(store, timeout, {"timeout": before})
+
+    def look_at(self, store: Store[Any], utubes: Collection[Any]) -> None:
+        # A version of a row that says nothing new is one too many.
+        known = ", ".join(f"{self.name}.{column}" for column in self.columns)
+        first = self.first(f"ROW({self.wanted})", f"{self.name}.utube")
+        looked = (
+            f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')} "
+            f"WHERE utube {self.among(utubes)} AND ROW({known}) IS DISTINCT FROM ({first})"
+        )
+        self.of.change(store, Statement(looked), {"utubes": list(utubes)})
+
+    def picked(self, columns: str, rows: Rows) -> str:
+        """A query that locks the tasks which come first, with their heads, and passes by what others have locked.
+
+        Where some tasks have no utube it locks the first of those as well, and keeps it until the transaction ends.
+        """
+        of, wanted = self.of, self.mine
+        locked = f"{of.lock} SKIP LOCKED"
+        # One head after the other, in their order, and then its task: a query that locks is not pulled up into a join,
+        # which would be free to begin with all tasks, or to sort all heads.
+        theirs = f"{of.same_wait('xq_h', of.table)} AND {self.takeable(rows)}"
+        task = f"SELECT {', '.join(wanted)} FROM {of.table_in_schema} WHERE {theirs}{locked}"
+        picks = [
+            f"SELECT xq_t.* FROM {self.heads} AS xq_h CROSS JOIN LATERAL ({task}) AS xq_t "
+            f"WHERE {self.is_open('xq_h.')} ORDER BY {self.order(self.columns, 'xq_h.')} LIMIT {self.limit(rows)}"
+            f"{of.lock} OF xq_h SKIP LOCKED"
+        ]
+        if self.may_be_none:
+            picks.append(f"{self.of_others(wanted, rows)}{locked}")
+        tables = ", ".join(f"xq_p{i} AS MATERIALIZED ({pick})" for i, pick in enumerate(picks))
+        both = " UNION ALL ".join(f"SELECT * FROM xq_p{i}" for i in range(len(picks)))
+        order = self.order(self.ordered, "")
+        first = f"SELECT {columns} FROM ({both}) AS xq_p ORDER BY {order} LIMIT {self.limit(rows)}"
+        return f"WITH {tables}, xq_picked AS MATERIALIZED ({first}) SELECT * FROM xq_picked"
 
 
 class Postgres(Server):
@@ -43,6 +107,8 @@ class Postgres(Server):
     savepoint_kept = "SELECT 1 WHERE pg_xact_status(CAST(CAST(:savepoint AS text) AS xid8)) = 'committed'"
     no_limit = None
     most_values = 65_535
+    utubes_kind = PostgresUtubes
+    utubes: PostgresUtubes | None
     longest_name = 63
     telling = f"set_config('xq.told', :told || {TEXT_OF_TIME}, true) <> ''"
     list_kinds: ClassVar[Mapping[str, str]] = {
@@ -153,6 +219,8 @@ class Postgres(Server):
         )
 
     def pick(self, columns: str, rows: Rows) -> str:
+        if self.utubes and self.picked_from(rows):
+            return self.utubes.picked(columns, rows)
         beside = rows.way == "held" and "owner" not in self.roles
         query = self._pick_beside(rows) if beside else super().pick(columns, rows)
         locked = f"{query}{self.lock} SKIP LOCKED"
@@ -339,13 +407,36 @@ class Postgres(Server):
             columns = ", ".join(f'"{column}" {types[kind]}' for column, kind in HISTORY.items())
             xid = "xid bigint DEFAULT CAST(CAST(pg_current_xact_id() AS text) AS bigint)"
             tables["history"] = (f"({columns}, {xid})", "")
+        utubes = self.utubes
+        if utubes:
+            mine = ", ".join(f"{column} AS {name}" for name, column in zip(utubes.columns, utubes.ordered, strict=True))
+            tables[utubes.suffix] = (
+                f"AS SELECT {utubes.role} AS utube, CAST(0 AS bigint) AS taken, {mine} {nothing}",
+                "utube",
+            )
+            tables[NEWS] = (f"AS SELECT {utubes.role} AS utube {nothing}", "")
         found = []
         for suffix, (body, key) in tables.items():
             more, table = [], self.side(suffix)
             if key:
                 unique = self.quote(self.name(f"{suffix}_key"))
                 more.append(f"CREATE UNIQUE INDEX IF NOT EXISTS {unique} ON {table} ({key})")
-            if suffix == "count":  # rewritten all the time
+            if utubes and suffix == utubes.suffix:
+                order, most = utubes.order(utubes.columns, ""), self.quote(self.name(f"{suffix}_most"))
+                more += [
+                    f"CREATE INDEX IF NOT EXISTS {self.quote(self.name(f'{suffix}_open'))} ON {table} ({order}) "
+                    f"WHERE {utubes.is_open()}",
+                    f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {most}",
+                    f"ALTER TABLE {table} ADD CONSTRAINT {most} CHECK (taken <= {utubes.most})",
+                    f"ALTER TABLE {table} ALTER COLUMN taken SET NOT NULL",
+                ]
+                more.append(f"ALTER TABLE {table} SET ({BUSY}, fillfactor = 50)")  # with room for other versions
+            if suffix == NEWS:
+                more.append(
+                    f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
+                    "ADD COLUMN IF NOT EXISTS teller xid8"
+                )
+            if suffix in ("count", NEWS):  # rewritten all the time
                 more.append(f"ALTER TABLE {table} SET ({BUSY})")
             found.append(self.side_table(suffix, body, *more))
         return found

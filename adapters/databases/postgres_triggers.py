@@ -70,6 +70,8 @@ class Triggers:
         self.of.heard = f"IF FOUND THEN {self.notify} END IF;"
         limit = of.machine.guard("limit")
         self.crowd = of.holding(limit) if limit else []  # the states of the feature limit
+        # Those out of whose way a move may put others.
+        self.in_the_way = [state for state in of.machine.states if of.machine.frees(state, ABSENT)]
 
     def all(self) -> list[Object]:
         each, table = "FOR EACH STATEMENT", f"{self.of.table_in_schema} AS changed"
@@ -87,7 +89,7 @@ class Triggers:
         # One look at the rows, in which who listens is looked for once, if at all.
         called = [f"({ready} AND {self.waited_for})", *self._soon("changed")]
         notify = self.of.if_(f"EXISTS (SELECT 1 FROM changed WHERE {' OR '.join(called)})", self.notify)
-        return [*self._count_and_note("changed", came=True), notify]
+        return [*self._count_and_note("changed", came=True), *self._turned(came=True), notify]
 
     def _went(self, rows: str = "changed") -> list[str]:
         of, status = self.of, f"changed.{self.status}"
@@ -99,10 +101,21 @@ class Triggers:
         word = f"UPDATE {of.waits} AS w SET event = {of.event}, target = '{ABSENT}' FROM {rows}"
         mine = f"{of.same_wait('w', 'changed')} AND w.event IS NULL AND {pending}"
         body.append(of.if_(f"EXISTS (SELECT 1 FROM {of.waits})", f"{word} WHERE {mine};", of.heard))
-        if self.crowd:
-            left = f"{self.waited_for} AND EXISTS (SELECT 1 FROM {rows} WHERE {of.in_states(self.crowd, status)})"
+        if self.crowd or self.in_the_way:
+            states = dict.fromkeys([*self.crowd, *self.in_the_way])
+            left = f"{self.waited_for} AND EXISTS (SELECT 1 FROM {rows} WHERE {of.in_states(states, status)})"
             body.append(of.if_(left, self.notify))
+        if rows == "changed":
+            body += self._turned(came=False)
+        elif of.utubes:
+            body += [f"TRUNCATE {of.utubes.heads};", f"DELETE FROM {of.utubes.news};"]
         return body
+
+    def _turned(self, came: bool) -> list[str]:
+        """The heads of utubes of all rows that came or went."""
+        utubes = self.of.utubes
+        turns = utubes.turns_of("changed", came) if utubes else []
+        return [f"{sql};" for turn in turns for _, sql in utubes.turned(turn, "changed")] if utubes else []
 
     def _count_and_note(self, rows: str, came: bool) -> list[str]:
         of = self.of
@@ -175,6 +188,9 @@ class Triggers:
         if self.crowd:
             left = [self.of.in_states(self.crowd, f"{version}.{self.status}") for version in ("OLD", "NEW")]
             called.append(f"({left[0]} AND NOT {left[1]})")
+        if self.in_the_way:
+            was = self.of.in_states(self.in_the_way, f"OLD.{self.status}")
+            called.append(f"({was} AND NOT {self.of.is_state(TAKEN, f'NEW.{self.status}')})")
         return " OR ".join([f"(({' OR '.join(called)}) AND {self.waited_for})", *self._soon("NEW")])
 
     # making

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from xq.adapters.databases.links import ALIVE, Link, ServerWrites, Words
 from xq.adapters.databases.sql import QUEUES, Dialect, Number
+from xq.adapters.databases.utubes import Again, ServerUtubes, Turn
 from xq.compile import Statement
 from xq.errors import ConfigurationError
 from xq.machine import ABSENT, TAKEN, Guard
@@ -24,11 +25,13 @@ class Server(Dialect):
     """Rows are locked, counters are appended to, and sessions live as long as a connection does."""
 
     begin_writing = ""
+    hears = True
     mark = "%s"
     lock = " FOR UPDATE"
     link: ClassVar[Words]  # what is asked on links to it
     first_schema: ClassVar[str]  # that of the connection, where xq has its records; as SQL
     others: ClassVar[str]  # a query of the other schemas that have such records
+    utubes: ServerUtubes | None
     from_there: ClassVar[str]  # how to use that of another schema, in words that its name follows
 
     @property
@@ -210,13 +213,23 @@ class Server(Dialect):
             f"{when} AND {somebody}", f"{word} WHERE {self.same_wait('', 'OLD')} AND event IS NULL;", self.heard
         )
 
+    def _turned(self, turns: Callable[[ServerUtubes], list[Turn]]) -> list[str]:
+        """What a trigger does for the utubes that a row left or came to."""
+        utubes = self.utubes
+        if utubes is None:
+            return []
+        return [self.if_(when, f"{sql};") for turn in turns(utubes) for when, sql in utubes.turned(turn)]
+
+    def hear(self, store: Store[Any], again: Again, whole: Again, mine: bool) -> int:
+        return self.utubes.hear(store, again, whole, mine) if self.utubes else 0
+
     def row_came(self) -> list[str]:
         """What a trigger does for a row that is NEW."""
         body = list(map(self.count_row, self.numbers_of("NEW", came=True)))
         if self.has_history:
             noted = self.note("NEW", f"'{ABSENT}'", self._letters[1])
             body.append(self.if_(self._in("NEW", self.machine.states), noted))
-        return body
+        return [*body, *self._turned(lambda utubes: utubes.turns_of("NEW", came=True))]
 
     def row_changed(self) -> list[str]:
         """What a trigger does for a row that was OLD and is NEW."""
@@ -235,7 +248,7 @@ class Server(Dialect):
             body.append(self.if_(f"{taken} AND ({changed} OR {moved})", self._forget_owner()))
         ended = f"{self._in('OLD', self.machine.pending)} AND (NOT {self._in('NEW', self.machine.pending)} OR {moved})"
         body.append(self._leave_word(ended, f"CASE WHEN {moved} THEN {absent} ELSE {new} END"))
-        return body
+        return [*body, *self._turned(lambda utubes: utubes.turns_of_change())]
 
     def row_went(self) -> list[str]:
         """What a trigger does for a row that was OLD."""
@@ -246,4 +259,4 @@ class Server(Dialect):
         if "owner" not in self.roles:
             body.append(self.if_(self.is_state(TAKEN, f"OLD.{status}"), self._forget_owner()))
         body.append(self._leave_word(self._in("OLD", self.machine.pending), absent))
-        return body
+        return [*body, *self._turned(lambda utubes: utubes.turns_of("OLD", came=False))]

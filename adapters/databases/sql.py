@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
+from xq.adapters.databases.utubes import Again, Utubes
 from xq.compile import After, Change, Given, Own, Rows, Statement
 from xq.errors import ConfigurationError
-from xq.machine import ABSENT, ELSEWHERE, LONGEST, PLUS_ONE, TAKEN, TOKEN, Guard, Machine, Marker
+from xq.machine import ABSENT, ELSEWHERE, LONGEST, PLUS_ONE, READY, TAKEN, TOKEN, Guard, Machine, Marker
 from xq.sessions import UUID_LENGTH, ProofOfLife
 from xq.store import HISTORY, TIMES, Field, Kind, Row, Store, Table, Values, Writes, beside, fits_a_column
 
@@ -23,10 +24,12 @@ SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues
 SETTINGS = "xq_setting"  # what `configure` stored
 QUEUES = "xq_queue"  # what is installed in it, and how it was configured
 STALE = {  # the ends of names that a configuration of a queue may have, and another not
-    "table": re.compile("owner|wait|history"),
-    "index": re.compile("taken|runat|deadline|unique|oldest_.(_of_tube)?"),
+    "table": re.compile("owner|wait|history|utube_news|utube_[0-9]+"),
+    "index": re.compile("taken|runat|deadline|unique|utube|oldest_.(_of_tube)?"),
     "trigger": re.compile("insert|update|delete|truncate"),
 }
+
+GUARDS = ("limit", "unique", "utube")
 
 _savepoints = itertools.count(1)  # in which something was changed, in this process
 
@@ -131,8 +134,10 @@ class Dialect(ABC):
         self, table: Table, machine: Machine, words: Mapping[str, str | int], tube_stats: Sequence[str] = ()
     ) -> None:
         for guard in machine.guards:
-            if guard.name not in ("limit", "unique"):
-                raise ConfigurationError(f"no database keeps the guard {guard.name!r}: they keep limit and unique")
+            if guard.name not in GUARDS:
+                raise ConfigurationError(
+                    f"no database keeps the guard {guard.name!r}: they keep {' and '.join(GUARDS)}"
+                )
         self.source = table
         self.machine = machine
         self.words = words
@@ -256,6 +261,8 @@ class Dialect(ABC):
     most_values: int  # that one statement may bring
     mark: str  # what stands for a value in the SQL of the driver
     longest_name: int | None = None  # in bytes
+    utubes_kind: type[Utubes] = Utubes
+    hears = False  # whether there are news of utubes
     long_text = "TEXT"  # the type of a text of any length
     engine = ""  # what follows the columns of a table that is made
     more_of_queues = ""  # what else is written of each queue: columns, after a comma
@@ -406,13 +413,24 @@ class Dialect(ABC):
         """Whether a tube is one of those that are counted on their own."""
         return self.holds(column, f"IN ({', '.join(map(self.literal, self.tube_stats))})")
 
-    def not_due(self, state: str) -> str:
-        """What is due was not moved yet, but must not be handed out any more."""
+    def not_due(self, state: str, of: str = "") -> str:
+        """What is due was not moved yet, but must not be handed out any more; `of` as in `by_key`."""
         timers = self.machine.timers.get(state, ())
         return "".join(
-            f" AND ({self.roles[t.column]} IS NULL OR {self.roles[t.column]} > {self.bound(self.kind(t.column))})"
+            f" AND ({of}{self.roles[t.column]} IS NULL OR "
+            f"{of}{self.roles[t.column]} > {self.bound(self.kind(t.column))})"
             for t in timers
         )
+
+    def keys_there(self, of: str = "") -> str:
+        """What begins a condition of rows of which no key is NULL, where it may be; `of` as in `by_key`."""
+        return ""
+
+    @property
+    def utubes(self) -> Utubes | None:
+        """What the feature utube needs."""
+        guard = self.machine.guard("utube")
+        return self.utubes_kind(self, guard) if guard else None
 
     @property
     def order(self) -> str:
@@ -443,6 +461,10 @@ class Dialect(ABC):
             "session": f" AND substr({owner}, 1, {UUID_LENGTH + 1}) = :session",
             "take": f" AND {owner} = :mark",
         }[rows.fence]
+
+    def picked_from(self, rows: Rows) -> Utubes | None:
+        """The heads by which these rows are picked, if they are."""
+        return self.utubes if rows.state == READY and rows.way in ("first", "oldest") else None
 
     def pick(self, columns: str, rows: Rows) -> str:
         """A query of those rows that nobody names: the first `n`, or the first one."""
@@ -669,12 +691,12 @@ class Dialect(ABC):
         states = self.in_states(self.holding(guard))
         return f"SELECT {self.columns} FROM {self.table_in_schema} WHERE {role} = :unique AND {states}{self.lock}"
 
-    def held_twice(self, guard: Guard, states: Sequence[str]) -> str:
-        """A value that two tasks in these states hold, if there is one."""
-        role = self.roles[guard.role]
+    def held_too_often(self, guard: Guard, states: Sequence[str]) -> str:
+        """A value that more tasks in these states hold than may, if there is one."""
+        role, most = self.roles[guard.role], guard.value or 1
         value = self.exact(role, self.kind(guard.role))
         of = f"{self.table_in_schema} WHERE {self.in_states(states)} AND {role} IS NOT NULL"
-        return f"SELECT {value} FROM {of} GROUP BY {value} HAVING COUNT(*) > 1 LIMIT 1"
+        return f"SELECT {value} FROM {of} GROUP BY {value} HAVING COUNT(*) > {most} LIMIT 1"
 
     def by_state(self, state: str) -> str:
         """The tasks in a state, oldest first."""
@@ -745,6 +767,10 @@ class Dialect(ABC):
         if self.begin_writing:
             store.change(self.begin_writing)
 
+    def hear(self, store: Store[Any], again: Again, whole: Again, mine: bool) -> int:
+        """Have takes find what has become the first of its utube: `utubes.hear`, where there are news."""
+        return 0
+
     def roll_up(self, store: Store[Any]) -> bool:
         """Add up some of what was appended to the counters, where they are. Returns whether there may be more."""
         return False
@@ -804,7 +830,8 @@ class Dialect(ABC):
     def watched(self) -> list[str]:
         """The columns whose change triggers must see."""
         tube = [self.roles["tube"]] if self.tube_stats else []
-        return list(dict.fromkeys([self.roles["status"], *self.keys, *tube]))
+        utube = [self.utubes.role, *self.utubes.watched] if self.utubes else []
+        return list(dict.fromkeys([self.roles["status"], *self.keys, *tube, *utube]))
 
     # time
 
@@ -824,6 +851,8 @@ class Dialect(ABC):
             history = self.side("history")
             oldest = f"SELECT at_us FROM {history} WHERE {self._not_newest} ORDER BY id LIMIT 1"
             times.append(f"SELECT ({oldest}) / 1000000.0 + {late!r} AS at")
+        if self.utubes and self.utubes.has_news:
+            times.append(f"SELECT ({self.utubes.has_news}) AS at")
         return f"SELECT MIN(at) - {self.now} FROM ({' UNION ALL '.join(times)}) AS times"
 
     # waiting for the end of a task: each waiter is a row, in which triggers write how the task ended
@@ -866,6 +895,10 @@ class Dialect(ABC):
 
     def any_ready(self, tube: bool) -> str:
         """Whether take would find something: a look that takes no lock."""
+        if self.utubes:
+            picks = self.utubes.picks(["1"], Rows("first", READY, tube=tube))
+            found = [f"EXISTS ({look})" for look in [*picks, *filter(None, [self.utubes.has_news])]]
+            return f"SELECT 1{self.absent_rows} WHERE {' OR '.join(found)}"
         of_tube = f" AND {self.in_tube}" if tube else ""
         by = self.by_index(self.name("oldest_R" + "_of_tube" * tube))
         return (
@@ -1089,9 +1122,14 @@ class Dialect(ABC):
         """What each index is of, by suffix: columns, the condition of its rows, whether it is unique."""
         found: dict[str, tuple[str, str, bool]] = {}
         for state in self.machine.picked():
-            found[f"oldest_{state}"] = (self.order, self.is_state(state), False)
-            if "tube" in self.roles and state == "R":
-                found[f"oldest_{state}_of_tube"] = (f"{self.roles['tube']}, {self.order}", self.is_state(state), False)
+            mine = self.is_state(state)
+            if self.utubes and state == READY:
+                mine = self.utubes.for_others(mine)
+            found[f"oldest_{state}"] = (self.order, mine, False)
+            if "tube" in self.roles and state == READY:
+                found[f"oldest_{state}_of_tube"] = (f"{self.roles['tube']}, {self.order}", mine, False)
+        if self.utubes:
+            found["utube"] = self.utubes.index
         for column in {timer.column: None for timers in self.machine.timers.values() for timer in timers}:
             role = self.roles[column]
             found[column] = (f"{self.roles['status']}, {role}", f"{role} IS NOT NULL", False)
@@ -1104,6 +1142,6 @@ class Dialect(ABC):
         elif "owner" in self.roles:
             found["taken"] = (self.held_by, taken, False)
         for guard in self.machine.guards:
-            if guard.role:
+            if guard.name == "unique":
                 found[guard.name] = (self.roles[guard.role], self.in_states(self.holding(guard)), True)
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import threading
 import time
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 
 from xq.adapters.databases.sql import SESSIONS, Dialect, Number, Object, parts_of_uuid
 from xq.adapters.databases.sqlite_files import FileWrites, Locks
+from xq.adapters.databases.utubes import FIRST, Turn, Utubes
 from xq.compile import Rows, Statement
 from xq.machine import ABSENT, TAKEN, Guard
 from xq.sessions import ProofOfLife
@@ -98,6 +100,42 @@ def _microseconds(seconds: str) -> str:
     return f"CAST(ROUND({seconds} * 1000000.0) AS INTEGER)"
 
 
+class SqliteUtubes(Utubes):
+    """Heads whose triggers look whether they have anything to do by a condition of each statement."""
+
+    join = "CROSS JOIN"  # in this order
+
+    @property
+    def by_open(self) -> str:  # type: ignore[override]
+        return self.of.by_index(self.of.name(f"{self.suffix}_open"))
+
+    def head(self, version: str) -> str:
+        return f"({version}.{self.role} COLLATE BINARY)"  # whatever the collation of the column
+
+    def of_utube(self, utube: str, of: str) -> str:
+        column = f"{of}{self.role}"
+        return f"{column} IS NOT NULL AND {column} COLLATE BINARY = {utube}"
+
+    @property
+    def index(self) -> tuple[str, str, bool]:
+        columns, condition, unique = super().index
+        return columns.replace(self.role, f"{self.role} COLLATE BINARY", 1), condition, unique
+
+    def _is_first(self, utube: str) -> str:
+        """That the row is the first of its utube: there is but one writer, and no other can come before."""
+        mine = ", ".join(f"NEW.{key}" for key in self.of.keys)
+        key = f"({mine})" if len(self.of.keys) > 1 else mine
+        keys = ", ".join(f"{FIRST}{key}" for key in self.of.keys)
+        return f"{key} = ({self.first(keys, utube)})"
+
+    def turned(self, turn: Turn) -> list[str]:
+        when = f"{turn.when} AND {self._is_first(turn.utube)}" if turn.ready else turn.when
+        counted = f"INSERT INTO {self.heads} (utube, taken) SELECT {turn.utube}, {turn.taken} WHERE {when}"
+        leave = f"DELETE FROM {self.heads} WHERE utube = {turn.utube} AND taken = 0 AND k0 IS NULL"
+        rest = [self.look(turn.utube), *([] if turn.ready else [leave])]
+        return [f"{counted}{self.adding};", *(f"{statement} AND {when};" for statement in rest)]
+
+
 class Sqlite(Dialect):
     """One writer at a time: a statement is a transaction, and needs no lock to choose its rows."""
 
@@ -112,6 +150,7 @@ class Sqlite(Dialect):
     no_limit = -1
     most_values = 32_766
     mark = "?"
+    utubes_kind = SqliteUtubes
 
     def moment(self, kind: Kind, seconds: str) -> str:
         if kind in TIMES:
@@ -124,7 +163,7 @@ class Sqlite(Dialect):
         return f"(julianday({column}) - 2440587.5) * 86400.0" if kind in TIMES else column
 
     def differ(self, one: str, other: str) -> str:
-        return f"{one} IS NOT {other}"
+        return f"{one} IS NOT {other} COLLATE BINARY"
 
     def not_by_index(self, column: str) -> str:
         return f"+{column}"
@@ -143,15 +182,25 @@ class Sqlite(Dialect):
         # Without a schema SQLite would look in every attached one, and find the index of another queue.
         return f"DROP {kind.upper()} IF EXISTS {self._schema}.{self.quote(name)}"
 
-    def choice(self, rows: Rows) -> tuple[str, str]:
+    def keys_there(self, of: str = "") -> str:
         # SQLite lets a key be NULL: such a row equals nothing, and must not stand in the way of others.
-        named = "".join(
-            f"{key} IS NOT NULL AND "
+        return "".join(
+            f"{of}{key} IS NOT NULL AND "
             for key, field in zip(self.keys, self.source.key, strict=True)
             if field.kind not in ("auto", "bigauto")
         )
+
+    def choice(self, rows: Rows) -> tuple[str, str]:
         by, chosen = super().choice(rows)
-        return by, named + chosen
+        return by, self.keys_there() + chosen
+
+    def pick(self, columns: str, rows: Rows) -> str:
+        utubes = self.picked_from(rows)
+        if utubes is None:
+            return super().pick(columns, rows)
+        both = " UNION ALL ".join(f"SELECT * FROM ({pick})" for pick in utubes.picks(utubes.mine, rows))
+        limit = "1" if rows.way == "first" else ":n"
+        return f"SELECT {columns} FROM ({both}) ORDER BY {utubes.order(utubes.ordered, '')} LIMIT {limit}"
 
     def by_index(self, name: str) -> str:
         # Statistics of another day may tell the planner that a state holds most rows, and the table is read whole.
@@ -283,7 +332,22 @@ class Sqlite(Dialect):
             # each transaction, a tenth of all; that ids are not used twice follows from the newest row, which stays.
             types = {"bigauto": "INTEGER PRIMARY KEY", "bigint": "INTEGER", "text": "TEXT"}
             tables["history"] = f"({', '.join(f'{column} {types[kind]}' for column, kind in HISTORY.items())})"
-        return [self.side_table(suffix, body) for suffix, body in tables.items()]
+        made = [self.side_table(suffix, body) for suffix, body in tables.items()]
+        return [*made, self._heads(self.utubes)] if self.utubes else made
+
+    def _heads(self, utubes: Utubes) -> Object:
+        fields = [self.source.roles[role] for role in ("utube", "priority") if role in self.roles]
+        names = ["utube", *utubes.columns]
+        types = map(_type, [*fields, *self.source.key])
+        columns = ", ".join(f"{name} {kind}" for name, kind in zip(names, types, strict=True))
+        taken = f"taken INTEGER NOT NULL CHECK (taken <= {utubes.most})"
+        open_heads = self.object(self.name(f"{utubes.suffix}_open"))
+        return self.side_table(
+            utubes.suffix,
+            f"({columns}, {taken}, PRIMARY KEY (utube)) WITHOUT ROWID",
+            f"CREATE INDEX IF NOT EXISTS {open_heads} "
+            f"ON {self.quote(self.name(utubes.suffix))} ({', '.join(utubes.columns)}) WHERE {utubes.is_open()}",
+        )
 
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
         return self.made(
@@ -314,6 +378,13 @@ class Sqlite(Dialect):
                 self._note("OLD", old, absent, f"({moved}) AND {was}"),
                 self._note("NEW", absent, new, f"({moved}) AND {is_}"),
             ]
+        within = copy.copy(self)  # a trigger names no schema
+        within.source = replace(self.source, schema="")
+        utubes = within.utubes
+        if isinstance(utubes, SqliteUtubes):
+            inserted += [sql for turn in utubes.turns_of("NEW", came=True) for sql in utubes.turned(turn)]
+            updated += [sql for turn in utubes.turns_of_change() for sql in utubes.turned(turn)]
+            deleted += [sql for turn in utubes.turns_of("OLD", came=False) for sql in utubes.turned(turn)]
         if "owner" not in self.roles:
             taken = self.is_state(TAKEN, f"OLD.{status}")
             updated.append(self._forget_owner(f"{taken} AND ({changed} OR {moved})"))

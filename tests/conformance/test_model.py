@@ -74,6 +74,7 @@ OPTIONAL = ("priority", "tube", "owner", "attempts", "ttl", "ttr")
 NEEDED = dict.fromkeys(("delayed", "zombie", "ttl", "ttr", "nap"), "runat") | {
     "lifetime": "deadline",
     "unique": "unique",
+    "utube": "utube",
 }
 OPTIONS = {  # of the events that move a task by its key
     "ack": ("delay",),
@@ -107,6 +108,7 @@ def features(draw: st.DrawFn) -> dict[str, Any]:
         "ttr": durations,
         "not_check_session": st.just(True),
         "unique": st.just(True),
+        "utube": st.sampled_from([True, True, 2]),
         "limit": st.integers(2, 7),
         "nap": st.just(True),
         "retval": st.sampled_from(["model", "dict", "tuple"]),
@@ -145,6 +147,7 @@ seconds = st.one_of(some, some, some, some, st.sampled_from([math.inf, math.inf,
 options = st.fixed_dictionaries({}, optional={"delay": seconds, "ttl": seconds, "ttr": seconds})
 tubes = st.sampled_from([None, "a", "b's", "c"])
 jobs = st.sampled_from([None, None, "j", "k"])
+utubes = st.sampled_from([None, "u", "u", "v "])
 remembered = st.sampled_from([None, 0, 5, 20, math.inf])
 tasks = st.fixed_dictionaries(
     {},
@@ -154,6 +157,7 @@ tasks = st.fixed_dictionaries(
         "priority": st.sampled_from([None, -1, 0, 1]),
         "tube": tubes,
         "job": jobs,
+        "utube": utubes,
         "ttl": remembered,
         "ttr": remembered,
     },
@@ -763,7 +767,7 @@ class QueueMachine(RuleBasedStateMachine):
         if not made and not all(name in values for name in self.key_names):
             free = max(key for key in [0, *self.model.rows] if isinstance(key, int)) + 1
             values["id"] = {"uuid": uuid.UUID(int=number + 2), "text": f"{number}"}.get(self.kind, free)
-        empty = dict.fromkeys(("name", "tube", "runat", "deadline", "ttl", "ttr", "job", "holder"))
+        empty = dict.fromkeys(("name", "tube", "runat", "deadline", "ttl", "ttr", "job", "utube", "holder"))
         row = empty | {"size": 0, "priority": 0, "attempts": 0, "state": state} | task
 
         def model(result: Any) -> None:
@@ -779,7 +783,14 @@ class QueueMachine(RuleBasedStateMachine):
         number=some,
         state=st.sampled_from([*LETTERS, None, None]),
         values=st.fixed_dictionaries(
-            {}, optional={"tube": tubes, "job": jobs, "priority": st.sampled_from([None, 2]), "size": st.just(7)}
+            {},
+            optional={
+                "tube": tubes,
+                "job": jobs,
+                "utube": utubes,
+                "priority": st.sampled_from([None, 2]),
+                "size": st.just(7),
+            },
         ),
         every=st.sampled_from([False, False, False, True]),
     )

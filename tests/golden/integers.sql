@@ -51,10 +51,10 @@ CREATE TRIGGER "job_xq_update" AFTER UPDATE OF "status", "id"
         SET n = n + 1;
     UPDATE "job_xq_wait"
         SET event = char(119, 114, 105, 116, 101),
-            target = CASE WHEN OLD."id" IS NOT NEW."id" THEN 'X' ELSE CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END END
-        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN (0, 1) AND ((NEW."status" IN (0, 1)) IS NOT TRUE OR OLD."id" IS NOT NEW."id");
+            target = CASE WHEN OLD."id" IS NOT NEW."id" COLLATE BINARY THEN 'X' ELSE CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END END
+        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN (0, 1) AND ((NEW."status" IN (0, 1)) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
     DELETE FROM "job_xq_owner"
-        WHERE "id" = OLD."id" AND OLD."status" = 1 AND (OLD."status" IS NOT NEW."status" OR OLD."id" IS NOT NEW."id");
+        WHERE "id" = OLD."id" AND OLD."status" = 1 AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
 END;
 
 -- install: the trigger job_xq_delete

@@ -61,10 +61,10 @@ CREATE TRIGGER "page_xq_update" AFTER UPDATE OF "status", "id"
         SET n = n + 1;
     UPDATE "page_xq_wait"
         SET event = char(119, 114, 105, 116, 101),
-            target = CASE WHEN OLD."id" IS NOT NEW."id" THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END END
-        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W') AND ((NEW."status" IN ('R', 'T', 'W')) IS NOT TRUE OR OLD."id" IS NOT NEW."id");
+            target = CASE WHEN OLD."id" IS NOT NEW."id" COLLATE BINARY THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END END
+        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W') AND ((NEW."status" IN ('R', 'T', 'W')) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
     DELETE FROM "page_xq_owner"
-        WHERE "id" = OLD."id" AND OLD."status" = 'T' AND (OLD."status" IS NOT NEW."status" OR OLD."id" IS NOT NEW."id");
+        WHERE "id" = OLD."id" AND OLD."status" = 'T' AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
 END;
 
 -- install: the trigger page_xq_delete

@@ -40,6 +40,8 @@ class Entry:
     source: str = ""
     status: str = ""
     first: str = ""  # must return rows before
+    others: str = ""
+    among: str = ""
     before: str = ""
     after: str = ""
     after_all: str = ""
@@ -48,12 +50,25 @@ class Entry:
     @property
     def texts(self) -> list[str]:
         """All that runs, in its order."""
-        return [text for text in (self.first, self.before, self.sql, self.after, self.after_all, self.back) if text]
+        return [
+            text
+            for text in (
+                self.first,
+                self.others,
+                self.among,
+                self.before,
+                self.sql,
+                self.after,
+                self.after_all,
+                self.back,
+            )
+            if text
+        ]
 
     @property
     def shape(self) -> tuple[str, ...]:
         """What it has in common with the statements for other source states."""
-        changing = map(self._any_status, (self.sql, self.first))
+        changing = map(self._any_status, (self.sql, self.first, self.others, self.among))
         return (self.title, *changing, self.before, self.after, self.after_all)
 
     def _any_status(self, sql: str) -> str:
@@ -151,6 +166,24 @@ def words(db: pw.Database) -> Any:
     return xq.upgrade(Order, roles, features, statuses=statuses, clock=Clock())
 
 
+def hosts(db: pw.Database) -> Any:
+    """Utubes, of which two tasks are taken at a time; priority and ttr."""
+
+    class Visit(pw.Model):
+        url = pw.TextField()
+        host = pw.CharField(null=True)
+        status = pw.CharField(max_length=1, default="R")
+        runat = pw.DoubleField(null=True)
+        priority = pw.IntegerField(default=0)
+        owner = pw.CharField(max_length=64, null=True)
+
+        class Meta:
+            database = db
+
+    roles = {"utube": "host", **{role: role for role in ("status", "runat", "priority", "owner")}}
+    return xq.upgrade(Visit, roles, {"utube": 2, "ttr": 60}, clock=Clock())
+
+
 def integers(db: pw.Database) -> Any:
     """The least there is: the core, with integers as statuses."""
 
@@ -165,7 +198,7 @@ def integers(db: pw.Database) -> Any:
 
 
 QUEUES: dict[str, Callable[[pw.Database], Any]] = {
-    made.__name__: made for made in (readme, tubes, moments, words, integers)
+    made.__name__: made for made in (readme, tubes, moments, words, hosts, integers)
 }
 
 
@@ -186,6 +219,8 @@ def entries(queue: Any) -> Iterator[Entry]:
         for sql in item.create:
             yield Entry(f"install: the {item.kind} {item.name}", sql)
     yield Entry("install: count what is there", of.count_what_is_there)
+    for sql in of.utubes.built if of.utubes else ():
+        yield Entry("install, recount: the heads of utubes", sql)
     for sql in of.record("VERSION", "FINGERPRINT"):
         yield Entry("install: record what is installed", sql)
     yield from puts(queue)
@@ -212,7 +247,7 @@ def puts(queue: Any) -> Iterator[Entry]:
                     title = f"X {row.event} {row.target}{_with(given)}: {count}"
                     yield _entry(of, title, "", of.insert(change(queue.machine, row, given), names, count))
     for guard in queue.machine.guards:
-        if guard.role:
+        if guard.name == "unique":
             yield Entry(f"put: the row that holds a value of {guard.role}", of.holder(guard))
             for row in queue.machine.rows:
                 if row.source == ABSENT:
@@ -273,6 +308,8 @@ def looks(queue: Any) -> Iterator[Entry]:
     yield Entry("taken", of.taken)
     yield Entry("stats", of.counters)
     yield Entry("check, recount: what the table holds", of.actual_counts)
+    if of.utubes:
+        yield Entry("check: heads of utubes that are wrong", of.utubes.wrong)
     yield Entry("check, recount: the counters beside it, at one moment", of.audit)
     yield Entry("recount, reset: add to a counter", of.add_counter)
     if of.has_history:
@@ -309,7 +346,7 @@ def looks(queue: Any) -> Iterator[Entry]:
 
 def _entry(of: Any, title: str, source: str, statement: Statement) -> Entry:
     status = of.is_state(source) if source else ""
-    parts = {name: getattr(statement, name) for name in ("before", "after", "after_all", "back")}
+    parts = {name: getattr(statement, name) for name in ("others", "among", "before", "after", "after_all", "back")}
     return Entry(title, statement.sql, source, status, statement.lock or statement.admitted, **parts)
 
 

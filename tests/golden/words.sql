@@ -66,10 +66,10 @@ CREATE TRIGGER "order_xq_update" AFTER UPDATE OF "select", "id"
         SET n = n + 1;
     UPDATE "order_xq_wait"
         SET event = char(119, 114, 105, 116, 101),
-            target = CASE WHEN OLD."id" IS NOT NEW."id" THEN 'X' ELSE CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END END
-        WHERE k0 = OLD."id" AND event IS NULL AND OLD."select" IN ('new', 'in hand', 'W') AND ((NEW."select" IN ('new', 'in hand', 'W')) IS NOT TRUE OR OLD."id" IS NOT NEW."id");
+            target = CASE WHEN OLD."id" IS NOT NEW."id" COLLATE BINARY THEN 'X' ELSE CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END END
+        WHERE k0 = OLD."id" AND event IS NULL AND OLD."select" IN ('new', 'in hand', 'W') AND ((NEW."select" IN ('new', 'in hand', 'W')) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
     DELETE FROM "order_xq_owner"
-        WHERE "id" = OLD."id" AND OLD."select" = 'in hand' AND (OLD."select" IS NOT NEW."select" OR OLD."id" IS NOT NEW."id");
+        WHERE "id" = OLD."id" AND OLD."select" = 'in hand' AND (OLD."select" IS NOT NEW."select" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
 END;
 
 -- install: the trigger order_xq_delete
