@@ -10,7 +10,7 @@ from itertools import product
 from operator import attrgetter
 from typing import Any
 
-from benchmarks import waiting
+from benchmarks import utubes, waiting
 from benchmarks.contestants import PAYLOAD, Batches, Place, Xq, counted_floor, floor, model
 from benchmarks.databases import HOMES, Home
 from benchmarks.measure import Crew, Numbers, Opens, Series, behind, in_threads, percentile, race, single_calls, timed
@@ -298,6 +298,7 @@ SECTIONS = [
         "database that plans statements by what a table held then must not be led astray.",
         burst,
     ),
+    *utubes.SECTIONS,
     *waiting.SECTIONS,
 ]
 

@@ -273,6 +273,7 @@ def model(db: pw.Database, table: str) -> type[pw.Model]:
         "runat": pw.DoubleField(null=True),
         "attempts": pw.IntegerField(default=0, constraints=[pw.SQL("DEFAULT 0")]),  # for statements without it
         "tube": pw.TextField(null=True),
+        "utube": pw.CharField(null=True),
     }
     meta = type("Meta", (), {"database": db, "table_name": table})
     return type("Task", (pw.Model,), {**fields, "__module__": __name__, "Meta": meta})

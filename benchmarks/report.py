@@ -28,8 +28,9 @@ E = TypeVar("E")
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 ORDER = (  # of the sections in the file
-    *("single", "features", "batches", "processes", "threads", "full", "backlog", "burst", "latency", "killed", "idle"),
-    *("millions", "held", "fused", "fused-full", "peers", "layers", "functions"),
+    *("single", "features", "batches", "processes", "threads", "full", "backlog", "burst", "utubes", "busy"),
+    *("latency", "killed", "idle", "millions", "busiest", "held", "fused", "fused-full", "peers", "layers"),
+    "functions",
 )
 HEADER = """\
 # What xq costs
@@ -69,6 +70,9 @@ class Effort:
     idle: float  # seconds
     held: float  # seconds that a transaction is open
     watched: float  # seconds of that for a line of the table
+    utubes: int  # with a task each
+    busy: tuple[int, ...]  # tasks of each of a few utubes
+    busiest: tuple[int, ...]  # and those of make bench-long
 
 
 FULL = Effort(
@@ -88,6 +92,9 @@ FULL = Effort(
     idle=5.0,
     held=120.0,
     watched=10.0,
+    utubes=30_000,
+    busy=(1_000, 10_000),
+    busiest=(50_000, 150_000),
 )
 QUICK = Effort(
     repetitions=3,
@@ -106,6 +113,9 @@ QUICK = Effort(
     idle=2.0,
     held=20.0,
     watched=5.0,
+    utubes=3_000,
+    busy=(100, 1_000),
+    busiest=(2_000, 5_000),
 )
 SMOKE = Effort(
     repetitions=1,
@@ -124,6 +134,9 @@ SMOKE = Effort(
     idle=0.1,
     held=0.2,
     watched=0.1,
+    utubes=5,
+    busy=(2,),
+    busiest=(2,),
 )
 
 
