@@ -18,7 +18,7 @@ from xq.adapters.databases.postgres_triggers import (
 )
 from xq.adapters.databases.servers import BYTES, ROLL_UP, Server
 from xq.adapters.databases.sql import QUEUES, SESSIONS, SETTINGS, Object
-from xq.adapters.databases.utubes import NEWS, ServerUtubes
+from xq.adapters.databases.utubes import FULL, MISSING, NEWS, Again, News, ServerUtubes
 from xq.compile import Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import Guard
@@ -26,6 +26,11 @@ from xq.store import HISTORY, INTEGERS, TIMES, Field, Kind, Store
 
 LONG = 60  # seconds after which an open transaction is told of: takes beside it are slower already
 BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
+
+
+def _is_in(step: str) -> str:
+    """That a utube is one that a step of the statement found; an index answers."""
+    return f"utube = ANY(ARRAY(SELECT utube FROM {step}))"
 
 
 class PostgresUtubes(ServerUtubes):
@@ -65,6 +70,54 @@ class PostgresUtubes(ServerUtubes):
             f"WHERE utube {self.among(utubes)} AND ROW({known}) IS DISTINCT FROM ({first})"
         )
         self.of.change(store, Statement(looked), {"utubes": list(utubes)})
+
+    def _learning(self, news: Sequence[News], again: Again, whole: Again) -> Again:
+        return whole if any(one.head == MISSING for one in news) else again
+
+    def _learn(self, store: Store[Any], news: Sequence[News]) -> int:
+        missing = dict.fromkeys(one.utube for one in news if one.head == MISSING)
+        if missing:
+            self.place(store, missing)
+        # All at once: as in any snapshot, what it looks at is at least as new as the news that are still there.
+        values = {
+            "utubes": list(dict.fromkeys(one.utube for one in news if one.head != FULL)),
+            "ids": [one.id for one in news],
+            "of": [one.utube for one in news],
+            "over": self.superfluous(news),
+        }
+        ((heard,),) = self.of.execute(store, self._learned, values)
+        return int(heard)
+
+    @property
+    def _learned(self) -> str:
+        """SQL that hears the news `ids` of the utubes `of`; `over` are superfluous, `utubes` those that may be open."""
+        kind, passing = Postgres.list_kinds[self.of.kind("utube")], f"{self.of.lock} SKIP LOCKED"
+        told = f"unnest(CAST(:ids AS bigint[]), CAST(:of AS {kind}[])) AS told (id, utube)"
+        first = self.first(f"ROW({self.wanted})", f"{self.name}.utube")
+        known = ", ".join(f"{self.name}.{column}" for column in self.columns)
+        some = f"EXISTS ({self.first('1', f'{self.name}.utube')})"
+        steps = {
+            "locked": f"SELECT utube FROM {self.heads} WHERE utube {self.among(())} AND taken < {self.most}{passing}",
+            "there": f"SELECT id, utube FROM {self.news} WHERE id = ANY(CAST(:ids AS bigint[])){passing}",
+            # Where some were heard meanwhile, somebody has looked, and may have seen more than this statement does.
+            "lost": f"SELECT utube FROM {told} WHERE id NOT IN (SELECT id FROM there)",
+            "sure": "SELECT utube FROM locked WHERE utube NOT IN (SELECT utube FROM lost)",
+            "looked": (
+                f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')} WHERE {_is_in('sure')} "
+                f"AND (taken > 0 OR {some}) AND ROW({known}) IS DISTINCT FROM ({first}) RETURNING 1"
+            ),
+            # Also what was made for news that others have heard: without a known task it is empty, or there are news.
+            "gone": (
+                f"DELETE FROM {self.heads} WHERE taken = 0 AND ({_is_in('sure')} AND NOT {some} "
+                f"OR {_is_in('locked')} AND NOT {_is_in('sure')} AND k0 IS NULL) RETURNING 1"
+            ),
+            "heard": (
+                f"DELETE FROM {self.news} WHERE id = ANY(ARRAY(SELECT id FROM there "
+                f"WHERE id = ANY(CAST(:over AS bigint[])) OR {_is_in('sure')})) RETURNING 1"
+            ),
+        }
+        parts = ", ".join(f"{name} AS ({step})" for name, step in steps.items())
+        return f"WITH {parts} SELECT COUNT(*) FROM sure"
 
     def picked(self, columns: str, rows: Rows) -> str:
         """A query that locks the tasks which come first, with their heads, and passes by what others have locked.

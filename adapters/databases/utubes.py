@@ -347,13 +347,20 @@ class ServerUtubes(Utubes):
         """
         unheard = partial(self._unheard, store, again)
         if not store.in_transaction():
-            return sum(map(partial(self._hear, store, whole, self._learn), unheard("TRUE", MANY)))
+            return sum(
+                self._hear(store, self._learning(news, again, whole), self._learn, news)
+                for news in unheard("TRUE", MANY)
+            )
         guess = partial(self._hear, store, whole, self._guess)
         heard = sum(map(guess, unheard(f"teller = {self.me}", MANY)))
         if not heard and not mine:
             unknown = self._of_head(f"k0 IS NULL AND taken < {self.most}", "TRUE")
             heard = next(filter(None, map(guess, unheard(unknown, FEW))), 0)
         return heard
+
+    def _learning(self, news: Sequence[News], again: Again, whole: Again) -> Again:
+        """By which of these to learn from news."""
+        return whole
 
     def _unheard(self, store: Store[Any], again: Again, which: str, n: int) -> Iterator[list[News]]:
         """The news in the order in which they were left, so many at a time."""
@@ -411,6 +418,12 @@ class ServerUtubes(Utubes):
         ((found,),) = self.of.execute(store, known, {"utubes": locked})
         return int(found)
 
+    @staticmethod
+    def superfluous(news: Sequence[News]) -> list[int]:
+        """Which nobody must hear: whoever makes room in a full utube leaves news, and of each the last are enough."""
+        last = {one.utube: one.id for one in news}
+        return [one.id for one in news if one.head == FULL or one.id != last[one.utube]]
+
     def _learn(self, store: Store[Any], news: Sequence[News]) -> int:
         locked = {*self._locked(store, news)}
         ids = ", ".join(str(one.id) for one in news)
@@ -424,10 +437,8 @@ class ServerUtubes(Utubes):
             # Also what was made for news that others have heard: without a known task it is empty, or there are news.
             leave = f"DELETE FROM {self.heads} WHERE utube {self.among(locked)} AND taken = 0 AND k0 IS NULL"
             self.of.change(store, Statement(leave), {"utubes": list(locked)})
-        # Whoever makes room in a full utube leaves news. Of one that could not be heard the last are enough.
-        last = {one.utube: one.id for one in news}
-        over = [one.id for one in news if one.head == FULL or one.utube in sure or one.id != last[one.utube]]
-        gone = ", ".join(str(id) for id in over if id in there)
+        over = [one.id for one in news if one.utube in sure]
+        gone = ", ".join(str(id) for id in {*over, *self.superfluous(news)} & there)
         if gone:
             store.change(f"DELETE FROM {self.news} WHERE id IN ({gone})")
         return len(sure)
