@@ -576,7 +576,7 @@ def work(pipe: Connection, opened: tuple[Any, ...], plan: Plan, seed: str, path:
 
 def _born(db: pw.Database, plan: Plan, seed: str, path: Path) -> Worker:
     """A worker, as soon as the database is there."""
-    deadline = time.monotonic() + AWAY
+    deadline = time.monotonic() + PATIENCE
     while True:
         try:
             return Worker(db, plan, seed, path)

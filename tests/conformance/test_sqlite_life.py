@@ -25,6 +25,7 @@ from tests.conformance.steps import PATIENCE, another_process, eventually, look,
 from tests.conformance.test_life import FEATURES, takes, watch
 from tests.conftest import Maker
 from xq import sessions
+from xq.adapters.databases import sqlite_files
 
 
 @pytest.fixture
@@ -46,6 +47,13 @@ def locks(path: Path) -> Path:
 # the file of the locks
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever lost its lock with the file has the time to lock the new one, be the machine slow."""
+    monkeypatch.setattr(sqlite_files, "YOUNG", 6.0)
+
+
+@pytest.mark.usefixtures("patient")
 def test_a_lock_file_that_is_deleted_is_made_anew_and_no_living_process_loses_a_task(path):
     Task = queue_on(path)
     watch(Task)
@@ -67,6 +75,7 @@ def test_a_lock_file_that_is_deleted_is_made_anew_and_no_living_process_loses_a_
     assert Task.xq.count("T") == 0
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_process_that_stood_still_while_the_lock_file_was_deleted_proves_itself_again(path):
     Task = queue_on(path)
     watch(Task)
