@@ -115,12 +115,14 @@ class Database:
         return opened
 
     def _review(self, opened: Opened) -> None:
+        within = self.store.in_transaction()
         try:
             # PostgreSQL ends a transaction in which anything fails.
-            with self.store.atomic() if self.store.in_transaction() else nullcontext():
+            with self.store.atomic() if within else nullcontext():
                 as_it_was = opened.installation.is_recorded()
         except Exception as error:
-            if not self.store.is_failure(error) or self.store.is_loss(error):
+            undone = within and self.store.is_conflict(error)  # all of the transaction: who began it must hear of that
+            if undone or not self.store.is_failure(error) or self.store.is_loss(error):
                 raise
             as_it_was = False  # where even the records are gone
         if not as_it_was and (lacking := opened.installation.not_installed()) and not self.gives_way:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import closing
 from typing import Any
 
 import peewee as pw
 import pytest
 
-from tests.conformance.steps import Work, another_process, eventually, is_exact, isolate, make_impatient
+from tests.conformance.steps import STUCK, Work, another_process, eventually, is_exact, isolate, make_impatient
 from tests.conftest import SERVERS, Maker, chosen, database_on
 from tests.factories import task, tasks
+from xq import database
 from xq.errors import ConfigurationError
 
 KIND = pytest.mark.parametrize("kind", chosen(["mariadb"]))
@@ -161,6 +163,36 @@ def test_a_deadlock_over_the_next_number_of_a_key_is_a_conflict(kind):
         assert Task.xq.store.is_conflict(deadlock.value)
         assert Task.xq.count() == 2
         assert is_exact(Task)
+
+
+def test_a_deadlock_over_what_is_installed_undoes_the_applications_transaction_and_is_raised_there(db, monkeypatch):
+    monkeypatch.setattr(database, "REVIEW", -1.0)  # the queue is looked at again at any time
+    isolate(db, "SERIALIZABLE")  # where a look waits for who writes
+    Task = Maker(db, None)({"keep": True})
+    Other: Any = type("Other", (pw.Model,), {"name": pw.TextField(), "Meta": type("Meta", (), {"database": db})})
+    db.create_tables([Other])
+    Other.create(name="a")
+    Task.put(task())
+    written = threading.Event()
+
+    def writes() -> None:
+        with db.atomic():
+            Other.insert_many([{"name": "b"}] * 100).execute()  # of two, who has written more goes on
+            db.execute_sql("UPDATE xq_queue SET version = version")
+            written.set()
+            Other.update(name="c").where(Other.id == 1).execute()
+
+    with db.atomic() as transaction:
+        Other.update(name="lost").where(Other.id == 1).execute()
+        other = Work(db, writes)
+        assert written.wait(STUCK)
+        with pytest.raises(pw.OperationalError, match="1213") as deadlock:
+            Task.put(task())
+        transaction.rollback()
+    other.result()
+    assert Task.xq.store.is_conflict(deadlock.value)
+    assert Task.xq.count() == 1
+    assert is_exact(Task)
 
 
 @pytest.mark.parametrize("engine", ["MyISAM", "Aria", "MEMORY"])
