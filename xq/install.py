@@ -184,8 +184,10 @@ class Installation:
             self.dialect.one_at_a_time(self.store, within)  # two would both put right what is wrong
             for (tube, state), n in self._corrections().items():
                 self.add_counter(tube, "", state, n)
-            for sql in self._heads():
-                self.store.execute(sql)
+            utubes = self.dialect.utubes
+            for sql in [utubes.alone, *utubes.built] if utubes else []:
+                if sql:
+                    self.store.execute(sql)
 
     def reset(self, within: bool) -> None:
         """Set the transitions to none, in a transaction, which may be `within` the application's.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -96,7 +96,9 @@ class MysqlUtubes(ServerUtubes):
         firsts = (f"SELECT {name}, xq_f.* FROM ({self.first(self.wanted, name)}) AS xq_f" for name in names)
         found = store.execute(AT_ONCE + " UNION ALL ".join(firsts))
         if none := set(utubes) - {row[0] for row in found}:
-            store.change(f"UPDATE {self.heads} SET {self.nobody} WHERE utube {self.among(none)}")
+            unknown = ", ".join(f"({self.of.literal(utube)}, 0)" for utube in none)
+            nobody = self.of.on_conflict("utube", self.nobody)
+            store.change(f"INSERT INTO {self.heads} (utube, taken) VALUES {unknown}{nobody}")
         if found:
             values = {f"v{i}_{j}": value for i, row in enumerate(found) for j, value in enumerate(row)}
             each = ", ".join(
@@ -105,6 +107,25 @@ class MysqlUtubes(ServerUtubes):
             known = self.of.on_conflict("utube", ", ".join(f"{column} = VALUES({column})" for column in self.columns))
             told = f"INSERT INTO {self.heads} (taken, utube, {', '.join(self.columns)}) VALUES {each}{known}"
             self.of.change(store, Statement(told), values)
+
+    # A list of keys it may look for in the whole table, and then it waits for what others have locked of that.
+
+    def leave(self, store: Store[Any], utubes: Collection[Any]) -> None:
+        heads = self._joined(self.heads, "utube", [f"_ascii{self.of.literal(utube)}" for utube in utubes])
+        store.change(f"{AT_ONCE}DELETE xq_o FROM {heads} WHERE xq_o.taken = 0 AND xq_o.k0 IS NULL")
+
+    def gone(self, ids: Sequence[int]) -> str:
+        return f"{AT_ONCE}DELETE xq_o FROM {self._joined(self.news, 'id', ids)}"
+
+    def guessed(self, ids: Sequence[int]) -> str:
+        news = self._joined(self.news, "id", ids)
+        return f"{AT_ONCE}UPDATE {news} SET xq_o.teller = NULL WHERE xq_o.teller = {self.me}"
+
+    @staticmethod
+    def _joined(table: str, key: str, keys: Iterable[Any]) -> str:
+        """The rows `xq_o` of these keys, read by them alone."""
+        each = " UNION ALL ".join(f"SELECT {value} AS k" for value in keys)
+        return f"({each}) AS xq_i STRAIGHT_JOIN {table} AS xq_o FORCE INDEX (PRIMARY) ON xq_o.{key} = xq_i.k"
 
 
 class Mysql(Server):

@@ -38,6 +38,26 @@ class PostgresUtubes(ServerUtubes):
 
     me = "pg_current_xact_id()"
 
+    @property
+    def alone(self) -> str:  # type: ignore[override]
+        return f"LOCK TABLE {self.heads} IN EXCLUSIVE MODE"
+
+    def _called(self, column: str) -> str:
+        """What its head is called, whatever the column's collation, and without the blanks at the end of a CHAR."""
+        return column if self.of.kind("utube") in INTEGERS else f'(CAST({column} AS text) COLLATE "C")'
+
+    def head(self, version: str) -> str:
+        return self._called(f"{version}.{self.role}")
+
+    def of_utube(self, utube: str, of: str) -> str:
+        column = f"{of}{self.role}"
+        return f"{column} IS NOT NULL AND {self._called(column)} = {utube}"
+
+    @property
+    def index(self) -> tuple[str, str, bool]:
+        columns, condition, unique = super().index
+        return columns.replace(self.role, self._called(self.role), 1), condition, unique
+
     def order(self, columns: Iterable[str], of: str) -> str:
         first = {"priority", self.of.roles.get("priority")}
         return ", ".join(f"{of}{column}{' NULLS FIRST' * (column in first)}" for column in columns)
@@ -71,6 +91,10 @@ class PostgresUtubes(ServerUtubes):
         )
         self.of.change(store, Statement(looked), {"utubes": list(utubes)})
 
+    def leave(self, store: Store[Any], utubes: Collection[Any]) -> None:
+        empty = f"DELETE FROM {self.heads} WHERE utube {self.among(utubes)} AND taken = 0 AND k0 IS NULL"
+        self.of.change(store, Statement(empty), {"utubes": list(utubes)})
+
     def _learning(self, news: Sequence[News], again: Again, whole: Again) -> Again:
         return whole if any(one.head == MISSING for one in news) else again
 
@@ -83,14 +107,14 @@ class PostgresUtubes(ServerUtubes):
             "utubes": list(dict.fromkeys(one.utube for one in news if one.head != FULL)),
             "ids": [one.id for one in news],
             "of": [one.utube for one in news],
-            "over": self.superfluous(news),
+            "over": [one.id for one in news if one.head == FULL],  # whoever makes room there leaves news
         }
         ((heard,),) = self.of.execute(store, self._learned, values)
         return int(heard)
 
     @property
     def _learned(self) -> str:
-        """SQL that hears the news `ids` of the utubes `of`; `over` are superfluous, `utubes` those that may be open."""
+        """SQL that hears the news `ids` of the utubes `of`; `over` nobody needs, `utubes` may be open."""
         kind, passing = Postgres.list_kinds[self.of.kind("utube")], f"{self.of.lock} SKIP LOCKED"
         told = f"unnest(CAST(:ids AS bigint[]), CAST(:of AS {kind}[])) AS told (id, utube)"
         first = self.first(f"ROW({self.wanted})", f"{self.name}.utube")
@@ -117,7 +141,7 @@ class PostgresUtubes(ServerUtubes):
             ),
         }
         parts = ", ".join(f"{name} AS ({step})" for name, step in steps.items())
-        return f"WITH {parts} SELECT COUNT(*) FROM sure"
+        return f"WITH {parts} SELECT COUNT(*) FROM heard"
 
     def picked(self, columns: str, rows: Rows) -> str:
         """A query that locks the tasks which come first, with their heads, and passes by what others have locked.
@@ -464,10 +488,10 @@ class Postgres(Server):
         if utubes:
             mine = ", ".join(f"{column} AS {name}" for name, column in zip(utubes.columns, utubes.ordered, strict=True))
             tables[utubes.suffix] = (
-                f"AS SELECT {utubes.role} AS utube, CAST(0 AS bigint) AS taken, {mine} {nothing}",
+                f"AS SELECT {utubes.head(self.table)} AS utube, CAST(0 AS bigint) AS taken, {mine} {nothing}",
                 "utube",
             )
-            tables[NEWS] = (f"AS SELECT {utubes.role} AS utube {nothing}", "")
+            tables[NEWS] = (f"AS SELECT {utubes.head(self.table)} AS utube {nothing}", "")
         found = []
         for suffix, (body, key) in tables.items():
             more, table = [], self.side(suffix)

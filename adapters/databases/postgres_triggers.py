@@ -108,7 +108,7 @@ class Triggers:
         if rows == "changed":
             body += self._turned(came=False)
         elif of.utubes:
-            body += [f"TRUNCATE {of.utubes.heads};", f"DELETE FROM {of.utubes.news};"]
+            body += [f"DELETE FROM {of.utubes.heads};", f"DELETE FROM {of.utubes.news};"]
         return body
 
     def _turned(self, came: bool) -> list[str]:

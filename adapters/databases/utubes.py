@@ -27,6 +27,7 @@ R = TypeVar("R")
 
 NEWS = "utube_news"
 MANY = 1_000  # news to hear at once
+PILE = 50  # news of one utube that nobody could hear, to make one of
 FEW = 20  # of others, within the application's transaction, which keeps their heads locked
 FIRST = "xq_first."  # the table where it is asked for the first: it may be called old or new, as a version of a row
 COUNTED = (READY, TAKEN)  # the states of which a head tells
@@ -105,6 +106,7 @@ class Utubes:
         """What follows SET: the first task of a utube."""
         return f"({', '.join(self.columns)}) = ({self.first(self.wanted, utube)})"
 
+    alone = ""  # SQL that keeps others from the heads until the transaction ends
     has_news = ""  # a query that finds a row where there are news
 
     def but_for_news(self, utube: str) -> str:
@@ -300,6 +302,18 @@ class ServerUtubes(Utubes):
     def look_at(self, store: Store[Any], utubes: Collection[Any]) -> None:
         """Look which tasks are the first of these, whose heads are locked."""
 
+    @abstractmethod
+    def leave(self, store: Store[Any], utubes: Collection[Any]) -> None:
+        """Leave no head of these that is empty: of which no task is known, without any, or with news yet to hear."""
+
+    def gone(self, ids: Sequence[int]) -> str:
+        """SQL that deletes news."""
+        return f"DELETE FROM {self.news} WHERE id IN ({', '.join(map(str, ids))})"
+
+    def guessed(self, ids: Sequence[int]) -> str:
+        """SQL that has news be those of nobody, who need not guess again."""
+        return f"UPDATE {self.news} SET teller = NULL WHERE id IN ({', '.join(map(str, ids))}) AND teller = {self.me}"
+
     @property
     def has_news(self) -> str:  # type: ignore[override]
         return f"SELECT 0 FROM {self.news} LIMIT 1"
@@ -340,27 +354,20 @@ class ServerUtubes(Utubes):
     # who hears
 
     def hear(self, store: Store[Any], again: Again, whole: Again, mine: bool = False) -> int:
-        """Hear the news, of `mine` those of the open transaction alone. Returns for how many utubes.
+        """Hear the news, of `mine` those of the open transaction alone. Returns how many could be heard.
 
         Within the application's transaction, which may see the past and lasts as long as it likes, what is heard is
         only a first guess: others hear it again. It locks few heads there. `again` and `whole` are the Database's.
         """
         unheard = partial(self._unheard, store, again)
         if not store.in_transaction():
-            return sum(
-                self._hear(store, self._learning(news, again, whole), self._learn, news)
-                for news in unheard("TRUE", MANY)
-            )
+            return sum(self._heard(store, again, whole, news) for news in unheard("TRUE", MANY))
         guess = partial(self._hear, store, whole, self._guess)
         heard = sum(map(guess, unheard(f"teller = {self.me}", MANY)))
         if not heard and not mine:
             unknown = self._of_head(f"k0 IS NULL AND taken < {self.most}", "TRUE")
             heard = next(filter(None, map(guess, unheard(unknown, FEW))), 0)
         return heard
-
-    def _learning(self, news: Sequence[News], again: Again, whole: Again) -> Again:
-        """By which of these to learn from news."""
-        return whole
 
     def _unheard(self, store: Store[Any], again: Again, which: str, n: int) -> Iterator[list[News]]:
         """The news in the order in which they were left, so many at a time."""
@@ -377,6 +384,17 @@ class ServerUtubes(Utubes):
         """What is asked of the head of news `xq_n`; a join would be free to read all heads."""
         return f"COALESCE((SELECT {found} FROM {self.heads} AS xq_h WHERE xq_h.utube = xq_n.utube), {missing})"
 
+    def _heard(self, store: Store[Any], again: Again, whole: Again, news: list[News]) -> int:
+        heard = self._hear(store, self._learning(news, again, whole), self._learn, news)
+        for of_one in _apart(news):
+            if len(of_one) >= PILE and of_one[0].head != FULL:
+                whole(partial(self._gather, store, of_one))
+        return heard
+
+    def _learning(self, news: Sequence[News], again: Again, whole: Again) -> Again:
+        """By which of these to learn from news."""
+        return whole
+
     def _hear(
         self,
         store: Store[Any],
@@ -390,10 +408,8 @@ class ServerUtubes(Utubes):
         except Exception as error:
             if not store.is_locked(error):
                 raise
-        each: dict[Any, list[News]] = {}
-        for one in news:
-            each.setdefault(one.utube, []).append(one)
-        return sum(self._hear(store, whole, hear, of_one) for of_one in each.values()) if len(each) > 1 else 0
+        each = _apart(news)
+        return sum(self._hear(store, whole, hear, of_one) for of_one in each) if len(each) > 1 else 0
 
     def _locked(self, store: Store[Any], news: Sequence[News]) -> list[Any]:
         """Those utubes of these news whose heads are open, and locked now."""
@@ -403,42 +419,60 @@ class ServerUtubes(Utubes):
             self.place(store, absent)
         if not wanted:
             return []
-        heads = f"SELECT utube FROM {self.heads} WHERE utube {self.among(wanted)} AND taken < {self.most}"
+        heads = f"SELECT utube FROM {self.heads}{self.by_key} WHERE utube {self.among(wanted)} AND taken < {self.most}"
         found = self.of.execute(store, f"{heads}{self.of.lock} SKIP LOCKED", {"utubes": list(wanted)})
         return [utube for (utube,) in found]
 
+    def _there(self, store: Store[Any], news: Sequence[News]) -> set[int]:
+        """The ids of those of these news that nobody has heard so far, or hears now. They are locked."""
+        ids = ", ".join(str(one.id) for one in news)
+        these = f"SELECT id FROM {self.news}{self.by_key} WHERE id IN ({ids}) ORDER BY id{self.of.lock} SKIP LOCKED"
+        return {id for (id,) in store.execute(these)} if news else set()
+
+    def _sure(self, store: Store[Any], news: Sequence[News], locked: Collection[Any]) -> tuple[set[int], list[Any]]:
+        """Which of these news are there, and those utubes of which all are.
+
+        Where one is not, somebody has looked, and may have seen more than this transaction does.
+        """
+        there = self._there(store, news)
+        lost = {one.utube for one in news if one.id not in there}
+        return there, [utube for utube in locked if utube not in lost]
+
     def _guess(self, store: Store[Any], news: Sequence[News]) -> int:
         locked = self._locked(store, news)
-        ids = ", ".join(str(one.id) for one in news if one.utube in locked)
-        if not locked:
+        _, sure = self._sure(store, [one for one in news if one.utube in locked], locked)
+        if not sure:
             return 0
-        self.look_at(store, locked)
-        store.change(f"UPDATE {self.news} SET teller = NULL WHERE id IN ({ids}) AND teller = {self.me}")
-        known = f"SELECT COUNT(*) FROM {self.heads} WHERE utube {self.among(locked)} AND k0 IS NOT NULL"
-        ((found,),) = self.of.execute(store, known, {"utubes": locked})
+        self.look_at(store, sure)
+        store.change(self.guessed([one.id for one in news if one.utube in sure]))
+        known = f"SELECT COUNT(*) FROM {self.heads}{self.by_key} WHERE utube {self.among(sure)} AND k0 IS NOT NULL"
+        ((found,),) = self.of.execute(store, known, {"utubes": sure})
         return int(found)
 
-    @staticmethod
-    def superfluous(news: Sequence[News]) -> list[int]:
-        """Which nobody must hear: whoever makes room in a full utube leaves news, and of each the last are enough."""
-        last = {one.utube: one.id for one in news}
-        return [one.id for one in news if one.head == FULL or one.id != last[one.utube]]
-
     def _learn(self, store: Store[Any], news: Sequence[News]) -> int:
-        locked = {*self._locked(store, news)}
-        ids = ", ".join(str(one.id) for one in news)
-        these = f"SELECT id FROM {self.news} WHERE id IN ({ids}) ORDER BY id{self.of.lock} SKIP LOCKED"
-        there = {id for (id,) in store.execute(these)}
-        # Where some were heard meanwhile, somebody has looked, and may have seen more than this transaction does.
-        sure = list(locked - {one.utube for one in news if one.id not in there})
+        locked = self._locked(store, news)
+        there, sure = self._sure(store, news, locked)
         if sure:
             self.look_at(store, sure)
         if locked:
-            # Also what was made for news that others have heard: without a known task it is empty, or there are news.
-            leave = f"DELETE FROM {self.heads} WHERE utube {self.among(locked)} AND taken = 0 AND k0 IS NULL"
-            self.of.change(store, Statement(leave), {"utubes": list(locked)})
-        over = [one.id for one in news if one.utube in sure]
-        gone = ", ".join(str(id) for id in {*over, *self.superfluous(news)} & there)
-        if gone:
-            store.change(f"DELETE FROM {self.news} WHERE id IN ({gone})")
-        return len(sure)
+            self.leave(store, locked)
+        # Whoever makes room in a full utube leaves news.
+        heard = [one.id for one in news if one.id in there and (one.head == FULL or one.utube in sure)]
+        if heard:
+            store.change(self.gone(heard))
+        return len(heard)
+
+    def _gather(self, store: Store[Any], news: Sequence[News]) -> None:
+        """Leave one in place of many of a utube. It is newer than they are: who sees it sees what they told of."""
+        there = self._there(store, news)
+        if len(there) >= PILE:
+            store.change(self.gone(sorted(there)))
+            self.of.change(store, Statement(self.left(":utube")), {"utube": news[0].utube})
+
+
+def _apart(news: Iterable[News]) -> list[list[News]]:
+    """News by their utubes."""
+    found: dict[Any, list[News]] = {}
+    for one in news:
+        found.setdefault(one.utube, []).append(one)
+    return list(found.values())

@@ -23,6 +23,7 @@ from tests.conformance.steps import (
 )
 from tests.conftest import DATABASES, SERVERS, SHARED, Maker, chosen
 from tests.factories import task
+from xq.adapters.databases.utubes import OPEN, News
 
 FEATURES = {"utube": True, "delayed": True, "buried": "any", "ttl": True, "ttr": True, "keep": True}
 ROLES = ("runat", "priority", "utube", "owner")
@@ -407,18 +408,19 @@ def test_a_transaction_takes_what_others_have_put_a_moment_ago(at_level):
 
 
 def test_nobody_waits_for_a_transaction_that_has_put_and_taken(make_server):
+    isolate(make_server.db, "READ COMMITTED")  # else MariaDB locks gaps
     Task = make_server({"utube": True, "keep": True}, roles=("utube", "owner"))
     put(Task, "a0", "b0", "c0", "d0")
     all_heard(Task)
 
     def others() -> list[str]:
-        put(Task, "a1", "e1", "f0")
-        return taken(Task, 9)
+        put(Task, "a1", "e1", "f0", *(f"{utube}0" for utube in "ghijk"))
+        return taken(Task, 19)
 
     with make_server.db.atomic():
         put(Task, "e0")
         assert taken(Task, 1) == ["a0"]
-        assert {"b0", "c0", "d0", "f0"} <= {*Work(make_server.db, others).result()} <= {"b0", "c0", "d0", "e1", "f0"}
+        assert {*Work(make_server.db, others).result()} - {"e1"} == {f"{utube}0" for utube in "bcdfghijk"}
     Task.xq.ack(1)
     assert "a1" in taken(Task, 9)
     assert is_exact(Task)
@@ -441,6 +443,51 @@ def test_news_that_nobody_can_hear_yet_do_not_pile_up(make_server):
     Task.xq.ack(1)
     assert taken(Task, 2) == ["a1"]
     assert is_exact(Task)
+
+
+def test_a_transaction_that_sees_the_past_spoils_nothing_for_others(make_server):
+    Task = make_server({"utube": True, "keep": True}, roles=("utube", "owner"))
+    put(Task, "a0", "a1")
+
+    def others() -> None:
+        Task.take().ack()
+        all_heard(Task)
+
+    with make_server.db.atomic():
+        assert Task.select().count() == 2  # from here on MariaDB sees what was there then
+        Work(make_server.db, others).result()
+        found = taken(Task, 1)
+    assert [*found, *taken(Task, 2)] == ["a1"]
+    assert is_exact(Task)
+
+
+def test_news_are_heard_by_those_alone_who_have_looked_since_they_were_left(make_server):
+    Task = make_server({"utube": True}, roles=("utube", "owner"))
+    utubes, store = Task.xq._database.open().dialect.utubes, Task.xq.store
+
+    def news() -> list[News]:
+        return [News(id, utube, OPEN) for id, utube in store.execute("SELECT id, utube FROM task_xq_utube_news")]
+
+    Task.xq.kill(put(Task, "a0")[0])
+    heard = news()
+    all_heard(Task)
+    put(Task, "a1")
+    with store.atomic():
+        utubes._learn(store, [*news(), *heard])  # as one does that begins before, and comes to it later
+    assert taken(Task, 2) == ["a1"]
+    assert is_exact(Task)
+
+
+@pytest.mark.parametrize("kind", chosen(["postgres"]))
+@pytest.mark.parametrize("field", [pw.FixedCharField(5, null=True), pw.TextField(null=True, collation="loose")])
+def test_utubes_are_told_apart_to_the_last_letter_whatever_the_column_is(kind, field, tmp_path):
+    with DATABASES[kind](tmp_path) as db:
+        db.execute_sql("CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+        Task = Maker(db, None)({"utube": True}, roles=("utube",), attributes={"utube": field})
+        put(Task, "a0", "A0", "a1")
+        assert taken(Task, 3) == ["a0", "A0"]
+        Task.xq.sweep()
+        assert is_exact(Task)
 
 
 # races
