@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping
 
 from xq.features.buried import buried
 from xq.features.delayed import delayed
+from xq.features.endless import endless
+from xq.features.events import events
 from xq.features.history import history
 from xq.features.id import id
 from xq.features.keep import keep
 from xq.features.lifetime import lifetime
 from xq.features.limit import limit
 from xq.features.not_check_session import not_check_session
+from xq.features.priority import priority
 from xq.features.retval import retval
 from xq.features.ttl import ttl
 from xq.features.ttr import ttr
@@ -37,5 +40,8 @@ FEATURES: Mapping[str, Callable[..., Feature]] = {
         utube,
         limit,
         history,
+        events,
+        priority,
+        endless,
     )
 }

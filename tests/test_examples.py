@@ -54,6 +54,11 @@ TOLD: Mapping[str, tuple[str, ...]] = {
         "'X-Ready': 5",
         "'Taken-Zombie': 4",
     ),
+    "own_tubes": (
+        "Read a love letter\nRead a bill\nKept: 2, calls: 2 acks\n",
+        "From the desk: the last\nFrom the desk: the second\nFrom the desk: the first sheet\n",
+        "Tubes: desk (stack), letters (letters)\nTubes in the end: []\n",
+    ),
     "demo": (
         "Put examples/demo.py before all others, with wait=. The answer after ",
         " lines, ",

@@ -178,6 +178,9 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
     "utube": ({"utube": True}, CORE),
     "limit": ({"limit": 5}, CORE),
     "history": ({"history": True}, CORE),
+    "events": ({"events": True}, CORE),
+    "priority": ({"priority": True}, CORE),
+    "endless": ({"endless": True}, CORE),
 }
 
 README = {"delayed": True, "buried": True, "keep": True, "ttr": 60}

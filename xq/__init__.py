@@ -15,13 +15,17 @@ from xq.errors import (
     NotInstalled,
     NotOwner,
     SessionLost,
+    TubeBusy,
+    TubeExists,
     UnknownSession,
+    UnknownTube,
     WrongState,
 )
 from xq.handle import Queue
 from xq.machine import Choice, Column, Detour, Feature, Machine, Timer, Transition
 from xq.sessions import Session
 from xq.stats import Stats
+from xq.tubes import Tubes
 
 __version__ = "0.1.0"
 
@@ -49,7 +53,11 @@ __all__ = [
     "Stats",
     "Timer",
     "Transition",
+    "TubeBusy",
+    "TubeExists",
+    "Tubes",
     "UnknownSession",
+    "UnknownTube",
     "WrongState",
     "__version__",
     "queue",

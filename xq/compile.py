@@ -96,8 +96,9 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
     """
     if not row.enters:
         increment = (Given("increment"),)
+        since = ("runat",) if machine.settings.get("never_stays") else ("runat", "now")
         prolonged = {
-            "runat": After(("runat", "now"), increment),
+            "runat": After(since, increment),
             "deadline": After(("deadline",), increment),
         }
         timers = machine.timers[row.source] if "increment" in given else ()

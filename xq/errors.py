@@ -165,3 +165,31 @@ class UnknownSession(Error):
     def __init__(self, uuid: str) -> None:
         self.uuid = uuid
         super().__init__(f"no session {uuid} is open in this database: it was closed, or never was")
+
+
+class TubeExists(BadValue):
+    """There is a tube of this name already, and create_tube was not told to be content with that (if_not_exists)."""
+
+    def __init__(self, name: str, type: str) -> None:
+        self.name, self.type = name, type
+        super().__init__(f"there is a tube {shown(name)} already, of type {type}: if_not_exists=True returns it")
+
+
+class UnknownTube(Error, KeyError):
+    """There is no tube of this name, or none whose type is registered in this process."""
+
+    def __init__(self, name: object, known: Iterable[str]) -> None:
+        self.name = name
+        super().__init__(f"there is no tube {shown(name)}: there are {', '.join(map(shown, known)) or 'none'}")
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # a KeyError shows a key
+
+
+class TubeBusy(Error):
+    """A tube cannot be dropped: tasks of it are taken, or calls of this process wait in it."""
+
+    def __init__(self, name: str, taken: int) -> None:
+        self.name, self.taken = name, taken
+        why = f"{taken} of its tasks are taken" if taken else "calls of this process wait in it"
+        super().__init__(f"the tube {shown(name)} cannot be dropped: {why}")

@@ -34,6 +34,7 @@ class _Missing:
 
 
 MISSING: Any = _Missing()
+LONGEST_EVENT = 64  # characters
 
 
 class Queue(Generic[T]):
@@ -285,9 +286,13 @@ class Queue(Generic[T]):
         """Give every taken task back, whoever holds it. Returns how many."""
         return self._moves.all("release", [TAKEN])
 
-    def truncate(self) -> int:
-        """Delete every task of the queue. Returns how many."""
-        return self._database.whole(lambda: self._moves.all("kill", self.machine.states))
+    def truncate(self, told: str = "kill") -> int:
+        """Delete every task of the queue, which is told as the event `told`. Returns how many."""
+        if not isinstance(told, str):
+            raise BadType(f"an event is named by text, not by {shown(told)}")
+        if not told.isidentifier() or len(told) > LONGEST_EVENT:
+            raise BadValue(f"an event is named as a method is, in up to {LONGEST_EVENT} letters, not {shown(told)}")
+        return self._database.whole(lambda: self._moves.all("kill", self.machine.states, told))
 
     def sweep(self) -> int:
         """Move what is due until nothing is. Returns how many moves that were."""
@@ -333,13 +338,19 @@ class Queue(Generic[T]):
         """
         return self._waiting.waited_for()
 
+    @property
+    def is_awaited(self) -> bool:
+        """Returns whether calls of this process wait here: for a task, for room, or for the end of one."""
+        return self._waiting.anybody
+
     def sessions(self) -> list[tuple[str, float]]:
         """The open sessions of the database: (uuid, since when, in seconds since 1970)."""
         return [(uuid, since) for uuid, since in self._database.execute(self._database.dialect.sessions)]
 
     def stats(self, pretty: bool = False) -> Stats:
         """Counts per state and transitions, exact at the last commit, whoever wrote. `pretty` spells the states."""
-        found = stats(self._database.counters(), self.machine.states, self._database.definition.tube_stats)
+        told_by = self.machine.told_by if self.machine.settings.get("counts") else None
+        found = stats(self._database.counters(), self.machine.states, self._database.definition.tube_stats, told_by)
         return found.spelled() if pretty else found
 
     queue_stats = stats
@@ -388,6 +399,10 @@ class Queue(Generic[T]):
         """Another session, or the one of this uuid. Raises UnknownSession when none of that uuid is open."""
         return self._keeper.session(None if uuid is None else sessions.checked(uuid))
 
+    def current_session(self) -> Session:
+        """The session by which this thread, or asyncio task, takes: from now on others can join it by its uuid."""
+        return self._keeper.current_session()
+
     def configure(self, *, session_ttr: float | None = MISSING, notify: bool = MISSING) -> None:
         """Set what holds for all queues of this database, and is stored in it.
 
@@ -429,6 +444,13 @@ class Queue(Generic[T]):
         On PostgreSQL autovacuum comes soon, and works without pauses; elsewhere there is nothing to set.
         """
         return self._database.open().installation.tune()
+
+    def forgo_safety(self) -> list[str]:
+        """Have the database not keep the tasks, with all that belongs to them, through a crash. Returns the SQL run.
+
+        On PostgreSQL the tables become unlogged, and writing is faster; elsewhere there is nothing to set.
+        """
+        return self._database.open().installation.forgo_safety()
 
     def recount(self) -> None:
         """Set the counts to what the table holds, where writers passed by the triggers (see `check`)."""

@@ -150,6 +150,13 @@ class Installation:
             self.store.execute(sql)
         return statements
 
+    def forgo_safety(self) -> list[str]:
+        """Have the database not keep the tasks through a crash, where it can. Returns the SQL that was run."""
+        statements = self.dialect.unlogged(self.store)
+        for sql in statements:
+            self.store.execute(sql)
+        return statements
+
     def check(self) -> list[str]:
         """As `missing`, and whether the numbers are still exact: reads the whole table."""
         missing = self.missing()

@@ -231,6 +231,9 @@ class Machine:
         for row in called:
             self._by_source.setdefault((row.source, row.event), []).append(row)
             self._sources[row.event] = tuple(dict.fromkeys([*self._sources.get(row.event, ()), row.source]))
+        self._first: dict[tuple[str, str], str] = {}
+        for row in self.rows:
+            self._first.setdefault((row.source, row.target), row.event)
         self._options = {
             event: frozenset(option for row in called if row.event == event for option in self.accepts(row))
             for event in self._sources
@@ -418,6 +421,14 @@ class Machine:
     def frees(self, source: str, target: str) -> bool:
         """Whether a take may find something after such a move that it has not found before."""
         return target == READY or (target != TAKEN and any(source in guard.in_the_way for guard in self.guards))
+
+    def told_by(self, source: str, target: str) -> str:
+        """The event that a transition is taken to be of, where nothing tells of another; "write" where none does it."""
+        return self._first.get((source, target), "write")
+
+    def tells(self, event: str, source: str, target: str) -> bool:
+        """Whether the counted transition alone tells the event."""
+        return source != target and self.told_by(source, target) == event
 
     def before_take(self, row: Transition) -> bool:
         """Whether `row` leads to where tasks wait to be taken."""

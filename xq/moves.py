@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -27,6 +28,7 @@ from xq.errors import (
 )
 from xq.machine import ABSENT, READY, TAKEN, Machine, Transition
 from xq.sessions import Session
+from xq.stats import apart
 from xq.store import Row
 from xq.tasks import Parts, Seconds, Tasks, chunks, named
 
@@ -69,6 +71,7 @@ class Moves(Generic[T]):
         self.log = logging.getLogger(f"xq.{self.store.name}")
         self._unfenced = bool(machine.settings.get("unfenced"))
         self._unique = machine.guard("unique")
+        self._counts = bool(machine.settings.get("counts"))
         self._hears = machine.guard("utube") is not None
         self._forgets = machine.settings.get("history", math.inf) < math.inf
         self._swept = 0.0
@@ -117,10 +120,9 @@ class Moves(Generic[T]):
     def write(self, task: T, fields: Mapping[str, Any]) -> None:
         """Write fields of a task that a take returned, and leave it taken. Raises as `one`."""
         parts, mark = self.tasks.identify(task)
-        call = Call("ack", {}, fields)  # whoever may write is whoever may ack
-        stays = Transition(TAKEN, call.event, TAKEN, fenced=True, enters=False)
-        if not self._move(self.database.open(), call, "key", stays, mark, named(parts)):
-            self._find(call, parts, mark)
+        stays = Transition(TAKEN, "", TAKEN, fenced=True, enters=False)  # no event
+        if not self._move(self.database.open(), Call("", {}, fields), "key", stays, mark, named(parts)):
+            self._find(Call("ack", {}, fields), parts, mark)  # whoever may write is whoever may ack
 
     def _move_one(
         self, opened: Opened, call: Call, row: Transition, parts: Parts, mark: str | None, held: str | None
@@ -189,10 +191,23 @@ class Moves(Generic[T]):
         event = call.event if row.enters else ""
         source = "" if rows.more else row.source
         run = partial(self.database.run, opened, statement, whole, event, source, row.target)
+        if self._counts and call.event and not self.machine.tells(call.event, row.source, row.target):
+            run = partial(self.database.whole, partial(self._counted, opened, call, row, run))
         if self._unique is None:  # what an update brings only the database may find fault with
             return self.database.guarded(run) if call.fields else run()
         with self._telling_duplicates():
             return self.database.guarded(run)
+
+    def _counted(self, opened: Opened, call: Call, row: Transition, run: Callable[[], list[Row]]) -> list[Row]:
+        """As `run`, and counts an event that no transition tells. One that is none is told to observers as well."""
+        rows = run()
+        sources = Counter(opened.dialect.state(found) or "" for found in rows) if row.target == ABSENT else Counter()
+        for source, n in (sources or {row.source: len(rows)}).items():
+            if n and not self.machine.tells(call.event, source, row.target):
+                opened.installation.add_counter(*apart(call.event, source, row.target), n)
+        if rows and not row.enters:
+            self.database.observers.hear(opened.dialect, call.event, row.source, row.target, rows)
+        return rows
 
     @contextmanager
     def _telling_duplicates(self) -> Iterator[None]:
@@ -387,8 +402,8 @@ class Moves(Generic[T]):
                 raise WrongState(call.event, self.tasks.as_told(parts), self._find(call, parts, mark), [state])
         return moved
 
-    def all(self, event: str, states: Sequence[str]) -> int:
-        """Move every task in these states, whoever holds it. Returns how many.
+    def all(self, event: str, states: Sequence[str], told: str = "") -> int:
+        """Move every task in these states, whoever holds it, which may be told as another event. Returns how many.
 
         Those that are deleted with one statement: it finds a task wherever another process moves it meanwhile.
         """
@@ -396,12 +411,13 @@ class Moves(Generic[T]):
         rows = [self._row(state, Call(event, {}, {})) for state in states]
         gone = [row for row in rows if row.target == ABSENT]
         together = [*([row] for row in rows if row not in gone), *([gone] if gone else [])]
-        return sum(self._all(Call(event, {}, {}), *alike) for alike in together)
+        return sum(self._all(Call(told or event, {}, {}), *alike) for alike in together)
 
     def _all(self, call: Call, row: Transition, *alike: Transition) -> int:
         """Move every task in the states from which these lead, which do the same."""
         opened, more = self.database.open(), tuple(other.source for other in alike)
-        if self.database.observers.anybody:
+        apart = self._counts and not all(self.machine.tells(call.event, r.source, r.target) for r in (row, *alike))
+        if apart or self.database.observers.anybody:
             return len(self._run(opened, call, Rows("each", row.source, more=more), row, {}))
         statement = opened.statements.move(Rows("all", row.source, more=more), row)
         return self.database.change(opened, statement, self.database.values(), call.event)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter as Total
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, Field
 
@@ -10,6 +11,11 @@ from xq.machine import ABSENT, ELSEWHERE, NAMES
 
 # tube ('' is all together), source ('' is "there before counting began"), target, how often
 Counter = tuple[str, str, str, int]
+
+
+def apart(event: str, source: str, target: str) -> tuple[str, str, str]:
+    """The counter of an event that the transition does not tell: tube, source, target, as no transition has them."""
+    return f"{source}-{target} {event}", ELSEWHERE, ELSEWHERE
 
 
 class Numbers(BaseModel):
@@ -27,16 +33,26 @@ class Numbers(BaseModel):
 
 
 class Stats(Numbers):
-    """The numbers of a queue, and of each of its tubes that is counted."""
+    """The numbers of a queue, and of each of its tubes that is counted; with the feature events, how often each was."""
 
     tube: dict[str, Numbers] = Field(default_factory=dict)
+    events: dict[str, int] = Field(default_factory=dict)
 
     def spelled(self) -> Stats:
-        return Stats(**super().spelled().model_dump(), tube={name: tube.spelled() for name, tube in self.tube.items()})
+        tubes = {name: tube.spelled() for name, tube in self.tube.items()}
+        return Stats(**super().spelled().model_dump(), tube=tubes, events=self.events)
 
 
-def stats(counters: Iterable[Counter], states: Sequence[str], tubes: Sequence[str] = ()) -> Stats:
-    """Add the counters up. What is in a state is what entered it minus what left it."""
+def stats(
+    counters: Iterable[Counter],
+    states: Sequence[str],
+    tubes: Sequence[str] = (),
+    told_by: Callable[[str, str], str] | None = None,
+) -> Stats:
+    """Add the counters up. What is in a state is what entered it minus what left it.
+
+    `told_by` tells of which event a transition is; without it, events are not counted.
+    """
     counted = list(counters)
     order = {letter: place for place, letter in enumerate([ABSENT, ELSEWHERE, *states])}
 
@@ -50,7 +66,23 @@ def stats(counters: Iterable[Counter], states: Sequence[str], tubes: Sequence[st
             transition={f"{source}-{target}": n for source, target, n in mine if source and n},
         )
 
-    return Stats(**numbers("").model_dump(), tube={name: numbers(name) for name in tubes})
+    events = _events(counted, told_by) if told_by else {}
+    return Stats(**numbers("").model_dump(), tube={name: numbers(name) for name in tubes}, events=events)
+
+
+def _events(counted: Iterable[Counter], told_by: Callable[[str, str], str]) -> dict[str, int]:
+    """How often each event was: by its transitions, but for those that were counted as another's."""
+    found: Total[str] = Total()
+    for tube, source, target, n in counted:
+        if source == target == ELSEWHERE:
+            transition, _, event = tube.partition(" ")
+            left, entered = transition.split("-")
+            found[event] += n
+            if left != entered:  # else no transition was counted
+                found[told_by(left, entered)] -= n
+        elif tube == "" and source:
+            found[told_by(source, target)] += n
+    return {event: n for event, n in found.items() if n}
 
 
 def corrections(counters: Iterable[Counter], actual: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:

@@ -139,6 +139,13 @@ class QueueKeeper:
             raise UnknownSession(name)
         return session
 
+    def current_session(self) -> Session:
+        """The current session, which is made known to the database."""
+        opened = self.database.open(to_write=True)
+        session = opened.sessions.to_take()
+        self.database.list_session(opened, session)
+        return session
+
     def _run(self, sql: str, **values: Any) -> list[Any]:
         return self.database.execute(sql, values)
 

@@ -346,6 +346,18 @@ class Postgres(Server):
         ]
         return [f"ALTER TABLE {table} SET ({BUSY})" for table in tables]
 
+    def unlogged(self, store: Store[Any]) -> list[str]:
+        # All of them: a counter must not survive its tasks.
+        tables = [self.table_in_schema, *(self.object(item.name) for item in self.side_tables())]
+        made = [f"ALTER TABLE {table} SET UNLOGGED" for table in tables]
+        ((numbers,),) = store.execute(
+            f"SELECT pg_get_serial_sequence({self.literal(self.table_in_schema)}, "
+            f"{self.literal(self.source.key[0].column)}) WHERE current_setting('server_version_num')::int >= 150000 "
+            "UNION ALL SELECT NULL LIMIT 1"
+        )
+        # From PostgreSQL 15 on it goes with its table, and begins anew: but no key may come again.
+        return [*made, *([f"ALTER SEQUENCE {numbers} SET LOGGED"] if numbers else [])]
+
     def trouble(self, store: Store[Any]) -> str | None:
         oldest = store.execute(
             "SELECT pid, usename, application_name, "

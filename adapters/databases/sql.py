@@ -779,6 +779,10 @@ class Dialect(ABC):
         """SQL that has the database keep up with a table whose rows change all the time."""
         return []
 
+    def unlogged(self, store: Store[Any]) -> list[str]:
+        """SQL that has a crash of the server take the tasks away, with all that belongs to them: writing is faster."""
+        return []
+
     def untuned(self, store: Store[Any]) -> list[str]:
         """SQL that takes away what `tuned` set and nobody has changed since, from what stays without the queue."""
         return []

@@ -1,0 +1,192 @@
+"""The tables of tubes, as models of Peewee: that of each tube, and the one that records them all."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import peewee as pw
+
+from xq.errors import BadType, BadValue, ConfigurationError, shown
+
+LONGEST_NAME = 64  # characters, of tubes and of their types
+TRIES = 5  # how often the table of records is made anew, while other processes make it, too
+READABLE = 20  # characters of a tube's name that the name of its table shows
+
+# What of Peewee's own PostgreSQL and MariaDB need to be what xq speaks to.
+PARAMETERS: Mapping[str, Mapping[str, Any]] = {
+    "postgres": {"prefer_psycopg3": True},
+    "postgresql": {"prefer_psycopg3": True},
+    "mysql": {"mariadb": True},
+    "mariadb": {"mariadb": True},
+}
+
+# role -> the field that holds it
+FIELDS: Mapping[str, Callable[[], pw.Field[Any]]] = {
+    "runat": lambda: pw.DoubleField(null=True),
+    "deadline": lambda: pw.DoubleField(null=True),
+    "priority": lambda: pw.BigIntegerField(default=0),
+    "tube": lambda: pw.TextField(null=True),
+    "owner": lambda: pw.CharField(max_length=64, null=True),
+    "attempts": lambda: pw.IntegerField(default=0),
+    "ttl": lambda: pw.DoubleField(null=True),
+    "ttr": lambda: pw.DoubleField(null=True),
+    "utube": lambda: pw.TextField(default="nil"),
+    "unique": lambda: pw.TextField(null=True),
+    "error": lambda: pw.TextField(null=True),
+}
+
+
+class Record(NamedTuple):
+    """A tube, as it is recorded."""
+
+    name: str
+    type: str
+    options: Mapping[str, Any]
+    table: str
+
+
+def database(where: object) -> pw.Database:
+    """A database of Peewee's, or that of a URL ("sqlite:///app.db", "postgresql://me@host/app").
+
+    Raises BadType, BadValue, and ConfigurationError for a DatabaseProxy that is not initialized.
+    """
+    if isinstance(where, pw.Proxy):
+        where = where.obj
+        if where is None:
+            raise ConfigurationError("tubes are in a database: initialize the DatabaseProxy first")
+    if isinstance(where, pw.Database):
+        return where
+    if not isinstance(where, str):
+        raise BadType(f"tubes are in a database of Peewee's, or of a URL, not in {shown(where)}")
+    from playhouse import db_url  # imports every driver that there is
+
+    try:
+        scheme = where.partition(":")[0]
+        known = where.replace(scheme, scheme.replace("mariadb", "mysql"), 1)  # as Peewee calls it
+        found: pw.Database = db_url.connect(known, **PARAMETERS.get(scheme.partition("+")[0], {}))
+        return found
+    except (RuntimeError, ValueError) as error:
+        raise BadValue(f"{shown(where)} is the URL of no database: {error}") from error
+
+
+def shared(database: pw.Database) -> dict[str, Any]:
+    """What all who use tubes of this database in this process share; gone with it."""
+    kept: dict[str, Any] = vars(database).setdefault("_xq_tubes", {})
+    return kept
+
+
+def new_table(name: str) -> str:
+    """The name of a table for a tube of any name: one that was never there, which shows the tube's to people."""
+    readable = "".join(c if c.isascii() and c.isalnum() else "_" for c in name.lower())[:READABLE]
+    return f"xq_tube_{readable}_{secrets.token_hex(4)}"
+
+
+def model(database: pw.Database, name: str, table: str, roles: Collection[str]) -> type[pw.Model]:
+    """The model of a tube: id, status and data, and a field for each of these roles."""
+    # Else SQLite would use the number of the last task again, when that is gone.
+    of_sqlite = isinstance(database, pw.SqliteDatabase)
+    fields: dict[str, pw.Field[Any]] = {
+        "id": pw.BigAutoField(constraints=[pw.SQL("AUTOINCREMENT")] if of_sqlite else None),
+        "status": pw.CharField(max_length=1, default="R"),
+        "data": pw.TextField(null=True),  # JSON
+        "raw": pw.BlobField(null=True),  # or bytes; neither is JSON's null
+    }
+    if isinstance(database, pw.MySQLDatabase):  # whose TEXT and BLOB end at 65,535 bytes
+        vars(fields["data"])["field_type"], vars(fields["raw"])["field_type"] = "LONGTEXT", "LONGBLOB"
+    fields |= {role: FIELDS[role]() for role in roles}
+    meta = type("Meta", (), {"database": database, "table_name": table})
+    return type(name, (pw.Model,), {**fields, "Meta": meta})
+
+
+def drop(model: type[pw.Model]) -> None:
+    model.drop_table()
+
+
+class Records:
+    """The table in which the tubes of a database are recorded.
+
+    It is a queue itself, without tasks: so the database has what all queues share, be there a tube or not.
+    """
+
+    def __init__(self, database: pw.Database) -> None:
+        # Compared to the last byte, whatever the database holds to be the same otherwise.
+        exactly = "utf8mb4_nopad_bin" if isinstance(database, pw.MySQLDatabase) else None
+
+        class Tube(pw.Model):
+            name = pw.CharField(max_length=LONGEST_NAME, primary_key=True, collation=exactly)
+            type = pw.CharField(max_length=LONGEST_NAME, collation=exactly)
+            options = pw.TextField()
+            table = pw.CharField(max_length=LONGEST_NAME, column_name="table_name")
+            status = pw.CharField(max_length=1, default="-")  # none of a queue's
+            owner = pw.CharField(max_length=64, null=True)
+
+        Tube._meta.set_database(database)
+        Tube._meta.set_table_name("xq_tube")
+        self.model: Any = Tube
+        self._made = self._there = False  # what is undone with a transaction is not remembered
+
+    def make(self) -> None:
+        """Make the table, where it is not there; of processes that do so at once PostgreSQL refuses some."""
+        tried = 0
+        if not self._made:
+            self.check_transaction()
+        while not self._made:
+            try:
+                self.model.create_table()
+                break
+            except pw.PeeweeException:
+                tried += 1
+                if tried == TRIES or self._within_transaction():
+                    raise
+        self._made = self._made or not self._within_transaction()
+
+    def _is_there(self) -> bool:
+        if self._there:
+            return True
+        there = bool(self.model.table_exists())
+        self._there = there and not self._within_transaction()
+        return there
+
+    def check_transaction(self) -> None:
+        """Raise ConfigurationError within a transaction that would end where a table is made or dropped."""
+        if isinstance(self.model._meta.database, pw.MySQLDatabase) and self._within_transaction():
+            raise ConfigurationError(
+                "MariaDB ends a transaction where a table is made or dropped: create and drop tubes outside of it"
+            )
+
+    def _within_transaction(self) -> bool:
+        return bool(self.model.xq.store.in_transaction())
+
+    def __iter__(self) -> Iterator[Record]:
+        """The tubes, by name; none where there is no table."""
+        if not self._is_there():
+            return iter(())
+        return iter([_record(row) for row in self.model.select().order_by(self.model.name).tuples()])
+
+    def find(self, name: str) -> Record | None:
+        if not self._is_there():
+            return None
+        found = self.model.select().where(self.model.name == name).tuples().first()
+        return _record(found) if found else None
+
+    def add(self, record: Record) -> bool:
+        """Record a tube. False when there is one of this name."""
+        try:
+            with self.model._meta.database.atomic():
+                options = json.dumps(dict(record.options))
+                self.model.insert(name=record.name, type=record.type, options=options, table=record.table).execute()
+            return True
+        except pw.IntegrityError:
+            return False
+
+    def remove(self, record: Record) -> None:
+        self.check_transaction()
+        self.model.delete().where(self.model.name == record.name, self.model.table == record.table).execute()
+
+
+def _record(row: Any) -> Record:
+    name, kind, options, table, *_ = row
+    return Record(name, kind, json.loads(options), table)

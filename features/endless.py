@@ -1,0 +1,10 @@
+"""What never ends is not made to."""
+
+from __future__ import annotations
+
+from xq.machine import Feature, On
+
+
+def endless(on: On = True) -> Feature:
+    """touch gives no end to a state that has none; else that ends so many seconds from then."""
+    return Feature("endless", settings={"never_stays": True})

@@ -1,0 +1,10 @@
+"""How often each event happened."""
+
+from __future__ import annotations
+
+from xq.machine import Feature, On
+
+
+def events(on: On = True) -> Feature:
+    """stats() counts events, too: what a transition does not tell, such as a kill or a touch, is counted by itself."""
+    return Feature("events", settings={"counts": True})

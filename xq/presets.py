@@ -1,0 +1,111 @@
+"""The types of tubes, as data, and what the options of a tube make of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from xq.catalogue import compose
+from xq.errors import BadType, BadValue, ConfigurationError, FeatureOff, shown
+from xq.machine import LONGEST, REMEMBERED, Feature, Machine
+from xq.store import fits_a_column
+
+Preset = Mapping[str, Any]  # features=, as upgrade takes it
+
+UNLIMITED: Final = 2**62  # the feature limit at its highest
+
+FIFO: Final[Preset] = {"id": "auto_increment", "buried": "any", "events": True}
+FIFOTTL: Final[Preset] = FIFO | {"delayed": True, "lifetime": True, "ttr": True, "endless": True, "priority": True}  # type: ignore[operator]
+LIMFIFOTTL: Final[Preset] = FIFOTTL | {"limit": UNLIMITED}  # type: ignore[operator]
+UTUBE: Final[Preset] = FIFO | {"utube": True}  # type: ignore[operator]
+UTUBETTL: Final[Preset] = FIFOTTL | {"utube": True}  # type: ignore[operator]
+
+PRESETS: Final[Mapping[str, Preset]] = {
+    "fifo": FIFO,
+    "fifottl": FIFOTTL,
+    "limfifottl": LIMFIFOTTL,
+    "utube": UTUBE,
+    "utubettl": UTUBETTL,
+}
+
+STORAGE_MODES: Final = ("default", "ready_buffer")
+
+
+def _seconds(option: str, value: object) -> float | bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise BadType(f"{option} is a number of seconds, not {shown(value)}")
+    if value == math.inf:
+        return True  # the feature without a default
+    if not 0 < value <= LONGEST:
+        raise BadValue(
+            f"{option} is a number of seconds above 0 and up to {LONGEST:.0f}, or math.inf, not {shown(value)}"
+        )
+    return float(value)
+
+
+def _capacity(option: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadType(f"{option} is a number of tasks, not {shown(value)}")
+    if not 0 <= value <= UNLIMITED:
+        raise BadValue(f"{option} is a number of tasks, or 0 for any, not {shown(value)}")
+    return int(value) or UNLIMITED
+
+
+def pri(value: object) -> int:
+    """A pri. Raises BadType and BadValue."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadType(f"pri is an integer, not {shown(value)}")
+    if not fits_a_column(value):
+        raise BadValue(f"pri is an integer of at most 64 bits, not {shown(value)}")
+    return int(value)
+
+
+def _has_pri(option: str, value: object) -> bool:
+    pri(value)
+    return True  # what it says is read when a task is put
+
+
+# option of create_tube -> the features that have a use for it, the first of which takes it; and what it makes of them
+OPTIONS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[str, object], Any]]]] = {
+    "ttl": (("lifetime", "ttl"), _seconds),
+    "ttr": (("ttr",), _seconds),
+    "capacity": (("limit",), _capacity),
+    "pri": (("priority",), _has_pri),
+}
+
+
+def features(type: str, preset: Preset, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The features of a tube with these options, all of them known.
+
+    Raises FeatureOff for one that the type lacks, BadType and BadValue.
+    """
+    found = {"events": True, **preset}
+    given = {name: value for name, value in options.items() if value is not None}
+    if "ttl" in given and "ttr" in found:
+        given.setdefault("ttr", given["ttl"])
+    for name, value in given.items():
+        wanted, read = OPTIONS[name]
+        feature = next((each for each in wanted if each in found), None)
+        if feature is None:
+            raise FeatureOff(
+                f"create_tube({name}=) needs the feature {wanted[0]!r}, which tubes of the type {type} do not have",
+                feature=wanted[0],
+            )
+        found[feature] = read(name, value)
+    return found
+
+
+def roles(features: Mapping[str, Any]) -> list[str]:
+    """The roles for which the model of a tube with these features has fields, beside the status."""
+    chosen: list[Feature] = compose(features, "auto_increment")
+    needed = [role for feature in chosen for role in feature.needs]
+    remembered = [feature.name for feature in chosen if feature.name in REMEMBERED]
+    return [role for role in dict.fromkeys(["owner", *needed, *remembered]) if role != "status"]
+
+
+def check_preset(name: str, preset: Preset) -> None:
+    """Raises ConfigurationError where these features do not go together, or their model cannot be generated."""
+    if preset.get("retval", "model") != "model":
+        raise ConfigurationError(f"the driver {name!r} sets retval: a tube returns its own tasks")
+    Machine(compose(preset, "auto_increment"), ["status", *roles(preset)])

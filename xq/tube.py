@@ -1,0 +1,310 @@
+"""One tube, of those that `xq.Tubes` makes: its methods, over a queue."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from xq.adapters import tubes as tables
+from xq.adapters.tubes import Record
+from xq.errors import BadType, BadValue, FeatureOff, Full, TubeBusy, shown
+from xq.handle import Queue
+from xq.presets import pri as checked_pri
+from xq.store import fits_a_column
+
+STATES: Final[Mapping[str, str]] = {"R": "r", "T": "t", "W": "~", "B": "!"}
+LETTERS: Final = {state: letter for letter, state in STATES.items()}
+GONE: Final = "-"
+NAMES: Final = {"ready": "R", "taken": "T", "delayed": "W", "buried": "B"}  # in the statistics
+
+LONGEST_UTUBE: Final = 500  # characters: an index of PostgreSQL holds no text above 2,700 bytes
+CALLS: Final = ("ack", "bury", "delay", "delete", "kick", "put", "release", "take", "touch", "ttl", "ttr")
+
+# What the callback of a tube is told of an event; nothing, of truncate.
+TOLD: Final[Mapping[str, str]] = {
+    "died": "release",
+    "snatch": "release",
+    "dig": "kick",
+    "kill": "delete",
+    "ack": "delete",
+    "truncate": "",
+}
+
+
+class Task(NamedTuple):
+    """A task of a tube, as it then is: "r" ready, "t" taken, "~" delayed, "!" buried, "-" gone."""
+
+    id: int
+    state: str
+    data: Any
+
+
+OnChange = Callable[[Task, str], object]
+
+
+def stored(data: object) -> dict[str, Any]:
+    """The columns that hold data: JSON in one, or bytes in the other. Raises BadType and BadValue."""
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return {"raw": bytes(data)}
+    try:
+        _check_keys(data)
+        return {} if data is None else {"data": json.dumps(data, allow_nan=False, separators=(",", ":"))}
+    except TypeError as error:
+        raise BadType(f"{shown(data)} is no value of JSON, and no bytes: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise BadValue(f"{shown(data)} is no value of JSON, and no bytes: {error}") from error
+
+
+def _check_keys(data: object) -> None:
+    """JSON would make text of a key that is none, and so another value of the data."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            if not isinstance(key, str):
+                raise TypeError(f"the key {shown(key)} is not text")
+            _check_keys(value)
+    elif isinstance(data, (list, tuple)):
+        for value in data:
+            _check_keys(value)
+
+
+def read(row: Any) -> Any:
+    """The data that a row of the model holds. Text that is no JSON, which another program wrote, is what it is."""
+    if row.raw is not None:
+        return bytes(row.raw)
+    try:
+        return None if row.data is None else json.loads(row.data)
+    except ValueError:
+        return row.data
+
+
+class Tube:
+    """One tube: what `Tubes.create_tube` returns, and `queue.tube["name"]`.
+
+    Its methods return tasks as they then are: (id, state, data). A task is named by its id, or is one that a method
+    returned. Times are seconds, math.inf is never. Beside what is said of each, they raise what those of a queue do:
+    FeatureOff for what the type of the tube lacks, BadType, BadValue; NotFound, WrongState, NotOwner; NotInstalled
+    where another process has dropped the tube. `model` is the model of its table, and `model.xq` the queue: who waits,
+    who has taken what and which sessions are open is told there (`waiting()`, `taken()`, `sessions()`).
+    """
+
+    def __init__(self, record: Record, queue: Queue[Any], forget: Callable[[], None]) -> None:
+        self.name = record.name
+        self.type = record.type
+        self.options = MappingProxyType(dict(record.options))
+        self.model = queue.model
+        self._queue = queue
+        self._forget = forget
+        self._features = {feature.name for feature in queue.machine.features}
+        self._on_change: OnChange | None = None
+
+    def __repr__(self) -> str:
+        return f"<xq tube {self.name} ({self.type})>"
+
+    # producers
+
+    def put(
+        self,
+        data: Any,
+        *,
+        pri: int | None = None,
+        ttl: float | None = None,
+        ttr: float | None = None,
+        delay: float | None = None,
+        utube: str | float | None = None,
+        timeout: float | None = None,
+    ) -> Task | None:
+        """Put a task with this data: a value of JSON, or bytes. Ready, or delayed for `delay` seconds.
+
+        `pri`: lower is taken first. `ttl`: how long it lives, after its delay. `ttr`: how long it may be taken.
+        `utube`: its sub-queue, kept as text, else the one called "nil". Where the tube has a capacity, waits for room
+        up to `timeout` seconds (None: not at all), and returns None when there was none.
+        """
+        task = stored(data)
+        pri = self.options.get("pri") if pri is None else pri
+        if pri is not None:
+            self._needs("priority", "pri")
+            task["priority"] = checked_pri(pri)
+        if utube is not None:
+            self._needs("utube", "utube")
+            task["utube"] = _name_of_utube(utube)
+        options = self._delayed({"ttl": ttl, "ttr": ttr}, delay)
+        if "limit" in self._features:
+            try:
+                return self._told(self._queue.put(task, timeout=0 if timeout is None else timeout, **options))
+            except Full:
+                return None
+        if timeout is not None:
+            options["timeout"] = timeout  # which is refused
+        return self._told(self._queue.put(task, **options))
+
+    def _needs(self, feature: str, option: str) -> None:
+        if feature not in self._features:
+            raise FeatureOff(
+                f"put({option}=) needs the feature {feature!r}, which tubes of the type {self.type} do not have",
+                feature=feature,
+            )
+
+    def _delayed(self, options: Mapping[str, Any], delay: float | None) -> dict[str, Any]:
+        """Options of a call that may be delayed; a delay of 0 is none."""
+        given = {name: value for name, value in options.items() if value is not None}
+        if delay is not None and not ("delayed" in self._features and _is_nothing(delay)):
+            given["delay"] = delay
+        return given
+
+    # consumers
+
+    def take(self, timeout: float | None = None) -> Task | None:
+        """Take the first ready task, of lowest pri and then id. Waits `timeout` seconds for one; None: for ever.
+
+        None when there is none. Of a sub-queue nothing is taken while a task of it is taken.
+        """
+        found = self._queue.take(timeout)
+        return None if found is None else self._told(found)
+
+    def ack(self, id: object) -> Task:
+        """Say that a task, taken by this session, is done: it is gone."""
+        return self._told(self._queue.ack(task_id(id)), GONE)
+
+    def release(self, id: object, *, delay: float | None = None) -> Task:
+        """Give a task, taken by this session, back: ready, or delayed for `delay` seconds, by which it lives longer."""
+        return self._told(self._queue.release(task_id(id), **self._delayed({}, delay)))
+
+    def touch(self, id: object, increment: float) -> Task:
+        """Let a task, taken by this session, be taken, and live, for `increment` seconds more.
+
+        0 changes nothing, and is no touch. What never ends goes on so. Raises BadValue for a number that is negative.
+        """
+        if _is_nothing(increment) and self._queue.machine.sources("touch"):
+            return self.peek(id)
+        return self._told(self._queue.touch(task_id(id), increment))
+
+    # operators
+
+    def peek(self, id: object) -> Task:
+        """The task, unchanged. Raises NotFound."""
+        return self._told(self._queue.peek(task_id(id)))
+
+    def bury(self, id: object) -> Task:
+        """Put a task aside until it is kicked, whatever its state and whoever has taken it.
+
+        One that is buried stays so, and nobody is told.
+        """
+        task = self.peek(id)
+        return task if task.state == "!" else self._told(self._queue.bury(task_id(id)))
+
+    def kick(self, count: int = 1) -> int:
+        """Have so many buried tasks be ready, in the order of a take. Returns how many there were."""
+        return len(self._queue.dig(n=count))
+
+    def delete(self, id: object) -> Task:
+        """Delete a task, whatever its state and whoever has taken it."""
+        return self._told(self._queue.kill(task_id(id)), GONE)
+
+    def release_all(self) -> int:
+        """Give every taken task back, whoever has taken it. Returns how many."""
+        return self._queue.release_all()
+
+    def truncate(self) -> int:
+        """Delete every task. Nobody is told, and the statistics count no call. Returns how many there were."""
+        return self._queue.truncate("truncate")
+
+    def drop(self) -> bool:
+        """Delete the tube with its tasks. Returns True. Raises TubeBusy while tasks are taken, or calls wait here."""
+        taken = self._queue.count("T")
+        if taken or self._queue.is_awaited:
+            raise TubeBusy(self.name, taken)
+        self._forget()
+        tables.drop(self.model)
+        return True
+
+    # looking
+
+    def tasks_by_state(self, state: str) -> list[Task]:
+        """The tasks in a state ("r", "t", "~", "!"; of "-" there are none), in the order of a take. Raises BadValue."""
+        if not isinstance(state, str) or (state not in LETTERS and state != GONE):
+            raise BadValue(f"a task is in one of the states {' '.join([*LETTERS, GONE])}, not {shown(state)}")
+        letter = LETTERS.get(state)
+        return [self._told(row) for row in self._queue.by_state(letter)] if letter in self._queue.machine.states else []
+
+    def statistics(self) -> dict[str, dict[str, int]]:
+        """The tasks in each state, and the calls, by all processes since the tube was created; exact at each commit.
+
+        `done` are those that were acked, deleted, or whose ttl passed.
+        """
+        found = self._queue.stats()
+        events = Counter(found.events)
+        # A deadline gives a taken task back and deletes others, as one event: expired is what is gone by no other.
+        gone = sum(n for transition, n in found.transition.items() if transition.endswith("-X"))
+        kept = found.transition.get("T-D", 0) + found.transition.get("T-Z", 0)
+        others = ("ack", "kill", "truncate", "zombie")
+        expired = gone + kept - sum(events[name] for name in others)
+        calls = {name: events[name] for name in CALLS} | {
+            "delete": events["kill"],
+            "kick": events["dig"],
+            "release": events["release"] + events["died"] + events["snatch"],
+            "ttl": expired,
+            "ttr": events["ttr"] + events["ttl"] + events["lifetime"] - expired,
+        }
+        tasks = {name: found.counts.get(letter, 0) for name, letter in NAMES.items()}
+        done = calls["ack"] + calls["delete"] + calls["ttl"]
+        return {"tasks": {**tasks, "done": done, "total": sum(found.counts.values())}, "calls": calls}
+
+    # observing
+
+    def on_task_change(self, call: OnChange | None = None) -> OnChange | None:
+        """Have this called with (task, event) after each change that this process makes, when it is committed.
+
+        The events: put, take, touch, release, bury, kick, delete (of an ack as well), ttl, ttr, delay. Returns what was
+        called so far; None ends it. An exception is logged. It is not stored, and of this process.
+        """
+        if call is not None and not callable(call):
+            raise BadType(f"on_task_change takes a function, not {shown(call)}")
+        former, self._on_change = self._on_change, call
+        if call is None:
+            self._queue.off_change(self._changed)
+        else:
+            self._queue.on_change(self._changed)
+        return former
+
+    def _changed(self, row: Any, event: str, source: str, target: str) -> None:
+        if event == "lifetime":
+            event = "ttl" if target == "X" else "ttr"
+        told = TOLD.get(event, event)
+        call = self._on_change
+        if call is not None and told and not (event == "bury" and source == target):
+            call(self._told(row, GONE if target == "X" else ""), told)
+
+    @staticmethod
+    def _told(row: Any, state: str = "") -> Task:
+        return Task(row.id, state or STATES.get(row.status, row.status), read(row))
+
+
+def _is_nothing(seconds: object) -> bool:
+    return isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and seconds == 0
+
+
+def task_id(task: object) -> object:
+    """The id of a task that is named by it, or by itself."""
+    return task.id if isinstance(task, Task) else task
+
+
+def is_text(text: str) -> bool:
+    """Whether every database holds it as it is: half of a surrogate pair is no text."""
+    return fits_a_column(text) and text.encode(errors="replace").decode() == text
+
+
+def _name_of_utube(utube: object) -> str:
+    if isinstance(utube, bool):
+        return "true" if utube else "false"
+    if not isinstance(utube, (str, int, float)):
+        raise BadType(f"a utube is named by text, or by a number, not by {shown(utube)}")
+    try:
+        name = str(utube)
+    except ValueError:  # thousands of digits
+        name = ""
+    if not (name or utube == "") or len(name) > LONGEST_UTUBE or not is_text(name):
+        raise BadValue(f"a utube is named by text of at most {LONGEST_UTUBE} characters, not by {shown(utube)}")
+    return name
