@@ -59,6 +59,11 @@ TOLD: Mapping[str, tuple[str, ...]] = {
         "From the desk: the last\nFrom the desk: the second\nFrom the desk: the first sheet\n",
         "Tubes: desk (stack), letters (letters)\nTubes in the end: []\n",
     ),
+    "crawler": (
+        "8 workers read 48 pages of 4 hosts; ",
+        " times a host was busy.\nBuried: /gone, /gone, /gone, /gone\n",
+        *[" times, at most 1 at a time\n"] * 4,
+    ),
     "demo": (
         "Put examples/demo.py before all others, with wait=. The answer after ",
         " lines, ",
