@@ -72,6 +72,9 @@ class Sqlite3:
     def is_locked(self, error: BaseException) -> bool:
         return False
 
+    def is_only_read(self, error: BaseException) -> bool:
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF == 8  # and what SQLite adds to say why
+
     def hear(self, connection: Any) -> bool:
         return False
 
@@ -188,6 +191,9 @@ class Psycopg:
     def is_locked(self, error: BaseException) -> bool:
         return getattr(error, "sqlstate", None) == "55P03"  # lock not available
 
+    def is_only_read(self, error: BaseException) -> bool:
+        return getattr(error, "sqlstate", None) == "25006"
+
     def number(self, connection: Any) -> int:
         return int(connection.info.backend_pid)
 
@@ -276,6 +282,9 @@ class Pymysql:
 
     def is_locked(self, error: BaseException) -> bool:
         return bool(error.args) and error.args[0] == 1205
+
+    def is_only_read(self, error: BaseException) -> bool:
+        return bool(error.args) and error.args[0] in (1290, 1836)  # what an option of the server does not allow
 
     def number(self, connection: Any) -> int:
         return int(connection.thread_id())

@@ -397,6 +397,9 @@ class PeeweeStore(Generic[M]):
     def is_conflict(self, error: BaseException) -> bool:
         return self.is_failure(error) and self.driver.is_conflict(_of_the_driver(error))
 
+    def is_only_read(self, error: BaseException) -> bool:
+        return self.is_failure(error) and self.driver.is_only_read(_of_the_driver(error))
+
     def is_locked(self, error: BaseException) -> bool:
         return self.is_failure(error) and self.driver.is_locked(_of_the_driver(error))
 
@@ -498,9 +501,9 @@ def _is_failure(error: BaseException) -> bool:
 
 
 def _of_the_driver(error: BaseException) -> BaseException:
-    """What the driver raised, where Peewee has put its own error around it."""
+    """What the driver raised, where Peewee has put its own error around it, be it twice."""
     inner = getattr(error, "orig", None) if isinstance(error, pw.PeeweeException) else None
-    return inner if isinstance(inner, BaseException) else error
+    return _of_the_driver(inner) if isinstance(inner, BaseException) else error
 
 
 FIELDS: Mapping[Kind, type[pw.Field[Any]]] = {

@@ -143,7 +143,8 @@ class Records:
                     raise
         self._made = self._made or not self._within_transaction()
 
-    def _is_there(self) -> bool:
+    def are_there(self) -> bool:
+        """Whether there is the table, be it empty."""
         if self._there:
             return True
         there = bool(self.model.table_exists())
@@ -162,12 +163,12 @@ class Records:
 
     def __iter__(self) -> Iterator[Record]:
         """The tubes, by name; none where there is no table."""
-        if not self._is_there():
+        if not self.are_there():
             return iter(())
         return iter([_record(row) for row in self.model.select().order_by(self.model.name).tuples()])
 
     def find(self, name: str) -> Record | None:
-        if not self._is_there():
+        if not self.are_there():
             return None
         found = self.model.select().where(self.model.name == name).tuples().first()
         return _record(found) if found else None

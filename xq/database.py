@@ -220,6 +220,10 @@ class Database:
             self._explain(opened, error)
             raise
 
+    def only_reads(self) -> bool:
+        """Whether the database says that it may not be written on this thread's connection."""
+        return self.compile().dialect.only_reads(self.store)
+
     def counters(self) -> list[Any]:
         """The counters, as they are; where they have become many rows, those are added up for the next time."""
         found = self.execute(self.dialect.counters)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from xq.adapters import tubes as tables
 from xq.adapters.tubes import Record
 from xq.errors import BadType, BadValue, ConfigurationError, NotOwner, TubeBusy, WrongState, shown
+from xq.state import State
 from xq.tube import CALLS, LETTERS, NAMES, STATES, OnChange, Task, task_id
 from xq.wait import ALONE, Deadline
 
@@ -44,12 +45,19 @@ class Driven:
     """
 
     def __init__(
-        self, record: Record, driver: Any, database: Any, session: Callable[[], str], forget: Callable[[], None]
+        self,
+        record: Record,
+        driver: Any,
+        database: Any,
+        running: State,
+        session: Callable[[], str],
+        forget: Callable[[], None],
     ) -> None:
         self.name = record.name
         self.type = record.type
         self.options = MappingProxyType(dict(record.options))
         self.model = driver.create_space(database, record.table, dict(record.options))
+        self._running = running
         self._session = session
         self._forget = forget
         self._owners: dict[Any, str] = {}  # the uuid of the session that has taken a task
@@ -64,6 +72,11 @@ class Driven:
 
     def __repr__(self) -> str:
         return f"<xq tube {self.name} ({self.type})>"
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a call of this process waits in it for a task."""
+        return self._waiting > 0
 
     def _call(self, name: str) -> None:
         """Call a method that there may be."""
@@ -100,94 +113,111 @@ class Driven:
 
     def put(self, data: Any, **options: Any) -> Task | None:
         """Put a task, with the options that the class takes."""
-        return self._told(self._object.put(data, options))
+        with self._running:
+            return self._told(self._object.put(data, options))
 
     def take(self, timeout: float | None = None) -> Task | None:
         """Take a task. Waits `timeout` seconds for one; None: for ever. None when there is none."""
-        if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float))):
-            raise BadType(f"timeout is a number of seconds, not {shown(timeout)}")
-        if timeout is not None and not timeout >= 0:
-            raise BadValue(f"timeout is a number of seconds from 0 on, not {shown(timeout)}")
-        session, deadline = self._session(), Deadline(timeout)
-        with self._changes:
-            self._waiting += 1
-        try:
-            while (task := self._told(self._object.take())) is None and deadline.left > 0:
-                with self._changes:
-                    self._changes.wait(min(LOOKS, deadline.left))
-        finally:
+        with self._running:
+            if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float))):
+                raise BadType(f"timeout is a number of seconds, not {shown(timeout)}")
+            if timeout is not None and not timeout >= 0:
+                raise BadValue(f"timeout is a number of seconds from 0 on, not {shown(timeout)}")
+            session, deadline = self._session(), Deadline(timeout)
             with self._changes:
-                self._waiting -= 1
-        if task is not None:
-            self._owners[task.id] = session
-        return task
+                self._waiting += 1
+            try:
+                while (task := self._told(self._object.take())) is None and deadline.left > 0:
+                    with self._changes:
+                        self._changes.wait(min(LOOKS, deadline.left))
+                    self._running.check()
+            finally:
+                with self._changes:
+                    self._waiting -= 1
+            if task is not None:
+                self._owners[task.id] = session
+            return task
 
     def ack(self, id: object) -> Task | None:
         """Say that a task, taken by this session, is done. Raises WrongState, NotOwner."""
-        key = task_id(id)
-        self._check_owner("ack", key)
-        done = self._told(self._object.delete(key))
-        with self._changes:
-            self._calls.update({"ack": 1, "delete": -1})
-        return done
+        with self._running:
+            key = task_id(id)
+            self._check_owner("ack", key)
+            done = self._told(self._object.delete(key))
+            with self._changes:
+                self._calls.update({"ack": 1, "delete": -1})
+            return done
 
     def release(self, id: object, **options: Any) -> Task | None:
         """Give a task, taken by this session, back. Raises WrongState, NotOwner."""
-        key = task_id(id)
-        self._check_owner("release", key)
-        return self._told(self._object.release(key, options))
+        with self._running:
+            key = task_id(id)
+            self._check_owner("release", key)
+            return self._told(self._object.release(key, options))
 
     def touch(self, id: object, increment: float) -> Task | None:
         """Let a task, taken by this session, be taken `increment` seconds longer. Raises WrongState, NotOwner."""
-        key = task_id(id)
-        self._check_owner("touch", key)
-        return self._told(self._object.touch(key, increment))
+        with self._running:
+            key = task_id(id)
+            self._check_owner("touch", key)
+            return self._told(self._object.touch(key, increment))
 
     def peek(self, id: object) -> Task | None:
         """The task, unchanged."""
-        return self._told(self._object.peek(task_id(id)))
+        with self._running:
+            return self._told(self._object.peek(task_id(id)))
 
     def bury(self, id: object) -> Task | None:
         """Put a task aside until it is kicked."""
-        return self._told(self._object.bury(task_id(id)))
+        with self._running:
+            return self._told(self._object.bury(task_id(id)))
 
     def kick(self, count: int = 1) -> Any:
         """Have so many buried tasks be ready. Returns what the class does: how many there were."""
-        return self._object.kick(count)
+        with self._running:
+            return self._object.kick(count)
 
     def delete(self, id: object) -> Task | None:
         """Delete a task."""
-        return self._told(self._object.delete(task_id(id)))
+        with self._running:
+            return self._told(self._object.delete(task_id(id)))
 
     def release_all(self) -> int:
         """Give every taken task back, whoever has taken it. Returns how many."""
-        taken = self.tasks_by_state("t")
-        for task in taken:
-            self._object.release(task.id, {})
-        return len(taken)
+        with self._running:
+            taken = self.tasks_by_state("t")
+            for task in taken:
+                self._object.release(task.id, {})
+            return len(taken)
 
     def truncate(self) -> Any:
         """Delete every task."""
-        with self._changes:
-            self._owners.clear()
-        return self._object.truncate()
+        with self._running:
+            with self._changes:
+                self._owners.clear()
+            return self._object.truncate()
 
     def drop(self) -> bool:
         """Delete the tube with its tasks. Returns True. Raises TubeBusy while tasks are taken, or calls wait here."""
-        if self._owners or self._waiting:
-            raise TubeBusy(self.name, len(self._owners))
-        self._call("stop")
-        self._forget()
-        tables.drop(self.model)
-        return True
+        with self._running:
+            if self._owners or self._waiting:
+                raise TubeBusy(self.name, len(self._owners))
+            self._call("stop")
+            self._forget()
+            tables.drop(self.model)
+            return True
 
     def tasks_by_state(self, state: str) -> list[Task]:
         """The tasks in a state, in the order that the class gives them."""
+        with self._running:
+            return self._in_state(state)
+
+    def _in_state(self, state: str) -> list[Task]:
         return [Task(*self._object.normalize_task(task)) for task in self._object.tasks_by_state(state)]
 
     def statistics(self) -> dict[str, dict[str, int]]:
         """The tasks in each state, and the calls in this process since it opened the tube."""
-        tasks = {name: len(self.tasks_by_state(STATES[letter])) for name, letter in NAMES.items()}
+        tasks = {name: len(self._in_state(STATES[letter])) for name, letter in NAMES.items()}
         calls = {name: self._calls[name] for name in CALLS}
         done = calls["ack"] + calls["delete"]
         return {"tasks": {**tasks, "done": done, "total": sum(tasks.values())}, "calls": calls}

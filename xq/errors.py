@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 
 def shown(value: object) -> str:
@@ -193,3 +193,18 @@ class TubeBusy(Error):
         self.name, self.taken = name, taken
         why = f"{taken} of its tasks are taken" if taken else "calls of this process wait in it"
         super().__init__(f"the tube {shown(name)} cannot be dropped: {why}")
+
+
+class NotRunning(Error):
+    """The tubes of this database are in another `state` than RUNNING, in which no call of theirs is served."""
+
+    WHY: ClassVar = {
+        "INIT": "there are none, and it may only be read",
+        "STARTUP": "it may be written again, and what fell due meanwhile is being moved: call again soon",
+        "ENDING": "it may only be read, and calls that wait here are being ended",
+        "WAITING": "it may only be read: call again when it may be written",
+    }
+
+    def __init__(self, state: str) -> None:
+        self.state = state
+        super().__init__(f"the tubes of this database are {state}, not RUNNING: {self.WHY.get(state, 'ask state()')}")

@@ -53,6 +53,7 @@ class Queue(Generic[T]):
         self.model = store.model
         self._clock = clock
         self._work: Work[T] | None = None
+        self.while_waiting: Callable[[], None] = lambda: None  # whenever a call that waits was woken: raises to end it
         self._observers: Observers[T] = Observers(store)
         self._define(definition)
 
@@ -65,6 +66,7 @@ class Queue(Generic[T]):
         self._puts = Puts(self._database, self._tasks, definition.machine)
         self._moves = Moves(self._database, self._tasks, definition.machine)
         self._waiting = Waiting(self._database, self._tasks, self._puts, self._moves)
+        self._waiting.woken = lambda: self.while_waiting()
         self._keeper = QueueKeeper(self._database, self._moves, self._waiting)
         self._observers.listeners = (self._waiting, self._keeper)
 
@@ -342,6 +344,10 @@ class Queue(Generic[T]):
     def is_awaited(self) -> bool:
         """Returns whether calls of this process wait here: for a task, for room, or for the end of one."""
         return self._waiting.anybody
+
+    def only_reads(self) -> bool:
+        """Returns whether the database says that it may not be written on this thread's connection."""
+        return self._database.only_reads()
 
     def sessions(self) -> list[tuple[str, float]]:
         """The open sessions of the database: (uuid, since when, in seconds since 1970)."""

@@ -170,6 +170,9 @@ class Driver(Protocol):
     def is_conflict(self, error: BaseException) -> bool:
         """Whether the database undid a transaction for another's sake: run again, it may succeed."""
 
+    def is_only_read(self, error: BaseException) -> bool:
+        """Whether a write was refused as such: the server, the file or the transaction only reads."""
+
     def is_locked(self, error: BaseException) -> bool:
         """Whether a statement was given up because another transaction had locked what it needed."""
 
@@ -274,6 +277,9 @@ class Store(Protocol[T]):
 
     def is_conflict(self, error: BaseException) -> bool:
         """Whether the database undid a transaction for another's sake (a deadlock): run again, it may succeed."""
+
+    def is_only_read(self, error: BaseException) -> bool:
+        """Whether a write was refused as such: the server, the file or the transaction only reads."""
 
     def is_locked(self, error: BaseException) -> bool:
         """Whether a statement was given up because another transaction had locked what it needed."""

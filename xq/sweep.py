@@ -34,6 +34,7 @@ LOOK = 0.4  # seconds between two looks at who lives, while other sessions may h
 LONGEST = 86_400.0  # seconds that the timer is set for at most
 ROLL_UP = 1.0  # seconds between two times that counters are added up, while there is anything to count
 ASK = 60.0  # seconds between two questions whether something makes the queues slow
+REST = 0.8  # seconds between two questions whether the database may be written, less than between two rounds
 ABSENT = 5.0  # seconds for which a queue that is not installed is not looked for
 RETRY = 0.5  # seconds after which what failed is tried again
 # Seconds from one look to the next, however much is written: half of what a due time may be late, and for waiters
@@ -226,6 +227,9 @@ class Sweeper:
         self._in_vain = 0  # how many looks in a row had nothing for those who wait
         self._stuck_until = 0.0  # the monotonic time at which to try again what was due and could not be moved
         self._look_at = 0.0  # the monotonic time at which to look who lives
+        self._ask_to_write_at = 0.0  # the monotonic time at which to ask whether the database may be written
+        self._only_reads = False
+        self.rests = False  # whether it was not, and what fell due since is yet to be moved
         self._over = False
         self._hurry = Alarm()
         self.working = threading.RLock()
@@ -258,6 +262,11 @@ class Sweeper:
     def hurry(self) -> None:
         self._hurry.set()
 
+    def look_again(self) -> None:
+        """The database may be written again."""
+        self._ask_to_write_at = 0.0
+        self._writes.call()
+
     def ring(self) -> None:
         """Something is due."""
         self._rang = True
@@ -286,6 +295,8 @@ class Sweeper:
                 self._complain(error)
                 pause, seconds = RETRY, 0.0
                 self._rang = True
+                self._ask_to_write_at = 0.0
+                self.rests = self._only_reads  # it has begun, and what fails is to be no reason to refuse all calls
                 with self.working:
                     self._give_up_connection()
 
@@ -330,6 +341,9 @@ class Sweeper:
             self._look_at = 0.0
         keepers = self._installed()
         if not keepers:
+            self.rests = False
+            return PAUSE, FALLBACK
+        if self._may_not_write(keepers):
             return PAUSE, FALLBACK
         for keeper in keepers:
             keeper.moves.settle_doubts()
@@ -361,8 +375,30 @@ class Sweeper:
         pause = min(PAUSE, WAITED_FOR * 2.0 ** max(0, min(self._in_vain, 64) - IN_VAIN)) if waited_for else PAUSE
         # What was told of may have been two writes: one that was seen, and one on its way to the disk, which is slow.
         self._look_within = min(self._writes.unseen if told else 2 * self._look_within, FALLBACK)
+        self.rests = False
         seconds = 0.0 if self._piled_up else min(self._look_within, self._look_at - time.monotonic())
         return pause, max(0.0, seconds)
+
+    def _may_not_write(self, keepers: list[QueueKeeper]) -> bool:
+        """Whether the database may only be read now: then nothing is swept, and who waits is called to see for himself.
+
+        Even where this process had the privilege to write all the same.
+        """
+        if time.monotonic() < self._ask_to_write_at:
+            return self._only_reads
+        only_reads = keepers[0].database.only_reads()
+        if only_reads != self._only_reads:
+            log.info("the database of %s may %s", keepers[0].name, "only be read" if only_reads else "be written again")
+        self._only_reads = only_reads
+        if only_reads:
+            self.rests = True
+            for keeper in keepers:
+                keeper.waiting.alarm()
+            self._give_up_connection()  # it might not be told, which one that is made later is
+        elif self.rests:
+            self._rang, self._look_at = True, 0.0
+        self._ask_to_write_at = time.monotonic() + REST
+        return only_reads
 
     def _bury_the_dead(self) -> None:
         """End the sessions of which no process is left, when it is time to look for them."""
@@ -444,6 +480,18 @@ def _sweeper_of(keeper: QueueKeeper) -> Sweeper | None:
                 raise
     sweeper.ring()
     return sweeper
+
+
+def rests(database: object) -> bool:
+    """Whether the thread of this process for a database has let it alone since that could not be written.
+
+    It is told that it may go on.
+    """
+    sweeper = _sweepers.get(database)
+    if sweeper is None or not sweeper.rests or not sweeper.thread.is_alive():
+        return False
+    sweeper.look_again()
+    return True
 
 
 class _InItsThread(DebugExecutor):  # type: ignore[misc]

@@ -13,6 +13,7 @@ from xq.adapters.tubes import Record
 from xq.errors import BadType, BadValue, FeatureOff, Full, TubeBusy, shown
 from xq.handle import Queue
 from xq.presets import pri as checked_pri
+from xq.state import State
 from xq.store import fits_a_column
 
 STATES: Final[Mapping[str, str]] = {"R": "r", "T": "t", "W": "~", "B": "!"}
@@ -86,22 +87,30 @@ class Tube:
     Its methods return tasks as they then are: (id, state, data). A task is named by its id, or is one that a method
     returned. Times are seconds, math.inf is never. Beside what is said of each, they raise what those of a queue do:
     FeatureOff for what the type of the tube lacks, BadType, BadValue; NotFound, WrongState, NotOwner; NotInstalled
-    where another process has dropped the tube. `model` is the model of its table, and `model.xq` the queue: who waits,
-    who has taken what and which sessions are open is told there (`waiting()`, `taken()`, `sessions()`).
+    where another process has dropped the tube; NotRunning, all but statistics(), while the database may only be read.
+    `model` is the model of its table, and `model.xq` the queue: who waits, who has taken what and which sessions are
+    open is told there (`waiting()`, `taken()`, `sessions()`).
     """
 
-    def __init__(self, record: Record, queue: Queue[Any], forget: Callable[[], None]) -> None:
+    def __init__(self, record: Record, queue: Queue[Any], running: State, forget: Callable[[], None]) -> None:
         self.name = record.name
         self.type = record.type
         self.options = MappingProxyType(dict(record.options))
         self.model = queue.model
         self._queue = queue
+        self._running = running
+        queue.while_waiting = running.check_waiting
         self._forget = forget
         self._features = {feature.name for feature in queue.machine.features}
         self._on_change: OnChange | None = None
 
     def __repr__(self) -> str:
         return f"<xq tube {self.name} ({self.type})>"
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a call of this process waits in it, for a task or for room."""
+        return self._queue.is_awaited
 
     # producers
 
@@ -131,14 +140,15 @@ class Tube:
             self._needs("utube", "utube")
             task["utube"] = _name_of_utube(utube)
         options = self._delayed({"ttl": ttl, "ttr": ttr}, delay)
-        if "limit" in self._features:
-            try:
-                return self._told(self._queue.put(task, timeout=0 if timeout is None else timeout, **options))
-            except Full:
-                return None
-        if timeout is not None:
-            options["timeout"] = timeout  # which is refused
-        return self._told(self._queue.put(task, **options))
+        with self._running:
+            if "limit" in self._features:
+                try:
+                    return self._told(self._queue.put(task, timeout=0 if timeout is None else timeout, **options))
+                except Full:
+                    return None
+            if timeout is not None:
+                options["timeout"] = timeout  # which is refused
+            return self._told(self._queue.put(task, **options))
 
     def _needs(self, feature: str, option: str) -> None:
         if feature not in self._features:
@@ -161,73 +171,89 @@ class Tube:
 
         None when there is none. Of a sub-queue nothing is taken while a task of it is taken.
         """
-        found = self._queue.take(timeout)
-        return None if found is None else self._told(found)
+        with self._running:
+            found = self._queue.take(timeout)
+            return None if found is None else self._told(found)
 
     def ack(self, id: object) -> Task:
         """Say that a task, taken by this session, is done: it is gone."""
-        return self._told(self._queue.ack(task_id(id)), GONE)
+        with self._running:
+            return self._told(self._queue.ack(task_id(id)), GONE)
 
     def release(self, id: object, *, delay: float | None = None) -> Task:
         """Give a task, taken by this session, back: ready, or delayed for `delay` seconds, by which it lives longer."""
-        return self._told(self._queue.release(task_id(id), **self._delayed({}, delay)))
+        with self._running:
+            return self._told(self._queue.release(task_id(id), **self._delayed({}, delay)))
 
     def touch(self, id: object, increment: float) -> Task:
         """Let a task, taken by this session, be taken, and live, for `increment` seconds more.
 
         0 changes nothing, and is no touch. What never ends goes on so. Raises BadValue for a number that is negative.
         """
-        if _is_nothing(increment) and self._queue.machine.sources("touch"):
-            return self.peek(id)
-        return self._told(self._queue.touch(task_id(id), increment))
+        with self._running:
+            if _is_nothing(increment) and self._queue.machine.sources("touch"):
+                return self.peek(id)
+            return self._told(self._queue.touch(task_id(id), increment))
 
     # operators
 
     def peek(self, id: object) -> Task:
         """The task, unchanged. Raises NotFound."""
-        return self._told(self._queue.peek(task_id(id)))
+        with self._running:
+            return self._told(self._queue.peek(task_id(id)))
 
     def bury(self, id: object) -> Task:
         """Put a task aside until it is kicked, whatever its state and whoever has taken it.
 
         One that is buried stays so, and nobody is told.
         """
-        task = self.peek(id)
-        return task if task.state == "!" else self._told(self._queue.bury(task_id(id)))
+        with self._running:
+            task = self.peek(id)
+            return task if task.state == "!" else self._told(self._queue.bury(task_id(id)))
 
     def kick(self, count: int = 1) -> int:
         """Have so many buried tasks be ready, in the order of a take. Returns how many there were."""
-        return len(self._queue.dig(n=count))
+        with self._running:
+            return len(self._queue.dig(n=count))
 
     def delete(self, id: object) -> Task:
         """Delete a task, whatever its state and whoever has taken it."""
-        return self._told(self._queue.kill(task_id(id)), GONE)
+        with self._running:
+            return self._told(self._queue.kill(task_id(id)), GONE)
 
     def release_all(self) -> int:
         """Give every taken task back, whoever has taken it. Returns how many."""
-        return self._queue.release_all()
+        with self._running:
+            return self._queue.release_all()
 
     def truncate(self) -> int:
         """Delete every task. Nobody is told, and the statistics count no call. Returns how many there were."""
-        return self._queue.truncate("truncate")
+        with self._running:
+            return self._queue.truncate("truncate")
 
     def drop(self) -> bool:
         """Delete the tube with its tasks. Returns True. Raises TubeBusy while tasks are taken, or calls wait here."""
-        taken = self._queue.count("T")
-        if taken or self._queue.is_awaited:
-            raise TubeBusy(self.name, taken)
-        self._forget()
-        tables.drop(self.model)
-        return True
+        with self._running:
+            taken = self._queue.count("T")
+            if taken or self._queue.is_awaited:
+                raise TubeBusy(self.name, taken)
+            self._forget()
+            tables.drop(self.model)
+            return True
 
     # looking
 
     def tasks_by_state(self, state: str) -> list[Task]:
         """The tasks in a state ("r", "t", "~", "!"; of "-" there are none), in the order of a take. Raises BadValue."""
-        if not isinstance(state, str) or (state not in LETTERS and state != GONE):
-            raise BadValue(f"a task is in one of the states {' '.join([*LETTERS, GONE])}, not {shown(state)}")
-        letter = LETTERS.get(state)
-        return [self._told(row) for row in self._queue.by_state(letter)] if letter in self._queue.machine.states else []
+        with self._running:
+            if not isinstance(state, str) or (state not in LETTERS and state != GONE):
+                raise BadValue(f"a task is in one of the states {' '.join([*LETTERS, GONE])}, not {shown(state)}")
+            letter = LETTERS.get(state)
+            return (
+                [self._told(row) for row in self._queue.by_state(letter)]
+                if letter in self._queue.machine.states
+                else []
+            )
 
     def statistics(self) -> dict[str, dict[str, int]]:
         """The tasks in each state, and the calls, by all processes since the tube was created; exact at each commit.

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
-from xq import sessions
+from xq import sessions, sweep
 from xq.adapters import tubes as tables
 from xq.adapters.tubes import Record, Records
 from xq.clock import Clock
@@ -18,6 +18,7 @@ from xq.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeE
 from xq.handle import Queue
 from xq.presets import OPTIONS, PRESETS, STORAGE_MODES, Preset, check_preset, features, roles
 from xq.sessions import Session
+from xq.state import RUNNING, State
 from xq.tube import OnChange, Task, Tube, is_text, stored
 
 __all__ = ["PRESETS", "Task", "Tube", "Tubes"]
@@ -75,6 +76,26 @@ class Tubes:
         self._queue: Queue[Any] = upgrade(
             self._records.model, {"status": "status", "owner": "owner"}, {"id": "required"}, methods=False, clock=clock
         )
+        self._running: State = shared.setdefault("state", self._state())
+
+    def _state(self) -> State:
+        questions = {
+            "only_reads": self._queue.only_reads,
+            "there": self._records.are_there,
+            "awaited": lambda: any(tube.is_awaited for tube in list(self._open.values())),
+            "rests": lambda: sweep.rests(self.database),
+        }
+        store = self._queue.store
+        return State(questions, store.is_only_read, store.is_failure)
+
+    def state(self) -> str:
+        """The state of the tubes, as the database now has it on this thread's connection.
+
+        RUNNING: it may be written. WAITING: it may only be read, and INIT: nor is there any tube. ENDING: it may only
+        be read, and calls of this process that wait are being ended. STARTUP: it may be written again, and the thread
+        of this process is about to move what fell due meanwhile. But for RUNNING, calls of tubes raise NotRunning.
+        """
+        return self._running.look()
 
     def _installed(self) -> Queue[Any]:
         """The queue of the records, without tasks, by which what all queues share is there."""
@@ -101,7 +122,7 @@ class Tubes:
         crash of the server may take its tasks, where writing is faster so. `storage_mode` is accepted, there is one.
 
         `if_not_exists` returns the tube of this name where there is one, whatever its type and options. Raises
-        TubeExists, FeatureOff for an option that the type lacks, BadType for one that none has, BadValue.
+        TubeExists, FeatureOff for an option that the type lacks, BadType for one that none has, BadValue, NotRunning.
         """
         self._check_name(name)
         if not isinstance(type, str) or type not in self._drivers:
@@ -114,13 +135,14 @@ class Tubes:
         if on_task_change is not None and not callable(on_task_change):
             raise BadType(f"on_task_change is a function, not {shown(on_task_change)}")
         chosen = self._features(type, options)
-        self._installed()
-        found = self._records.find(name)
-        tube = None if found is None else self._there(found, if_not_exists)
-        if tube is None:
-            given = {option: value for option, value in options.items() if value is not None}
-            given |= {"temporary": True} if temporary else {}
-            tube = self._create(Record(name, type, given, tables.new_table(name)), chosen, if_not_exists)
+        with self._running:
+            self._installed()
+            found = self._records.find(name)
+            tube = None if found is None else self._there(found, if_not_exists)
+            if tube is None:
+                given = {option: value for option, value in options.items() if value is not None}
+                given |= {"temporary": True} if temporary else {}
+                tube = self._create(Record(name, type, given, tables.new_table(name)), chosen, if_not_exists)
         if on_task_change is not None:
             tube.on_task_change(on_task_change)
         return tube
@@ -170,12 +192,15 @@ class Tubes:
 
         driver = self._drivers[record.type]
         if not isinstance(driver, Mapping):
-            return Driven(record, driver, self.database, lambda: self._installed().current_session().uuid, forget)
+            session = self._installed
+            return Driven(
+                record, driver, self.database, self._running, lambda: session().current_session().uuid, forget
+            )
         held = roles(chosen)
         model = tables.model(self.database, record.name, record.table, held)
         fields = {role: role for role in ("status", *held)}
         queue = upgrade(model, fields, chosen, methods=False, clock=self._clock)
-        return Tube(record, queue, forget)
+        return Tube(record, queue, self._running, forget)
 
     def _tube(self, record: Record) -> AnyTube:
         """The tube of a record, the same each time. Raises UnknownTube where its type is not registered here."""
@@ -184,7 +209,11 @@ class Tubes:
             if record.type not in self._drivers:
                 raise UnknownTube(record.name, self._names())
             given = {option: value for option, value in record.options.items() if option != "temporary"}
-            built = self._build(record, self._features(record.type, given))
+            try:
+                built = self._build(record, self._features(record.type, given))
+            except Exception as error:
+                self._running.explain(error)  # a class may write to find its table
+                raise
             tube = self._open.setdefault((record.table, id(self._clock)), built)
         return tube
 
@@ -244,16 +273,23 @@ class Tubes:
 
     def session(self, uuid: object = None) -> Session:
         """Another session, to be entered by `with`, or the one of this uuid. Raises UnknownSession, BadValue."""
-        return self._installed().session(uuid)
+        with self._running:
+            return self._installed().session(uuid)
 
     def identify(self, uuid: object = None) -> str:
         """The uuid of the session by which this thread takes. With a uuid, joins that one, and leaves the one before.
 
         Its tasks go back when nobody is left in it. A session that was not joined is that of the process, which all of
-        its threads share. Raises UnknownSession, BadType, BadValue.
+        its threads share. Raises UnknownSession, BadType, BadValue; with a uuid NotRunning.
         """
-        queue = self._installed()
         wanted = None if uuid is None else sessions.checked(uuid)
+        if wanted is None and self.state() != RUNNING:  # it can be told, but not listed
+            return sessions.of(self.database).current().uuid
+        with self._running:
+            return self._identify(wanted)
+
+    def _identify(self, wanted: str | None) -> str:
+        queue = self._installed()
         current = queue.current_session()
         if wanted in (None, current.uuid):
             return current.uuid
@@ -278,6 +314,6 @@ class Tubes:
         """
         if in_replicaset is not None and not isinstance(in_replicaset, bool):
             raise BadType(f"in_replicaset is True or False, not {shown(in_replicaset)}")
-        queue = self._installed()
         if ttr is not None:
-            queue.configure(session_ttr=ttr)
+            with self._running:
+                self._installed().configure(session_ttr=ttr)

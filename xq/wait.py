@@ -172,6 +172,7 @@ class Waiting(Generic[T]):
         self.machine = moves.machine
         self._limit = self.machine.guard("limit")
         self.listen: Callable[[], bool] = lambda: False  # have a thread call `heard`; False where there can be none
+        self.woken: Callable[[], None] = lambda: None  # raises where a call must wait no longer
         self.forget()
 
     def forget(self) -> None:
@@ -264,7 +265,13 @@ class Waiting(Generic[T]):
         """Sleep until called, or as long as one may without being called. False when the deadline has passed."""
         if deadline.left <= 0:
             return False
-        waiter.sleep(min(deadline.left, ALONE if self._alone() else SLICE))
+        try:
+            longest = ALONE if self._alone() else SLICE
+        except Exception as error:
+            self._forgive(error, deadline)
+            longest = AGAIN
+        waiter.sleep(min(deadline.left, longest))
+        self.woken()
         return True
 
     def _alone(self) -> bool:

@@ -150,6 +150,9 @@ class Mysql(Server):
     list_kinds: ClassVar[Mapping[str, str]] = dict.fromkeys((*INTEGERS, "text", "uuid"), "")
     keys_at_once = ":listed"  # for as many marks as there are keys
 
+    # A number, or from MariaDB 12 on a word. Whoever has the privilege READ ONLY ADMIN is refused nothing, and must
+    # ask: what is written to a replica all the same sets it apart from its primary.
+    read_only = "CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')"
     first_schema = "DATABASE()"
     others = (
         "SELECT table_schema FROM information_schema.tables "

@@ -196,6 +196,7 @@ class Postgres(Server):
     # A number to tell by what is settled: all rows whose xid is less than pg_snapshot_xmin(pg_current_snapshot()).
     told: ClassVar[Mapping[str, Kind]] = {**HISTORY, "xid": "bigint"}
 
+    read_only = "pg_is_in_recovery() OR CAST(current_setting('default_transaction_read_only') AS boolean)"
     first_schema = "current_schema()"
     others = (
         "SELECT nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace "

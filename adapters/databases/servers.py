@@ -29,6 +29,7 @@ class Server(Dialect):
     mark = "%s"
     lock = " FOR UPDATE"
     link: ClassVar[Words]  # what is asked on links to it
+    read_only: ClassVar[str]  # whether the server may not be written, as SQL
     first_schema: ClassVar[str]  # that of the connection, where xq has its records; as SQL
     others: ClassVar[str]  # a query of the other schemas that have such records
     utubes: ServerUtubes | None
@@ -151,6 +152,10 @@ class Server(Dialect):
     def installed_in(self, store: Store[Any]) -> list[str]:
         """What nobody else may install in meanwhile, from wherever; in an order, so that no two wait for each other."""
         return sorted(filter(None, set(self._schemas(store))))
+
+    def only_reads(self, store: Store[Any]) -> bool:
+        ((found,),) = store.execute(f"SELECT {self.read_only}")
+        return bool(found)
 
     def unfit(self, store: Store[Any]) -> str | None:
         here, _ = self._schemas(store)

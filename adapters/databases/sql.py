@@ -216,6 +216,10 @@ class Dialect(ABC):
     def unfit(self, store: Store[Any]) -> str | None:
         """What about the database or the table is not as `prepare` leaves it or wants it, in words."""
 
+    @abstractmethod
+    def only_reads(self, store: Store[Any]) -> bool:
+        """Whether the database says that it may not be written on this connection, whoever may do so all the same."""
+
     def trouble(self, store: Store[Any]) -> str | None:
         """What somebody else does that makes the calls of this queue slower and slower, in words."""
         return None

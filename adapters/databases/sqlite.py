@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import random
 import threading
 import time
@@ -283,6 +284,16 @@ class Sqlite(Dialect):
         if self.has_history and known == "text":
             return "the history tells every event as a write: PRAGMA trusted_schema is off on this connection"
         return None
+
+    def only_reads(self, store: Store[Any]) -> bool:
+        ((refused,),) = store.execute("PRAGMA query_only")
+        # How a file was opened no pragma tells, but what would be run to begin a write: where that cannot be, a
+        # transaction that only reads. Nothing is run, and nothing locked. 0 is the main file.
+        begun = {row[2]: row[3] for row in store.execute("EXPLAIN BEGIN IMMEDIATE") if row[1] == "Transaction"}
+        if refused or not begun.get(0, True):
+            return True
+        # Of a connection that was made before its file was closed to writers.
+        return any(os.path.exists(file) and not os.access(file, os.W_OK) for file in self._files(store)[:1])
 
     def _files(self, store: Store[Any]) -> list[str]:
         """The files of the table and of the records beside it; none for what is in memory."""
