@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import peewee as pw
 
-from xq.errors import BadType, BadValue, ConfigurationError, shown
+from xq.errors import BadType, BadValue, ConfigurationError, NotInstalled, shown
 
 LONGEST_NAME = 64  # characters, of tubes and of their types
 TRIES = 5  # how often the table of records is made anew, while other processes make it, too
@@ -132,6 +132,9 @@ class Records:
         """Make the table, where it is not there; of processes that do so at once PostgreSQL refuses some."""
         tried = 0
         if not self._made:
+            if self._is_installed():  # whoever may not make it may find it there
+                self._made = not self._within_transaction()
+                return
             self.check_transaction()
         while not self._made:
             try:
@@ -142,6 +145,13 @@ class Records:
                 if tried == TRIES or self._within_transaction():
                     raise
         self._made = self._made or not self._within_transaction()
+
+    def _is_installed(self) -> bool:
+        try:
+            self.model.xq.sessions()
+        except NotInstalled:
+            return False
+        return True
 
     def are_there(self) -> bool:
         """Whether there is the table, be it empty."""

@@ -31,6 +31,7 @@ MANY = 1_000  # rows of counters that are worth adding up
 # Seconds, at most, between two tries in conflicts: half a minute of them, since under SERIALIZABLE PostgreSQL takes
 # most transactions on a small table for conflicts, and eight processes were in each other's way eleven times in a row.
 PAUSES: Final = tuple(min(0.001 * 2**tried, 0.512) for tried in range(60))
+ASK: Final = 5.0  # seconds after which it is asked again whether a user has been granted more
 REVIEW: Final = 1.0  # seconds after which a process looks again whether the queue is installed as it defines it
 
 
@@ -71,6 +72,7 @@ class Database:
         self.clock = clock
         self._opened: Opened | None = None
         self._review_at = 0.0  # the monotonic time at which to look whether it is installed as it was
+        self._may_move: tuple[Opened | None, bool, float] = (None, True, 0.0)  # and until when no is the answer
         self.gives_way = False  # whether this process itself installs it otherwise
 
     def compile(self) -> Opened:
@@ -231,11 +233,20 @@ class Database:
             self.add_up()
         return [tuple(row[:4]) for row in found]
 
+    @property
+    def may_move(self) -> bool:
+        """Whether this user of the database may move tasks: whoever only puts them sweeps nothing for others."""
+        opened, (known, may, until) = self.open(), self._may_move
+        if known is not opened or (not may and time.monotonic() > until):
+            may = self.again(lambda: opened.dialect.may_move(self.store))
+            self._may_move = (opened, may, time.monotonic() + ASK)
+        return may
+
     def add_up(self) -> bool:
         """Add some of the counters up, as far as nobody else does. Returns whether it may be worth to go on."""
         dialect = self.dialect
         try:
-            return self.again(lambda: dialect.roll_up(self.store))
+            return self.may_move and self.again(lambda: dialect.roll_up(self.store))
         except Exception as error:
             if not self.store.is_failure(error):  # a standby cannot
                 raise

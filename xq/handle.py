@@ -18,7 +18,7 @@ from xq.puts import Puts
 from xq.reconfigure import reconfigure
 from xq.sessions import Session
 from xq.stats import Stats, stats
-from xq.store import Store
+from xq.store import Store, fits_a_column
 from xq.sweep import QueueKeeper
 from xq.tasks import Tasks
 from xq.wait import Waiting
@@ -450,6 +450,24 @@ class Queue(Generic[T]):
         On PostgreSQL autovacuum comes soon, and works without pauses; elsewhere there is nothing to set.
         """
         return self._database.open().installation.tune()
+
+    def grant(self, user: str, role: str, *, run: bool = True) -> list[str]:
+        """Give a user of the database exactly the rights that he needs. Returns the SQL that was run.
+
+        A "reader" looks; a "producer" can put as well; a "consumer" take, finish and sweep; an "operator" can do all
+        but install. Nothing is taken away from anybody. `user` is named as the database knows him, on MariaDB as
+        "name@host", or by the name alone for any host, or for a role. Without `run` the SQL is only returned. To be
+        done again when the queue was installed otherwise. Raises ConfigurationError on SQLite, BadType, BadValue.
+        """
+        for what, value in {"user": user, "role": role}.items():
+            if not isinstance(value, str):
+                raise BadType(f"{what} is a name, not {shown(value)}")
+        if not isinstance(run, bool):
+            raise BadType(f"run is True or False, not {shown(run)}")
+        if not user or not fits_a_column(user) or user.encode(errors="replace").decode() != user:
+            raise BadValue(f"no user is named {shown(user)}")
+        installation = self._database.open().installation
+        return self._database.again(lambda: installation.grant(user, role, run))
 
     def forgo_safety(self) -> list[str]:
         """Have the database not keep the tasks, with all that belongs to them, through a crash. Returns the SQL run.

@@ -143,6 +143,15 @@ class Installation:
             if there.get(name) != here.get(name)
         ]
 
+    def grant(self, user: str, role: str, run: bool) -> list[str]:
+        """Give a user of the database the rights that a role needs. Returns the SQL, which is run, or not."""
+        statements = self.dialect.grants(self.store, user, role)
+        if run:
+            with self.dialect.installing(self.store):  # two at once would be in each other's way
+                for sql in statements:
+                    self.store.execute(sql)
+        return statements
+
     def tune(self) -> list[str]:
         """Have the database keep up with a table whose rows change all the time. Returns the SQL that was run."""
         statements = self.dialect.tuned(self.store)

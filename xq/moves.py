@@ -463,7 +463,8 @@ class Moves(Generic[T]):
     def sweep_what_is_due(self) -> Swept:
         """Move a batch of what each timer makes due, and forget a batch of history, if anything is due."""
         due = self.due_in()
-        swept = self.sweep_batch() if due is not None and due <= 0 else Swept(False, 0, 0)
+        is_due = due is not None and due <= 0 and self.database.may_move
+        swept = self.sweep_batch() if is_due else Swept(False, 0, 0)
         self._swept = time.monotonic()
         return swept
 

@@ -187,7 +187,8 @@ class QueueKeeper:
         return self.database.whole(run)
 
     def forget_waits(self, uuid: str) -> None:
-        self._run(self.database.dialect.forget_waits, uuid=uuid)
+        if self.database.may_move:  # else others do, who find the session gone
+            self._run(self.database.dialect.forget_waits, uuid=uuid)
 
     def session_lost(self) -> None:
         self.waiting.session_lost()
@@ -196,6 +197,8 @@ class QueueKeeper:
         self._run(self.database.dialect.session_struck, uuid=uuid, queue="")
 
     def give_back(self, uuid: str, event: str) -> None:
+        if not self.database.may_move:
+            return  # the session stays listed for this queue, and whoever may finds it gone
         dialect = self.database.dialect
 
         def give_back() -> None:
@@ -351,7 +354,7 @@ class Sweeper:
         called = False
         if changed or not (told or self._look_within < FALLBACK):
             called = sum(keeper.waiting.heard() for keeper in keepers) > 0
-        timed = [keeper for keeper in keepers if keeper.database.clock is None]
+        timed = [keeper for keeper in keepers if keeper.database.clock is None and keeper.database.may_move]
         if changed:
             self._look_at = min(self._look_at, time.monotonic() + LOOK)
         if timed:

@@ -92,7 +92,9 @@ class Tube:
     open is told there (`waiting()`, `taken()`, `sessions()`).
     """
 
-    def __init__(self, record: Record, queue: Queue[Any], running: State, forget: Callable[[], None]) -> None:
+    def __init__(
+        self, record: Record, queue: Queue[Any], running: State, records: Queue[Any], forget: Callable[[], None]
+    ) -> None:
         self.name = record.name
         self.type = record.type
         self.options = MappingProxyType(dict(record.options))
@@ -100,6 +102,7 @@ class Tube:
         self._queue = queue
         self._running = running
         queue.while_waiting = running.check_waiting
+        self._records = records
         self._forget = forget
         self._features = {feature.name for feature in queue.machine.features}
         self._on_change: OnChange | None = None
@@ -240,6 +243,13 @@ class Tube:
             self._forget()
             tables.drop(self.model)
             return True
+
+    def grant(self, user: str, role: str, *, run: bool = True) -> list[str]:
+        """Give a user of the database the rights of a "reader", "producer", "consumer" or "operator" of this tube.
+
+        As the `grant` of a queue; and the right to find the tubes of the database. Returns the SQL.
+        """
+        return [*self._queue.grant(user, role, run=run), *self._records.grant(user, "reader", run=run)]
 
     # looking
 

@@ -200,7 +200,7 @@ class Tubes:
         model = tables.model(self.database, record.name, record.table, held)
         fields = {role: role for role in ("status", *held)}
         queue = upgrade(model, fields, chosen, methods=False, clock=self._clock)
-        return Tube(record, queue, self._running, forget)
+        return Tube(record, queue, self._running, self._queue, forget)
 
     def _tube(self, record: Record) -> AnyTube:
         """The tube of a record, the same each time. Raises UnknownTube where its type is not registered here."""

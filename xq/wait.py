@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -294,7 +294,8 @@ class Waiting(Generic[T]):
             (found,) = self.puts.put([task], options)
             return self.tasks.identify(found)[0]
 
-        return self._until_the_end(put, Deadline(timeout))
+        # Nobody else sees the task yet: there is none to be held, unless it may be one that was there.
+        return self._until_the_end(put, Deadline(timeout), held=self.machine.guard("unique") is None)
 
     def wait(self, parts: Parts, timeout: float | None) -> tuple[T, bool]:
         """Wait until a task has ended: (the task, whether it was processed). Raises NotFound, InTransaction."""
@@ -304,10 +305,10 @@ class Waiting(Generic[T]):
             return self.tasks.returned(row), self._processed("", state)
         return self._until_the_end(lambda: parts, Deadline(timeout))
 
-    def _until_the_end(self, named_task: Callable[[], Parts], deadline: Deadline) -> tuple[T, bool]:
+    def _until_the_end(self, named_task: Callable[[], Parts], deadline: Deadline, held: bool = False) -> tuple[T, bool]:
         ending = Ending(f"{self.database.open().sessions.own().prefix}{next(self._names)}")
         try:
-            row, state, begun = self._begin(ending, named_task)
+            row, state, begun = self._begin(ending, named_task, held)
             parts, pause = self.tasks.key_of(row), SOON
             while state in self.machine.pending and not begun and deadline.left > 0:
                 time.sleep(max(0.0, min(pause, deadline.left)))
@@ -345,8 +346,10 @@ class Waiting(Generic[T]):
             return last, ending.event is not None and self._processed(ending.event, ending.target)
         return self.tasks.returned(row), self._processed(ending.event or "", ending.target or state)
 
-    def _begin(self, ending: Ending, named_task: Callable[[], Parts]) -> tuple[Row, str, bool]:
+    def _begin(self, ending: Ending, named_task: Callable[[], Parts], held: bool = False) -> tuple[Row, str, bool]:
         """Have the end of a task be told of, if it is yet to come. Returns its row, its state, and whether it will be.
+
+        `held` says that nobody else can end it until this has begun.
 
         It will not where another transaction has locked the row: nobody knows when that ends.
         """
@@ -354,17 +357,17 @@ class Waiting(Generic[T]):
         try:
             # One thread at a time: SQLite is not fair to those who want its lock. And nothing ends in between.
             with self._writing:
-                return self.database.whole(partial(self._begin_at_once, ending, named_task))
+                return self.database.whole(partial(self._begin_at_once, ending, named_task, held))
         except Exception as error:
             if self.moves.tells(error):  # then there is no row
                 self._endings.pop(ending.waiter, None)
                 ending.parts = ()
             raise
 
-    def _begin_at_once(self, ending: Ending, named_task: Callable[[], Parts]) -> tuple[Row, str, bool]:
+    def _begin_at_once(self, ending: Ending, named_task: Callable[[], Parts], held: bool) -> tuple[Row, str, bool]:
         opened = self.database.open()
         named_parts = named_task()
-        held = self.database.execute(opened.dialect.hold, named(named_parts)) or not opened.dialect.lock
+        held = held or bool(self.database.execute(opened.dialect.hold, named(named_parts))) or not opened.dialect.lock
         row, state = self.moves.look(named_parts)
         if not held or state not in self.machine.pending:
             return row, state, False
@@ -381,6 +384,10 @@ class Waiting(Generic[T]):
         with self._writing:
             self._end_in_database(ending)
         if ending.event is not None:
+            return False
+        if not self.database.may_move:  # nor hold the task meanwhile: look again and again
+            with suppress(NotFound):
+                return self.moves.look(parts)[1] in self.machine.pending
             return False
         try:
             _, state, begun = self._begin(ending, lambda: parts)

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from xq.adapters.databases.links import ALIVE, Link, ServerWrites, Words
+from xq.adapters.databases.rights import ROLES, rights
 from xq.adapters.databases.sql import QUEUES, Dialect, Number
 from xq.adapters.databases.utubes import Again, ServerUtubes, Turn
 from xq.compile import Statement
-from xq.errors import ConfigurationError
+from xq.errors import BadValue, ConfigurationError, shown
 from xq.machine import ABSENT, TAKEN, Guard
 from xq.sessions import UUID_LENGTH, ProofOfLife
 from xq.store import Row, Store, Values, Writes
@@ -179,6 +180,50 @@ class Server(Dialect):
 
     def connected(self, store: Store[Any]) -> None:
         pass
+
+    # rights
+
+    locking: ClassVar[str]  # the right that a SELECT .. FOR UPDATE needs beside SELECT, if any
+    in_turn: ClassVar[str]  # the column of QUEUES that `one_at_a_time` writes
+
+    @abstractmethod
+    def grantee(self, user: str) -> str:
+        """A user, as GRANT names him."""
+
+    @abstractmethod
+    def more_grants(self, store: Store[Any], to: str) -> list[str]:
+        """What else it takes that such a user can put."""
+
+    def grants(self, store: Store[Any], user: str, role: str) -> list[str]:
+        if role not in ROLES:
+            raise BadValue(f"a role is {', '.join(ROLES[:-1])} or {ROLES[-1]}, not {shown(role)}")
+        to, found = self.grantee(user), []
+        some = {"task": self._put_anew, QUEUES: [self.in_turn]}
+        for kind, table in self._tables_by_kind().items():
+            needed = []
+            for right in rights(kind, role, self.machine):
+                does = self.locking if right.does == "LOCK" else right.does
+                needed.append(f"{does} ({', '.join(some[kind])})" if right.some else does)
+            found.append(f"GRANT {', '.join(dict.fromkeys(filter(None, needed)))} ON {table} TO {to}")
+        return [*self.where_granted(store, to), *found, *(self.more_grants(store, to) if role != ROLES[0] else [])]
+
+    def where_granted(self, store: Store[Any], to: str) -> list[str]:
+        """What must be granted for a right on a table to be worth anything."""
+        return []
+
+    def _tables_by_kind(self) -> dict[str, str]:
+        """The tables of this queue as SQL, by what they are called in the table of rights."""
+        found, prefix = {"task": self.table_in_schema}, len(self.name(""))
+        for item in self.side_tables():
+            suffix = item.name[prefix:]
+            found["utube" if self.utubes and suffix == self.utubes.suffix else suffix] = self.object(item.name)
+        return found | {item.name: item.name for item in self.shared()}
+
+    @property
+    def _put_anew(self) -> list[str]:
+        """The columns that a put may write of a task that is there."""
+        kept = [*self.source.key, self.source.roles.get("attempts")]
+        return [self.quote(field.column) for field in self.source.fields if field not in kept]
 
     # triggers: what the change of a row brings about, in words that the languages of both servers have in common
 

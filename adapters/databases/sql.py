@@ -220,6 +220,14 @@ class Dialect(ABC):
     def only_reads(self, store: Store[Any]) -> bool:
         """Whether the database says that it may not be written on this connection, whoever may do so all the same."""
 
+    def grants(self, store: Store[Any], user: str, role: str) -> list[str]:
+        """SQL that gives a user of the database the rights that a role needs. Raises BadValue, ConfigurationError."""
+        raise ConfigurationError("SQLite has no users: the system's rights to the file say who may read and write it")
+
+    def may_move(self, store: Store[Any]) -> bool:
+        """Whether this user of the database may move tasks."""
+        return True
+
     def trouble(self, store: Store[Any]) -> str | None:
         """What somebody else does that makes the calls of this queue slower and slower, in words."""
         return None
