@@ -113,6 +113,9 @@ class MysqlUtubes(ServerUtubes):
 
     # A list of keys it may look for in the whole table, and then it waits for what others have locked of that.
 
+    def left_again(self, utubes: Collection[Any]) -> str:
+        return f"INSERT INTO {self.news} (utube) VALUES {', '.join(f'({self.of.literal(utube)})' for utube in utubes)}"
+
     def leave(self, store: Store[Any], utubes: Collection[Any]) -> None:
         heads = self._joined(self.heads, "utube", [f"_ascii{self.of.literal(utube)}" for utube in utubes])
         store.change(f"{AT_ONCE}DELETE xq_o FROM {heads} WHERE xq_o.taken = 0 AND xq_o.k0 IS NULL")

@@ -91,6 +91,9 @@ class PostgresUtubes(ServerUtubes):
         )
         self.of.change(store, Statement(looked), {"utubes": list(utubes)})
 
+    def left_again(self, utubes: Collection[Any]) -> str:
+        return f"INSERT INTO {self.news} (utube) SELECT unnest({self._listed})"
+
     def leave(self, store: Store[Any], utubes: Collection[Any]) -> None:
         empty = f"DELETE FROM {self.heads} WHERE utube {self.among(utubes)} AND taken = 0 AND k0 IS NULL"
         self.of.change(store, Statement(empty), {"utubes": list(utubes)})

@@ -306,6 +306,10 @@ class ServerUtubes(Utubes):
     def leave(self, store: Store[Any], utubes: Collection[Any]) -> None:
         """Leave no head of these that is empty: of which no task is known, without any, or with news yet to hear."""
 
+    @abstractmethod
+    def left_again(self, utubes: Collection[Any]) -> str:
+        """SQL that leaves news of these, of nobody's transaction."""
+
     def gone(self, ids: Sequence[int]) -> str:
         """SQL that deletes news."""
         return f"DELETE FROM {self.news} WHERE id IN ({', '.join(map(str, ids))})"
@@ -362,11 +366,12 @@ class ServerUtubes(Utubes):
         unheard = partial(self._unheard, store, again)
         if not store.in_transaction():
             return sum(self._heard(store, again, whole, news) for news in unheard("TRUE", MANY))
-        guess = partial(self._hear, store, whole, self._guess)
-        heard = sum(map(guess, unheard(f"teller = {self.me}", MANY)))
+        own = partial(self._hear, store, whole, partial(self._guess, own=True))
+        heard = sum(map(own, unheard(f"teller = {self.me}", MANY)))
         if not heard and not mine:
+            others = partial(self._hear, store, whole, self._guess)
             unknown = self._of_head(f"k0 IS NULL AND taken < {self.most}", "TRUE")
-            heard = next(filter(None, map(guess, unheard(unknown, FEW))), 0)
+            heard = next(filter(None, map(others, unheard(unknown, FEW))), 0)
         return heard
 
     def _unheard(self, store: Store[Any], again: Again, which: str, n: int) -> Iterator[list[News]]:
@@ -411,16 +416,17 @@ class ServerUtubes(Utubes):
         each = _apart(news)
         return sum(self._hear(store, whole, hear, of_one) for of_one in each) if len(each) > 1 else 0
 
-    def _locked(self, store: Store[Any], news: Sequence[News]) -> list[Any]:
-        """Those utubes of these news whose heads are open, and locked now."""
+    def _locked(self, store: Store[Any], news: Sequence[News], and_so: str = "") -> list[Any]:
+        """Those utubes of these news whose heads are open, `and_so`, and locked now."""
         absent = dict.fromkeys(one.utube for one in news if one.head == MISSING)
         wanted = dict.fromkeys(one.utube for one in news if one.head != FULL)
         if absent:
             self.place(store, absent)
         if not wanted:
             return []
-        heads = f"SELECT utube FROM {self.heads}{self.by_key} WHERE utube {self.among(wanted)} AND taken < {self.most}"
-        found = self.of.execute(store, f"{heads}{self.of.lock} SKIP LOCKED", {"utubes": list(wanted)})
+        heads = f"SELECT utube FROM {self.heads}{self.by_key} WHERE utube {self.among(wanted)}"
+        which = f"AND taken < {self.most}{and_so}{self.of.lock} SKIP LOCKED"
+        found = self.of.execute(store, f"{heads} {which}", {"utubes": list(wanted)})
         return [utube for (utube,) in found]
 
     def _there(self, store: Store[Any], news: Sequence[News]) -> set[int]:
@@ -429,29 +435,32 @@ class ServerUtubes(Utubes):
         these = f"SELECT id FROM {self.news}{self.by_key} WHERE id IN ({ids}) ORDER BY id{self.of.lock} SKIP LOCKED"
         return {id for (id,) in store.execute(these)} if news else set()
 
-    def _sure(self, store: Store[Any], news: Sequence[News], locked: Collection[Any]) -> tuple[set[int], list[Any]]:
-        """Which of these news are there, and those utubes of which all are.
+    def _guess(self, store: Store[Any], news: Sequence[News], own: bool = False) -> int:
+        """Look from here which tasks are the first of those utubes of which none is known, or of all for `own` news.
 
-        Where one is not, somebody has looked, and may have seen more than this transaction does.
+        It leaves news of its own: those of the past somebody may have heard since, who has seen more.
         """
-        there = self._there(store, news)
-        lost = {one.utube for one in news if one.id not in there}
-        return there, [utube for utube in locked if utube not in lost]
-
-    def _guess(self, store: Store[Any], news: Sequence[News]) -> int:
-        locked = self._locked(store, news)
-        _, sure = self._sure(store, [one for one in news if one.utube in locked], locked)
-        if not sure:
+        locked = self._locked(store, news, " AND k0 IS NULL")
+        if own:
+            known = self._locked(store, news, " AND k0 IS NOT NULL")
+            # Those of an earlier transaction of the connection somebody may have heard: what is known is right then.
+            there = self._there(store, [one for one in news if one.utube in known])
+            locked += [utube for utube in known if any(one.id in there for one in news if one.utube == utube)]
+        if not locked:
             return 0
-        self.look_at(store, sure)
-        store.change(self.guessed([one.id for one in news if one.utube in sure]))
-        known = f"SELECT COUNT(*) FROM {self.heads}{self.by_key} WHERE utube {self.among(sure)} AND k0 IS NOT NULL"
-        ((found,),) = self.of.execute(store, known, {"utubes": sure})
+        self.look_at(store, locked)
+        self.of.change(store, Statement(self.left_again(locked)), {"utubes": locked})
+        if own:
+            store.change(self.guessed([one.id for one in news if one.utube in locked]))
+        ready = f"SELECT COUNT(*) FROM {self.heads}{self.by_key} WHERE utube {self.among(locked)} AND k0 IS NOT NULL"
+        ((found,),) = self.of.execute(store, ready, {"utubes": locked})
         return int(found)
 
     def _learn(self, store: Store[Any], news: Sequence[News]) -> int:
-        locked = self._locked(store, news)
-        there, sure = self._sure(store, news, locked)
+        locked, there = self._locked(store, news), self._there(store, news)
+        # Where some were heard meanwhile, somebody has looked, and may have seen more than this transaction does.
+        lost = {one.utube for one in news if one.id not in there}
+        sure = [utube for utube in locked if utube not in lost]
         if sure:
             self.look_at(store, sure)
         if locked:
