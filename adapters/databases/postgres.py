@@ -67,17 +67,16 @@ class PostgresUtubes(ServerUtubes):
         return self.of.on_conflict("utube", f"taken = {self.name}.taken + excluded.taken, {self.nobody}")
 
     def among(self, utubes: Collection[Any]) -> str:
-        return f"= ANY({self._listed})"
+        return f"= ANY({self._listed()})"
 
-    @property
-    def _listed(self) -> str:
-        return f"CAST(:utubes AS {Postgres.list_kinds[self.of.kind('utube')]}[])"
+    def _listed(self, name: str = "utubes") -> str:
+        return f"CAST(:{name} AS {Postgres.list_kinds[self.of.kind('utube')]}[])"
 
     def place(self, store: Store[Any], utubes: Collection[Any]) -> None:
         ((before,),) = store.execute("SELECT current_setting('lock_timeout')")
         timeout = "SELECT set_config('lock_timeout', :timeout, true)"
         self.of.execute(store, timeout, {"timeout": "1ms"})
-        made = f"INSERT INTO {self.heads} (utube, taken) SELECT unnest({self._listed}), 0 ORDER BY 1"
+        made = f"INSERT INTO {self.heads} (utube, taken) SELECT unnest({self._listed()}), 0 ORDER BY 1"
         self.of.change(store, Statement(f"{made} ON CONFLICT DO NOTHING"), {"utubes": list(utubes)})
         self.of.execute(store, timeout, {"timeout": before})
 
@@ -92,22 +91,19 @@ class PostgresUtubes(ServerUtubes):
         self.of.change(store, Statement(looked), {"utubes": list(utubes)})
 
     def left_again(self, utubes: Collection[Any]) -> str:
-        return f"INSERT INTO {self.news} (utube) SELECT unnest({self._listed})"
-
-    def leave(self, store: Store[Any], utubes: Collection[Any]) -> None:
-        empty = f"DELETE FROM {self.heads} WHERE utube {self.among(utubes)} AND taken = 0 AND k0 IS NULL"
-        self.of.change(store, Statement(empty), {"utubes": list(utubes)})
+        return f"INSERT INTO {self.news} (utube) SELECT unnest({self._listed()})"
 
     def _learning(self, news: Sequence[News], again: Again, whole: Again) -> Again:
         return whole if any(one.head == MISSING for one in news) else again
 
     def _learn(self, store: Store[Any], news: Sequence[News]) -> int:
-        missing = dict.fromkeys(one.utube for one in news if one.head == MISSING)
-        if missing:
-            self.place(store, missing)
+        placed = list(dict.fromkeys(one.utube for one in news if one.head == MISSING))
+        if placed:
+            self.place(store, placed)
         # All at once: as in any snapshot, what it looks at is at least as new as the news that are still there.
         values = {
             "utubes": list(dict.fromkeys(one.utube for one in news if one.head != FULL)),
+            "placed": placed,
             "ids": [one.id for one in news],
             "of": [one.utube for one in news],
             "over": [one.id for one in news if one.head == FULL],  # whoever makes room there leaves news
@@ -117,12 +113,16 @@ class PostgresUtubes(ServerUtubes):
 
     @property
     def _learned(self) -> str:
-        """SQL that hears the news `ids` of the utubes `of`; `over` nobody needs, `utubes` may be open."""
+        """SQL that hears the news `ids` of the utubes `of`; `over` nobody needs, `utubes` may be open.
+
+        Those that were `placed` for that are not left there if they are empty.
+        """
         kind, passing = Postgres.list_kinds[self.of.kind("utube")], f"{self.of.lock} SKIP LOCKED"
         told = f"unnest(CAST(:ids AS bigint[]), CAST(:of AS {kind}[])) AS told (id, utube)"
         first = self.first(f"ROW({self.wanted})", f"{self.name}.utube")
         known = ", ".join(f"{self.name}.{column}" for column in self.columns)
-        some = f"EXISTS ({self.first('1', f'{self.name}.utube')})"
+        # True or nothing; of EXISTS, PostgreSQL might hash all tasks that are ready.
+        some = f"({self.first('TRUE', f'{self.name}.utube')})"
         steps = {
             "locked": f"SELECT utube FROM {self.heads} WHERE utube {self.among(())} AND taken < {self.most}{passing}",
             "there": f"SELECT id, utube FROM {self.news} WHERE id = ANY(CAST(:ids AS bigint[])){passing}",
@@ -133,10 +133,11 @@ class PostgresUtubes(ServerUtubes):
                 f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')} WHERE {_is_in('sure')} "
                 f"AND (taken > 0 OR {some}) AND ROW({known}) IS DISTINCT FROM ({first}) RETURNING 1"
             ),
-            # Also what was made for news that others have heard: without a known task it is empty, or there are news.
+            # Also what was placed for news that others have heard: without a known task it is empty, or there are news.
             "gone": (
-                f"DELETE FROM {self.heads} WHERE taken = 0 AND ({_is_in('sure')} AND NOT {some} "
-                f"OR {_is_in('locked')} AND NOT {_is_in('sure')} AND k0 IS NULL) RETURNING 1"
+                f"DELETE FROM {self.heads} WHERE taken = 0 AND ({_is_in('sure')} AND {some} IS NULL "
+                f"OR utube = ANY({self._listed('placed')}) AND {_is_in('locked')} AND NOT {_is_in('sure')} "
+                "AND k0 IS NULL) RETURNING 1"
             ),
             "heard": (
                 f"DELETE FROM {self.news} WHERE id = ANY(ARRAY(SELECT id FROM there "

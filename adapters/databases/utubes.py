@@ -463,8 +463,10 @@ class ServerUtubes(Utubes):
         sure = [utube for utube in locked if utube not in lost]
         if sure:
             self.look_at(store, sure)
-        if locked:
-            self.leave(store, locked)
+        # Also what was placed for news that others have heard: without a known task it is empty, or there are news.
+        placed = {one.utube for one in news if one.head == MISSING}
+        if emptied := [utube for utube in locked if utube in sure or utube in placed]:
+            self.leave(store, emptied)
         # Whoever makes room in a full utube leaves news.
         heard = [one.id for one in news if one.id in there and (one.head == FULL or one.utube in sure)]
         if heard:
