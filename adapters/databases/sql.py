@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
-from xq.adapters.databases.utubes import Again, Utubes
+from xq.adapters.databases.utube_news import Again
+from xq.adapters.databases.utubes import Utubes
 from xq.compile import After, Change, Given, Own, Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import ABSENT, ELSEWHERE, LONGEST, PLUS_ONE, READY, TAKEN, TOKEN, Guard, Machine, Marker
@@ -273,7 +274,7 @@ class Dialect(ABC):
     most_values: int  # that one statement may bring
     mark: str  # what stands for a value in the SQL of the driver
     longest_name: int | None = None  # in bytes
-    utubes_kind: type[Utubes] = Utubes
+    utubes_kind: type[Utubes]
     hears = False  # whether there are news of utubes
     long_text = "TEXT"  # the type of a text of any length
     engine = ""  # what follows the columns of a table that is made
