@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from typing import Any
 
+import xq
 from benchmarks.contestants import PAYLOAD, Place, Xq
 from benchmarks.databases import Home
 from benchmarks.measure import Opens, timed
@@ -15,39 +18,77 @@ from benchmarks.report import Effort, Section, Table
 MANY = 1_000  # tasks of one call
 CONSUMERS = 10  # as many as there are busy utubes
 
-plain: Opens[Xq] = partial(Xq, roles=("owner", "utube"))
-feature: Opens[Xq] = partial(Xq, roles=("owner", "utube"), features={"utube": True})
+
+class Hosts(Xq):
+    """Tasks of hosts, in a table of an application."""
+
+    def __init__(self, place: Place, features: Mapping[str, Any] | None = None) -> None:
+        super().__init__(place, ("owner", "utube"), features)
+
+    def put_one(self, utube: str) -> None:
+        self.queue.put({"payload": PAYLOAD, "utube": utube})
+
+    def put_some(self, utubes: Sequence[str]) -> None:
+        self.queue.put_many([{"payload": PAYLOAD, "utube": utube} for utube in utubes])
+
+    def take_one(self, timeout: float) -> Any:
+        return self.queue.take(timeout)
 
 
-def put(queue: Xq, utubes: Sequence[str], at_once: int) -> float:
+class InTube(Hosts):
+    """The same in a tube of the type utube."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.db = place.database.peewee()
+        self.tube: Any = xq.Tubes(self.db).create_tube("hosts", "utube")
+        self.queue = self.tube.model.xq
+
+    def put_one(self, utube: str) -> None:
+        self.tube.put(PAYLOAD, utube=utube)
+
+    def put_some(self, utubes: Sequence[str]) -> None:
+        self.queue.put_many([{"data": json.dumps(PAYLOAD), "utube": utube} for utube in utubes])
+
+    def take_one(self, timeout: float) -> Any:
+        return self.tube.take(timeout)
+
+    def ack(self, task: Any) -> None:
+        self.tube.ack(task)
+
+
+plain: Opens[Hosts] = Hosts
+feature: Opens[Hosts] = partial(Hosts, features={"utube": True})
+
+
+def put(queue: Hosts, utubes: Sequence[str], at_once: int) -> float:
     """Seconds that it takes to put a task of each of these, so many a call."""
-    rows = [{"payload": PAYLOAD, "utube": utube} for utube in utubes]
     if at_once == 1:
-        return timed(lambda: [queue.queue.put(row) for row in rows])
-    return timed(lambda: [queue.queue.put_many(rows[i : i + at_once]) for i in range(0, len(rows), at_once)])
+        return timed(lambda: [queue.put_one(utube) for utube in utubes])
+    return timed(lambda: [queue.put_some(utubes[i : i + at_once]) for i in range(0, len(utubes), at_once)])
 
 
-def singly(queue: Xq, n: int) -> None:
+def singly(queue: Hosts, n: int) -> None:
     """Take and ack until so many tasks are done, one after the other."""
     for _ in range(n):
-        queue.ack(queue.take())
+        queue.ack(queue.take_one(0))
 
 
-def at_once(size: int, queue: Xq, n: int) -> None:
+def at_once(size: int, queue: Hosts, n: int) -> None:
     """Take and ack until so many tasks are done, up to `size` a call."""
     done = 0
     while done < n:
         done += len(queue.queue.ack_many(queue.queue.take_many(size)))
 
 
-def by_threads(queue: Xq, n: int) -> None:
+def by_threads(queue: Hosts, n: int) -> None:
     """Take and ack until so many tasks are done, by several threads at once."""
     left, lock = [n], threading.Lock()
 
     def work() -> None:
         queue.connect()
         while left[0] > 0:
-            task = queue.queue.take(0.05)
+            task = queue.take_one(0.05)
             if task is not None:
                 queue.ack(task)
                 with lock:
@@ -62,7 +103,7 @@ def by_threads(queue: Xq, n: int) -> None:
 
 
 Ways = Sequence[
-    tuple[str, Opens[Xq], Callable[[Xq, int], None]]
+    tuple[str, Opens[Hosts], Callable[[Hosts, int], None]]
 ]  # what a row is called, which queue, how it is emptied
 
 
@@ -90,11 +131,13 @@ LONELY: Ways = [
     ("without the feature", plain, singly),
     ("with it", feature, singly),
     (f"with it, {MANY:,} at once", feature, partial(at_once, MANY)),
+    ("a tube of the type utube", InTube, singly),
 ]
 BUSY: Ways = [
     ("without the feature", plain, by_threads),
     ("with it", feature, by_threads),
     (f"with it, {CONSUMERS} at once", feature, partial(at_once, CONSUMERS)),
+    ("a tube of the type utube", InTube, by_threads),
 ]
 
 
