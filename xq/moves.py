@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -72,8 +71,6 @@ class Moves(Generic[T]):
         self._unfenced = bool(machine.settings.get("unfenced"))
         self._unique = machine.guard("unique")
         self._counts = bool(machine.settings.get("counts"))
-        self._hears = machine.guard("utube") is not None
-        self._forgets = machine.settings.get("history", math.inf) < math.inf
         self._swept = 0.0
         self._doubtful: dict[str, float] = {}  # marks of takes -> the monotonic time by which they were done, or never
         self._doubt_at = 0.0  # the monotonic time at which to look for them
@@ -303,11 +300,11 @@ class Moves(Generic[T]):
         rows = Rows("first" if n == 1 else "oldest", source, tube=tube is not None)
         before: Swept | None = None
         # Within the application's transaction, which may see the past, news are guessed at once.
-        within = self._hears and self.store.in_transaction()
+        within = opened.dialect.hears and self.store.in_transaction()
         if not self._just_swept():
             self.database.begin_writing()
             before = self.sweep_what_is_due()
-        elif source == READY:
+        elif source == READY and opened.dialect.hears:
             self._hear_news(mine=within)
 
         def move() -> list[T]:
@@ -455,9 +452,8 @@ class Moves(Generic[T]):
 
     def due_in(self) -> float | None:
         """In how many seconds something falls due: less than none for what is late, None for never."""
-        if not self.machine.due and not self._forgets and not (self._hears and self.database.dialect.hears):
-            return None
-        ((seconds,),) = self.database.execute(self.database.dialect.next_due)
+        asked = self.database.dialect.next_due
+        ((seconds,),) = self.database.execute(asked) if asked else [(None,)]
         return None if seconds is None else float(seconds)
 
     def sweep_what_is_due(self) -> Swept:
@@ -483,12 +479,9 @@ class Moves(Generic[T]):
         return Swept(True, moved, self._forget(), refused, self._hear_news())
 
     def _hear_news(self, mine: bool = False) -> int:
-        """Have takes find what has become the first of its utube, `mine` since the open transaction began.
-
-        Returns for how many utubes.
-        """
+        """Have takes find what they do not without news, `mine` since the open transaction began. Returns how much."""
         database = self.database
-        return database.open().dialect.hear(self.store, database.again, database.whole, mine) if self._hears else 0
+        return database.open().dialect.hear(self.store, database.again, database.whole, mine)
 
     def any_ready(self, tube: str | None = None) -> bool:
         """Whether a take would find something."""
@@ -496,11 +489,10 @@ class Moves(Generic[T]):
 
     def _forget(self) -> int:
         """Delete a batch of the history that is older than the feature keeps it. Returns how many rows."""
-        if not self._forgets:
-            return 0
         opened = self.database.open()
-        statement = Statement(opened.dialect.forget_history)
-        return self.database.change(opened, statement, self.database.values() | {"n": BATCH})
+        forget = opened.dialect.forget_history
+        values = self.database.values() | {"n": BATCH}
+        return self.database.change(opened, Statement(forget), values) if forget else 0
 
     def _sweep_batch(self, row: Transition) -> tuple[int, int]:
         """Move a batch of what one timer makes due. Returns how many that were, and how many were refused."""
