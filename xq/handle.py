@@ -298,7 +298,7 @@ class Queue(Generic[T]):
 
     def sweep(self) -> int:
         """Move what is due until nothing is. Returns how many moves that were."""
-        return self._moves.sweep()
+        return self._moves.due.sweep()
 
     # looking
 
@@ -500,7 +500,7 @@ class Queue(Generic[T]):
         before = self._moves
         self._keeper.retire()
         self._define(definition)
-        self._moves.go_on_from(before)
+        self._moves.doubts.go_on_from(before.doubts)
 
 
 def _count(n: object) -> int:
