@@ -54,7 +54,7 @@ class Transitions:
         event = call.event if transition.enters else ""
         source = "" if which.more else transition.source
         run = partial(self.database.run, opened, statement, whole, event, source, transition.target)
-        if call.event and self.counts_apart(call.event, transition):
+        if self._counts and call.event and self.counts_apart(call.event, transition):
             run = partial(self.database.whole, partial(self._counted, opened, call, transition, run))
         if self._unique is None:  # what an update brings only the database may find fault with
             return self.database.guarded(run) if call.fields else run()
