@@ -38,7 +38,6 @@ class Moves(Generic[T]):
         self.transitions = Transitions(database, tasks, machine)
         self.due = Due(self.transitions)
         self.doubts = Doubts(self.transitions)
-        self._unfenced = bool(machine.settings.get("unfenced"))
 
     # one task
 
@@ -81,7 +80,7 @@ class Moves(Generic[T]):
     def write(self, task: T, fields: Mapping[str, Any]) -> None:
         """Write fields of a task that a take returned, and leave it taken. Raises as `one`."""
         parts, mark = self.tasks.identify(task)
-        stays = Transition(TAKEN, "", TAKEN, fenced=True, enters=False)  # no event
+        stays = Transition(TAKEN, "", TAKEN, fenced=self.machine.settings.fenced, enters=False)  # no event
         if not self._move(self.database.open(), Call("", fields=fields), "key", stays, mark, named(parts)):
             self._find(Call("ack", fields=fields), parts, mark)  # whoever may write is whoever may ack
 
@@ -133,7 +132,7 @@ class Moves(Generic[T]):
     ) -> list[Row]:
         """Move the rows that a key, or a list of them, names, if they are in this state and in the right hand."""
         fence: Fence = ""
-        if transition.fenced and not self._unfenced:
+        if transition.fenced:
             prefix = opened.sessions.current().prefix
             # The mark of another session opens nothing here, whoever carries the object.
             opens = mark if mark and mark.startswith(prefix) else ""
@@ -146,10 +145,7 @@ class Moves(Generic[T]):
 
         SessionLost comes before all of them: what became of a task since then is not this caller's.
         """
-        if (
-            any(of_event.fenced for of_event in self.machine.rows if of_event.event == call.event)
-            and not self._unfenced
-        ):
+        if any(transition.fenced for transition in self.machine.rows if transition.event == call.event):
             self._check_not_lost(call, parts, mark)
         # What the application's transaction saw before is not what a move meets.
         afresh = self.database.dialect.afresh if self.store.in_transaction() else ""
@@ -157,7 +153,7 @@ class Moves(Generic[T]):
         sources = self.machine.sources(call.event)
         if state not in sources:
             raise WrongState(call.event, self.tasks.as_told(parts), state, sources)
-        if self.transitions.choose(state, call).fenced and not self._unfenced:
+        if self.transitions.choose(state, call).fenced:
             owner = row[-1]
             if afresh and "owner" not in self.tasks.table.roles:
                 found = self.database.execute(self.database.dialect.look_for_owner(afresh), named(parts))

@@ -37,7 +37,7 @@ class Transitions:
         self.tasks = tasks
         self.machine = machine
         self._unique = machine.guard("unique")
-        self._counts = bool(machine.settings.get("counts"))
+        self._counts = machine.settings.counts_events
 
     def choose(self, state: str, call: Call) -> Transition:
         """The one that a call means in a state. Raises FeatureOff and BadValue for what that does not take."""

@@ -934,12 +934,13 @@ class Dialect(ABC):
 
     @property
     def has_history(self) -> bool:
-        return "history" in self.machine.settings
+        return self.machine.settings.history is not None
 
     @property
     def history_kept(self) -> float:
         """For how many seconds the rows of the history are kept."""
-        return float(self.machine.settings.get("history", math.inf))
+        kept = self.machine.settings.history
+        return math.inf if kept is None else kept
 
     def noted(self, history: str, task: str, what: Mapping[str, str], rows: str) -> str:
         """SQL that writes a row of the history for each of `rows`, or one, as `what` says by column.

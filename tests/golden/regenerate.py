@@ -238,7 +238,7 @@ def puts(queue: Any) -> Iterator[Entry]:
     of = dialect(queue)
     # What put_many brings: the fields that the application writes, a key that is made, and a first attempt.
     managed = [of.source.roles[role] for role in ("status", "runat", "deadline", "owner") if role in of.source.roles]
-    auto = of.source.key if queue.machine.settings["id"] == "auto_increment" else ()
+    auto = of.source.key if queue.machine.settings.id == "auto_increment" else ()
     names = tuple(field.name for field in of.source.fields if field not in (*managed, *auto))
     for row in queue.machine.rows:
         if row.source == ABSENT:
@@ -352,7 +352,7 @@ def _entry(of: Any, title: str, source: str, statement: Statement) -> Entry:
 
 
 def _fences(queue: Any, row: Transition) -> list[Any]:
-    return ["session", "take"] if row.fenced and not queue.machine.settings.get("unfenced") else [""]
+    return ["session", "take"] if row.fenced else [""]
 
 
 def _with(given: Iterable[str]) -> str:
