@@ -298,7 +298,7 @@ class Queue(Generic[T]):
 
     def sweep(self) -> int:
         """Move what is due until nothing is. Returns how many moves that were."""
-        return self._moves.sweep()
+        return self._moves.due.sweep()
 
     # looking
 
@@ -355,7 +355,7 @@ class Queue(Generic[T]):
 
     def stats(self, pretty: bool = False) -> Stats:
         """Counts per state and transitions, exact at the last commit, whoever wrote. `pretty` spells the states."""
-        told_by = self.machine.told_by if self.machine.settings.get("counts") else None
+        told_by = self.machine.told_by if self.machine.settings.counts_events else None
         found = stats(self._database.counters(), self.machine.states, self._database.definition.tube_stats, told_by)
         return found.spelled() if pretty else found
 
@@ -500,7 +500,7 @@ class Queue(Generic[T]):
         before = self._moves
         self._keeper.retire()
         self._define(definition)
-        self._moves.go_on_from(before)
+        self._moves.doubts.go_on_from(before.doubts)
 
 
 def _count(n: object) -> int:

@@ -28,7 +28,7 @@ class History:
         Raises FeatureOff.
         """
         store = self.database.store
-        if "history" not in self.machine.settings:
+        if self.machine.settings.history is None:
             raise FeatureOff(
                 f"the history needs the feature 'history', which {store.name} does not have", feature="history"
             )

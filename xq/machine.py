@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Final
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Interval
 
@@ -26,6 +26,8 @@ LONGEST: Final = 10_000_000_000.0
 # holds as well.
 FOREVER: Final = 2.0**100
 Seconds = Annotated[float, Interval(gt=0, le=LONGEST)]
+Strategy = Literal["auto_increment", "time64", "uuid", "required"]
+Retval = Literal["model", "dict", "tuple"]
 On = bool  # a feature that is off is left out before its value is looked at
 
 # Roles that hold seconds of the task's own, remembered over its life.
@@ -125,6 +127,18 @@ class Choice:
     words: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What is decided beside the table. These are the core's: a feature sets another value."""
+
+    id: Strategy | Literal["callable"] = "required"  # what makes the key of a task that brings none
+    retval: Retval = "model"  # what the methods return
+    fenced: bool = True  # whether only whoever took a task may do what is fenced
+    touch_ends: bool = True  # whether touch gives an end to a state that has none
+    counts_events: bool = False  # beside the transitions
+    history: float | None = None  # for how many seconds each transition is kept as a row; math.inf: for good
+
+
 @dataclass(frozen=True, slots=True)
 class Feature:
     """One thing a queue can do, as data. A function from the value in `features=` to this is all a feature is."""
@@ -140,7 +154,7 @@ class Feature:
     choices: tuple[Choice, ...] = ()
     # role, or "key" -> made by put from the task, where the task brings nothing
     fill: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)  # read by the handle: retval, unfenced, id, history
+    settings: Settings = Settings()
     structure: Any = True  # what must be the same in every process; durations and callables are not
 
 
@@ -219,12 +233,12 @@ class Machine:
         self.states = self._states(brought)
         self.detours = tuple(self._detours(claim))
         self.timers = self._timers(claim)
+        self.settings = self._settings(claim)
         self.rows = self._rows(brought, claim)
         self.columns = self._columns(claim)
         self.guards = tuple(guard for feature in self.features for guard in feature.guards)
         self.choices = tuple(self._choices(claim))
         self.fill = self._fill(claim)
-        self.settings = {name: value for feature in self.features for name, value in feature.settings.items()}
         self._by_source: dict[tuple[str, str], list[Transition]] = {}
         self._sources: dict[str, tuple[str, ...]] = {}
         called = [row for row in self.rows if not row.due]  # time's rows may bear the name of a method
@@ -329,7 +343,18 @@ class Machine:
                 continue  # a state that nothing times cannot be prolonged
             for target in spread(row.target, self.states):
                 given = next((d.option for d in self.detours if d.via == target), "") if named else row.given
-                yield replace(row, source=source, target=target, given=given, named=named, by=by)
+                fenced = row.fenced and self.settings.fenced
+                yield replace(row, source=source, target=target, given=given, fenced=fenced, named=named, by=by)
+
+    def _settings(self, claim: _Claims) -> Settings:
+        found: dict[str, Any] = {}
+        for feature in self.features:
+            for setting in fields(Settings):
+                value = getattr(feature.settings, setting.name)
+                if value != setting.default:
+                    claim(feature.name, "setting", setting.name, what=f"the setting {setting.name!r}")
+                    found[setting.name] = value
+        return Settings(**found)
 
     def _columns(self, claim: _Claims) -> tuple[Column, ...]:
         columns = {column.role: column for column in ROLE_COLUMNS if column.role in self.roles}

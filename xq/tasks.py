@@ -73,7 +73,7 @@ class Tasks(Generic[T]):
             "dict": self._dict,
             "tuple": tuple,
         }
-        self._wrap = shapes[machine.settings.get("retval", "model")]
+        self._wrap = shapes[machine.settings.retval]
 
     # out
 
@@ -265,7 +265,7 @@ class Tasks(Generic[T]):
                 new._replace(values={**new.values, field.name: key}, made_key=True)
                 for new, key in zip(tasks, keys, strict=True)
             ]
-        if missing and self.machine.settings.get("id", "required") == "required":
+        if missing and self.machine.settings.id == "required":
             names = ", ".join(field.name for field in missing)
             raise BadValue(f"a task of {self.store.name} must bring its key (id='required'): {names} is missing")
         return tasks

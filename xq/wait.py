@@ -208,7 +208,7 @@ class Waiting(Generic[T]):
                     self._pass_on()
             return found
         except BaseException as error:
-            self.moves.doubt(taken, error)
+            self.moves.doubts.add(taken, error)
             raise
 
     def _take_if_there(
@@ -256,7 +256,7 @@ class Waiting(Generic[T]):
                     (found,) = self.puts.put([task], dict(options))
                     break
                 except Full:
-                    if not self.moves.sweep_what_is_due().moved and (timeout == 0 or not self._sleep(waiter, deadline)):
+                    if not self.moves.due.sweep_if_any().moved and (timeout == 0 or not self._sleep(waiter, deadline)):
                         raise
         self.putters.call(None)
         return found
@@ -322,7 +322,7 @@ class Waiting(Generic[T]):
                 called = ending.awake.wait(min(deadline.left, ALONE if alone else AGAIN if ending.lost else SLICE))
                 try:
                     if alone:
-                        self.moves.sweep_what_is_due()
+                        self.moves.due.sweep_if_any()
                     if ending.event is None and (alone or called):
                         self.collect()
                     if ending.lost and not self._wait_anew(ending, parts):
@@ -359,7 +359,7 @@ class Waiting(Generic[T]):
             with self._writing:
                 return self.database.whole(partial(self._begin_at_once, ending, named_task, held))
         except Exception as error:
-            if self.moves.tells(error):  # then there is no row
+            if self.moves.doubts.excluded_by(error):  # then there is no row
                 self._endings.pop(ending.waiter, None)
                 ending.parts = ()
             raise
