@@ -465,35 +465,27 @@ class PeeweeStore(Generic[M]):
     def attach(self, name: str, value: object) -> None:
         setattr(self.model, name, value)
 
-    def with_the_table(
-        self, creating: Callable[[], object], created: Callable[[], None], dropped: Callable[[], None]
-    ) -> None:
+    def with_the_table(self, creating: Callable[[Callable[[], None]], None], dropped: Callable[[], None]) -> None:
         # save() of an instance read earlier must not write back a status that the queue has moved on.
         self.model._meta.only_save_dirty = True
         schema: Any = self.model._schema  # type: ignore[attr-defined]
-        create_all, drop_all = schema.create_all, schema.drop_all
-
-        def create(*args: Any, **options: Any) -> None:
-            creating()
-            create_all(*args, **options)
-            created()
+        drop_all = schema.drop_all
 
         def drop(*args: Any, **options: Any) -> None:
             dropped()
             drop_all(*args, **options)
 
-        schema.create_all, schema.drop_all = create, drop
+        schema.drop_all = drop
         model: Any = self.model
         create_table = model.create_table.__func__
 
-        def create_or_install(cls: Any, /, safe: bool = True, **options: Any) -> None:
-            create_table(cls, safe, **options)
-            # Where an index cannot be created "if not exists", Peewee passes by a table that is there, also by one that
-            # another process has just made. Installing twice does nothing.
-            if cls is model and safe and not schema.database.safe_create_index:
-                created()
+        def create(cls: Any, /, *args: Any, **options: Any) -> None:
+            if cls is model:
+                creating(lambda: create_table(cls, *args, **options))
+            else:  # one that inherits from it, and is no queue
+                create_table(cls, *args, **options)
 
-        model.create_table = classmethod(create_or_install)
+        model.create_table = classmethod(create)
 
 
 def _is_failure(error: BaseException) -> bool:

@@ -12,7 +12,6 @@ import peewee as pw
 from xq.errors import BadType, BadValue, ConfigurationError, NotInstalled, shown
 
 LONGEST_NAME = 64  # characters, of tubes and of their types
-TRIES = 5  # how often the table of records is made anew, while other processes make it, too
 READABLE = 20  # characters of a tube's name that the name of its table shows
 
 # What of Peewee's own PostgreSQL and MariaDB need to be what xq speaks to.
@@ -129,22 +128,13 @@ class Records:
         self._made = self._there = False  # what is undone with a transaction is not remembered
 
     def make(self) -> None:
-        """Make the table, where it is not there; of processes that do so at once PostgreSQL refuses some."""
-        tried = 0
-        if not self._made:
-            if self._is_installed():  # whoever may not make it may find it there
-                self._made = not self._within_transaction()
-                return
+        """Make the table, where it is not there."""
+        if self._made:
+            return
+        if not self._is_installed():  # whoever may not make it may find it there
             self.check_transaction()
-        while not self._made:
-            try:
-                self.model.create_table()
-                break
-            except pw.PeeweeException:
-                tried += 1
-                if tried == TRIES or self._within_transaction():
-                    raise
-        self._made = self._made or not self._within_transaction()
+            self.model.create_table()
+        self._made = not self._within_transaction()
 
     def _is_installed(self) -> bool:
         try:

@@ -92,7 +92,7 @@ class Server(abc.ABC):
             raise RuntimeError(reason)
         self.settings = {**self.SETTINGS, **({} if durable else self.FAST), **settings}
         self.host = "127.0.0.1"
-        self.port = _free_port(self.host)
+        self.port, self._kept = _free_port(self.host)
         self.folder = Path()
         self._server: subprocess.Popen[bytes] | None = None
         self._keeper: subprocess.Popen[bytes] | None = None
@@ -188,10 +188,12 @@ class Server(abc.ABC):
         if self._server and self._server.poll() is None:
             self.stop("immediate")
         self._keeper.communicate(b"\n", PATIENCE)
+        self._kept.close()
         _all.remove(self)
 
     def disown(self) -> None:
-        """What a forked child does, so that the keeper waits for its parent only."""
+        """What a forked child does, so that the keeper waits for its parent only, and the port is free after it."""
+        self._kept.close()
         if self._keeper and self._keeper.stdin:
             self._keeper.stdin.close()
 
@@ -470,11 +472,18 @@ def _user() -> str:
     return "nobody" if os.geteuid() == 0 else "this user"
 
 
-def _free_port(host: str) -> int:
+def _free_port(host: str) -> tuple[int, socket.socket]:
+    """A port for a server, and what keeps it from those of other tests, be the server not started yet, or stopped.
+
+    They would speak to each other's: that of UDP is bound by whoever has chosen the one of this number.
+    """
     for port in random.Random().sample(range(*PORTS), 100):
+        kept = socket.socket(type=socket.SOCK_DGRAM)
         with socket.socket() as probe, suppress(OSError):
+            kept.bind((host, port))
             probe.bind((host, port))
-            return port
+            return port, kept
+        kept.close()
     raise RuntimeError(f"no port between {PORTS[0]} and {PORTS[1]} is free")
 
 

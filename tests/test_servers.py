@@ -11,6 +11,7 @@ from pathlib import Path
 import peewee as pw
 import pytest
 
+from tests import servers
 from tests.conformance.steps import eventually
 from tests.servers import PATIENCE, MariaDB, Postgres, Server, shared
 
@@ -63,6 +64,14 @@ def test_a_server_that_is_stopped_or_crashes_is_there_again_on_its_port_with_its
         database.close()
         assert server.port == port
     assert not server.folder.exists()
+
+
+def test_no_two_servers_choose_the_same_port_also_while_one_is_not_started(monkeypatch):
+    monkeypatch.setattr(servers, "PORTS", (20_000, 20_100))
+    kept = [servers._free_port("127.0.0.1") for _ in range(20)]
+    assert len({port for port, _ in kept}) == 20
+    for _, socket in kept:
+        socket.close()
 
 
 @KINDS

@@ -116,8 +116,7 @@ def build(
     if worker is not None:
         handle.worker(worker, workers=workers)
     attach(store, handle, methods)
-    # ddl: what the database cannot have is refused before the table is there, and in words.
-    store.with_the_table(handle.ddl, handle.install, handle.uninstall)
+    store.with_the_table(handle.create_by, handle.uninstall)
     return handle
 
 

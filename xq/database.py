@@ -307,7 +307,10 @@ class Database:
 
     def _explain(self, opened: Opened, error: Exception) -> None:
         """Raise NotInstalled when that is what is behind an error of the database."""
-        if self.store.is_failure(error) and not self.store.is_refusal(error) and not self.store.is_loss(error):
+        store = self.store
+        # Who has waited for others in vain would wait once more to look.
+        otherwise = store.is_refusal(error) or store.is_loss(error) or store.is_locked(error)
+        if store.is_failure(error) and not otherwise:
             lacking = self._not_installed(opened)
             if lacking:
                 self.close()

@@ -436,6 +436,13 @@ class Queue(Generic[T]):
         self._database.again(self._database.compile().installation.install)
         self._database.close()
 
+    def create_by(self, create: Callable[[], None]) -> None:
+        """Have the ORM create the table, and install; as `create_tables` does, in any number of processes at once."""
+        self.ddl()  # what the database cannot have is refused before the table is there, and in words
+        with self._database.compile().dialect.creating(self.store):
+            create()
+        self.install()
+
     def ddl(self) -> str:
         """The SQL that `install` runs, as text for migrations of your own. It may be run twice."""
         return self._database.compile().installation.ddl()

@@ -327,7 +327,5 @@ class Store(Protocol[T]):
     def attach(self, name: str, value: object) -> None:
         """Set a class attribute."""
 
-    def with_the_table(
-        self, creating: Callable[[], object], created: Callable[[], None], dropped: Callable[[], None]
-    ) -> None:
-        """Call `creating` before the ORM creates the table, `created` after it, `dropped` before it drops it."""
+    def with_the_table(self, creating: Callable[[Callable[[], None]], None], dropped: Callable[[], None]) -> None:
+        """Have the ORM create the table by `creating`, which is given its own call, and drop it after `dropped`."""

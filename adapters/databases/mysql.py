@@ -345,7 +345,7 @@ class Mysql(Server):
         # Each statement that creates something is a transaction of its own, and ends the one that is open.
         if store.in_transaction():
             raise ConfigurationError("MariaDB ends a transaction where something is installed: install outside of it")
-        with self._alone(store):
+        with self.creating(store):
             there, triggers = self.existing(store), self._triggers(store)
             try:
                 yield
@@ -365,8 +365,7 @@ class Mysql(Server):
                 raise
 
     @contextmanager
-    def _alone(self, store: Store[Any]) -> Iterator[None]:
-        """Have nobody else install meanwhile."""
+    def creating(self, store: Store[Any]) -> Iterator[None]:
         locks = [f"CONCAT('xq.', {self.literal(schema)})" for schema in self.installed_in(store)]
         try:
             ((locked,),) = store.execute(f"SELECT {' AND '.join(f'GET_LOCK({lock}, 60)' for lock in locks)}")

@@ -273,6 +273,14 @@ class Postgres(Server):
         )
 
     @contextmanager
+    def creating(self, store: Store[Any]) -> Iterator[None]:
+        # CREATE .. IF NOT EXISTS fails where another transaction creates the same.
+        with store.atomic():
+            for schema in self.installed_in(store):
+                store.execute(f"SELECT pg_advisory_xact_lock(hashtext('xq'), hashtext({self.literal(schema)}))")
+            yield
+
+    @contextmanager
     def installing(self, store: Store[Any]) -> Iterator[None]:
         elsewhere = store.execute(
             "SELECT CAST(relnamespace::regnamespace AS text), current_schema() FROM pg_class WHERE oid = "
@@ -286,10 +294,7 @@ class Postgres(Server):
                 f"the first of search_path: say in the model where it is (class Meta: schema = {there!r})"
             )
         try:
-            with store.atomic():
-                # CREATE .. IF NOT EXISTS fails where another transaction creates the same.
-                for schema in self.installed_in(store):
-                    store.execute(f"SELECT pg_advisory_xact_lock(hashtext('xq'), hashtext({self.literal(schema)}))")
+            with self.creating(store):
                 if store.execute(f"SELECT 1 WHERE to_regclass('{QUEUES}') IS NOT NULL"):
                     self.one_at_a_time(store, within=True)  # before the table is locked, as puts do
                 yield

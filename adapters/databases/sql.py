@@ -196,6 +196,11 @@ class Dialect(ABC):
         """The columns of the application's table that the model has as well; none when there is no table."""
 
     @contextmanager
+    def creating(self, store: Store[Any]) -> Iterator[None]:
+        """Create the table, with what the application has on it, and nobody else what would be called the same."""
+        yield
+
+    @contextmanager
     def installing(self, store: Store[Any]) -> Iterator[None]:
         """Change what is installed, as one transaction where the database can, and nobody else meanwhile."""
         with store.atomic():

@@ -50,13 +50,13 @@ def writing(db: pw.Database) -> Any:
     return db.atomic("IMMEDIATE") if isinstance(db, pw.SqliteDatabase) else db.atomic()
 
 
-def make_impatient(db: pw.Database) -> None:
-    """Have statements fail that wait long for another transaction: half a second, on MariaDB one, its least."""
-    impatience: dict[str, str | float] = {"timeout": 0.5}
+def make_impatient(db: pw.Database, seconds: int = 2) -> None:
+    """Have statements fail that wait so long for another transaction; where nobody should, it may be long."""
+    impatience: dict[str, str | float] = {"timeout": seconds}
     if isinstance(db, pw.PostgresqlDatabase):
-        impatience = {"options": "-c lock_timeout=500ms"}
+        impatience = {"options": f"-c lock_timeout={seconds}s"}
     elif isinstance(db, pw.MySQLDatabase):
-        impatience = {"init_command": "SET SESSION innodb_lock_wait_timeout = 1"}
+        impatience = {"init_command": f"SET SESSION innodb_lock_wait_timeout = {seconds}"}
     db.close()
     db.init(db.database, **{**db.connect_params, **impatience})
 
@@ -71,7 +71,7 @@ def until_one_waits_for_a_lock(db: pw.Database) -> None:
         waits = f"SELECT 1 FROM information_schema.processlist WHERE {mine} AND command = 'Query' AND time_ms > 50"
     else:
         return
-    eventually(lambda: db.execute_sql(waits).fetchone(), within=20)
+    eventually(lambda: db.execute_sql(waits).fetchone())
 
 
 def isolate(db: pw.Database, level: str) -> None:

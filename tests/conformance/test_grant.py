@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import peewee as pw
@@ -15,6 +16,7 @@ import pytest
 import xq
 from tests.conftest import SERVERS, Maker, chosen, database_on
 from xq import sessions
+from xq.adapters.databases.rights import RIGHTS
 from xq.tubes import Tubes
 
 ROLES = ("reader", "producer", "consumer", "operator")
@@ -531,3 +533,48 @@ def test_sqlite_has_no_users(tmp_path):
         db.create_tables([queue.model])
         with pytest.raises(xq.ConfigurationError, match="SQLite has no users"):
             queue.grant("me", "producer")
+
+
+# what the documents say of it
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "databases.md"
+
+
+def rows_of(heading: str) -> list[list[str]]:
+    """The rows of the last table of a section of the document."""
+    section = re.split(r"^## ", DOCUMENT.read_text(), flags=re.M)
+    (found,) = [text for text in section if text.startswith(heading)]
+    lines = [line for line in found.splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def names_of(cell: str) -> set[str]:
+    return {re.sub(r"page_xq_|_1$", "", name) for name in re.findall(r"`([^`]+)`", cell)} - {"page"}
+
+
+def test_the_document_tells_of_each_table_and_of_the_rights_of_each_role():
+    here = set(RIGHTS) - {"task"}
+    assert here == set().union(*(names_of(first) for first, *_ in rows_of("What stands"))) - {"xq_tube", "xq_tube_"}
+    told = {
+        name: dict(zip(ROLES[1:], rights, strict=True))
+        for first, *rights in rows_of("Rights")
+        if len(rights) == len(ROLES) - 1
+        for name in (names_of(first) or {"task"})
+    }
+    words = re.compile("INSERT|UPDATE|DELETE")
+    assert {name: {role: sorted(words.findall(text)) for role, text in of.items()} for name, of in told.items()} == {
+        name: {role: sorted(right.does for right in of.get(role, ()) if right.does != "LOCK") for role in ROLES[1:]}
+        for name, of in RIGHTS.items()
+    }
+
+
+@pytest.mark.parametrize("land", chosen(["postgres"]), indirect=True)
+def test_the_sql_that_the_document_shows_is_what_is_run(land):
+    Page = Maker(land.owner, None).model(table_name="page")
+    queue = xq.upgrade(Page, {"status": "status", "runat": "runat"}, {"ttr": True, "limit": 100})
+    land.owner.create_tables([Page])
+    shown = re.findall(r'^```sql\n-- Page\.xq\.grant\("web", "(\w+)"\)\n(.*?)^```', DOCUMENT.read_text(), re.M | re.S)
+    assert [role for role, _ in shown] == ["producer", "operator"]
+    for role, text in shown:
+        run = queue.grant("web", role, run=False)
+        assert text.splitlines() == (run if role == "producer" else [sql for sql in run if sql.endswith('"web"')][1:-1])

@@ -16,6 +16,7 @@ import pytest
 
 import xq
 from tests.conformance.steps import (
+    STUCK,
     Bytes,
     another_process,
     another_program,
@@ -643,7 +644,7 @@ def test_the_statistics_count_as_before(make):
 @pytest.mark.parametrize("kind", chosen(SERVERS))
 def test_nobody_waits_for_a_transaction_that_has_inserted_a_task(kind, call, tmp_path):
     with DATABASES[kind](tmp_path) as db:
-        make_impatient(db)
+        make_impatient(db, STUCK // 2)
         Task = Maker(db, None)({"history": 60, "keep": True})
         Task.xq.put_many(tasks(3))
 

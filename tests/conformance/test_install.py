@@ -137,16 +137,36 @@ def test_many_processes_may_install_at_once(make_shared):
     assert Task.xq.count("R") == 9
 
 
-def test_many_processes_may_create_the_tables_at_once(make_shared):
-    Task = upgraded(make_shared, make_shared.model())
+def create_at_once(make, within):
+    """Have six processes, connected already, create the tables of two queues with indexes of the application's."""
+    indexed = {"size": pw.IntegerField(null=True, index=True)}
+    queues = [upgraded(make, make.model(table_name=name, **indexed)) for name in ("task", "other")]
 
     def script():
-        make_shared.db.create_tables([Task])
-        yield Task.put(task()).id
+        make.db.connect()
+        yield "connected"
+        with within():
+            make.db.create_tables(queues)
+        for Task in queues:
+            Task.put(task())
+        yield "done"
 
-    with processes(make_shared.db, *[script] * 6) as others:
-        assert len({next(other) for other in others}) == 6
-    assert Task.xq.check() == []
+    with processes(make.db, *[script] * 6) as others:
+        assert {next(other) for other in others} == {"connected"}
+        for other in others:
+            other.tell("create")
+        assert {other.hear() for other in others} == {"done"}
+    assert [Task.xq.check() for Task in queues] == [[], []]
+    assert [Task.xq.count("R") for Task in queues] == [6, 6]
+
+
+def test_many_processes_may_create_the_tables_at_once(make_shared):
+    create_at_once(make_shared, nullcontext)
+
+
+@pytest.mark.parametrize("shared_db", chosen(["postgres"]), indirect=True)  # MariaDB ends it, SQLite has one at a time
+def test_many_processes_may_create_the_tables_at_once_within_transactions(make_shared):
+    create_at_once(make_shared, make_shared.db.atomic)
 
 
 def test_create_tables_installs_and_drop_tables_takes_all_away(make):

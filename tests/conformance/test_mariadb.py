@@ -40,6 +40,7 @@ def test_an_idle_worker_keeps_its_task_on_a_server_that_ends_idle_connections(ki
             idle = f"user = '{server.USER}' AND command = 'Sleep'"
             found = f"SELECT MAX(time_ms) FROM information_schema.processlist WHERE {idle}"
             eventually(lambda: server.run(found)[0][0] > 2000)
+            server.run("SET GLOBAL wait_timeout = DEFAULT")  # the ack may take longer than a second
             assert held.ack().status == "D"
 
 
@@ -79,7 +80,7 @@ def test_the_history_of_a_task_is_read_whatever_the_collation_of_the_connection(
 
 
 def test_nobody_waits_for_a_transaction_that_adds_the_counters_up(db):
-    make_impatient(db)
+    make_impatient(db, STUCK // 2)
     Task = Maker(db, None)({"keep": True})
     for _ in range(5):
         Task.put(task())
@@ -111,7 +112,7 @@ def test_an_ack_waits_for_no_task_that_another_has_locked(db, roles):
     with another_process(db, takes) as other:
         next(other)
         assert next(other) == 4
-        db.execute_sql("SET SESSION innodb_lock_wait_timeout = 1")
+        db.execute_sql(f"SET SESSION innodb_lock_wait_timeout = {STUCK // 2}")
         first, *held = Task.xq.take_many(5)
         assert first.ack().status == "D"
         assert len(Task.xq.ack_many(held)) == 4
@@ -151,7 +152,7 @@ def test_a_deadlock_over_the_next_number_of_a_key_is_a_conflict(kind):
                     "INSERT INTO task (name, size, status, attempts) SELECT name, 0, 'R', 0 FROM other WHERE id <= 2"
                 )
 
-        waits = "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'"
+        waits = "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'"  # nobody else is here
         with db.atomic() as transaction:
             Other.update(name="c").where(Other.id == 2).execute()
             copy = Work(db, copies)
