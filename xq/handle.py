@@ -355,8 +355,8 @@ class Queue(Generic[T]):
 
     def stats(self, pretty: bool = False) -> Stats:
         """Counts per state and transitions, exact at the last commit, whoever wrote. `pretty` spells the states."""
-        told_by = self.machine.told_by if self.machine.settings.counts_events else None
-        found = stats(self._database.counters(), self.machine.states, self._database.definition.tube_stats, told_by)
+        usual = self.machine.usual_event if self.machine.settings.counts_events else None
+        found = stats(self._database.counters(), self.machine.states, self._database.definition.tube_stats, usual)
         return found.spelled() if pretty else found
 
     queue_stats = stats

@@ -62,15 +62,15 @@ class Transitions:
             return self.database.guarded(run)
 
     def counts_apart(self, event: str, *transitions: Transition) -> bool:
-        """Whether an event is to be counted that one of these transitions does not tell."""
-        return self._counts and not all(self.machine.tells(event, t.source, t.target) for t in transitions)
+        """Whether an event is to be counted by itself, since it is not the usual one of all these transitions."""
+        return self._counts and not all(self.machine.is_usual(event, t.source, t.target) for t in transitions)
 
     def _counted(self, opened: Opened, call: Call, transition: Transition, run: Callable[[], list[Row]]) -> list[Row]:
-        """As `run`, and counts an event that no transition tells. One that is none is told to observers as well."""
+        """As `run`, and counts an event that is not the usual one. Observers hear of it where no state is entered."""
         rows, target = run(), transition.target
         sources = Counter(opened.dialect.state(row) or "" for row in rows) if target == ABSENT else Counter()
         for source, n in (sources or {transition.source: len(rows)}).items():
-            if n and not self.machine.tells(call.event, source, target):
+            if n and not self.machine.is_usual(call.event, source, target):
                 opened.installation.add_counter(*apart(call.event, source, target), n)
         if rows and not transition.enters:
             self.database.observers.hear(opened.dialect, call.event, transition.source, target, rows)
