@@ -155,6 +155,7 @@ class Feature:
     # role, or "key" -> made by put from the task, where the task brings nothing
     fill: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
     settings: Settings = Settings()
+    calls: tuple[tuple[str, str], ...] = ()  # what needs it beside these: methods, each with an option, or ""
     structure: Any = True  # what must be the same in every process; durations and callables are not
 
 

@@ -334,7 +334,7 @@ class Tasks(Generic[T]):
         Raises FeatureOff for an option whose feature is off, BadType for one that no feature brings.
         """
         if not self.machine.sources(event):
-            self._refuse_event(event)
+            self.refuse_event(event)
         if not options:
             return {}
         allowed = self.machine.options(event)
@@ -385,9 +385,14 @@ class Tasks(Generic[T]):
                 found[choice.name] = word or choice.words[0]
         return found
 
-    def _refuse_event(self, event: str) -> None:
+    @property
+    def _on(self) -> set[str]:
+        return {feature.name for feature in self.machine.features}
+
+    def refuse_event(self, event: str) -> None:
+        """Raise what is wrong with an event, or another method, that this queue does not have."""
         features = self.off().events.get(event, ())
-        if not features:
+        if not features or self._on & {*features}:
             raise BadValue(f"{self.store.name} has no event {event!r}: it has {', '.join(self.machine.events)}")
         raise FeatureOff(
             f"{event} needs the feature {' or '.join(map(repr, features))}, which {self.store.name} does not have",
@@ -397,11 +402,11 @@ class Tasks(Generic[T]):
     def refuse_option(self, event: str, option: str) -> None:
         """Raise what is wrong with an option that `event` does not take here."""
         features = self.off().options.get((event, option), ())
-        if not features:
+        on = bool(self._on & {*features})
+        if not features or (on and option not in REMEMBERED):
             taken = ", ".join(sorted(self.machine.options(event))) or "no options"
             raise BadType(f"{event} of {self.store.name} has no option {option!r}: it takes {taken}")
-        names = {feature.name for feature in self.machine.features}
-        if names & set(features):
+        if on:
             raise FeatureOff(f"{event} keeps {option!r} in the role {option!r}: map it to a field", role=option)
         raise FeatureOff(
             f"{event}({option}=) needs the feature {' or '.join(map(repr, features))}, "
