@@ -67,7 +67,7 @@ class Puts(Generic[T]):
             if not found:
                 return self._insert(row, [new], seconds)[0]
             if words["on_conflict"] == "raise":
-                key = self.tasks.as_told(self.tasks.key_of(found[0]))
+                key = self.tasks.app_key(self.tasks.key_of(found[0]))
                 raise Duplicate(self.name, value, key, ": put(on_conflict='skip') returns it, 'replace' updates it")
             if words["on_conflict"] == "skip":
                 return self.tasks.returned(found[0])
@@ -86,7 +86,7 @@ class Puts(Generic[T]):
         parts, state = self.tasks.key_of(found), self.database.dialect.state(found) or ""
         if state == TAKEN:
             raise WrongState(
-                "replace", self.tasks.as_told(parts), state, [s for s in self.machine.states if s != TAKEN]
+                "replace", self.tasks.app_key(parts), state, [s for s in self.machine.states if s != TAKEN]
             )
         keys = [field.name for field in self.tasks.table.key]
         # Nothing of the earlier put is remembered, unless this one says so.
@@ -143,10 +143,10 @@ class Puts(Generic[T]):
         """Rows in the order of the tasks they came from: by key where that was known, else as keys were made."""
         if len(rows) == 1:
             return rows
-        by_key = {self.tasks.key_told(row): row for row in rows}
+        by_key = {self.tasks.app_key_of(row): row for row in rows}
         if None in self._key_in(tasks[0]):  # made by the database, in order
             return [by_key[key] for key in sorted(by_key)]
-        found = [by_key.get(self.tasks.as_told(self._key_in(new))) for new in tasks]
+        found = [by_key.get(self.tasks.app_key(self._key_in(new))) for new in tasks]
         return [row for row in found if row is not None] if None not in found else rows
 
 

@@ -65,7 +65,7 @@ class Tasks(Generic[T]):
         self._order_at = [*priority, *self._key_at]
         self._order = itemgetter(*self._order_at)
         # The key of a row, as the application writes it.
-        self.key_told: Callable[[Row], Any] = self._key_told if self._key_is_read else itemgetter(*self._key_at)
+        self.app_key_of: Callable[[Row], Any] = self._app_key_of if self._key_is_read else itemgetter(*self._key_at)
         self._brought_as: dict[tuple[object, ...], tuple[str, ...]] = {}  # the names in a mapping -> of the fields
         self._chosen: dict[tuple[str | None, ...], Transition] = {}  # source, event, target, options -> row
         shapes: dict[str, Callable[[Sequence[Any]], Any]] = {
@@ -87,7 +87,7 @@ class Tasks(Generic[T]):
     def _dict(self, values: Sequence[Any]) -> Any:
         return dict(zip(self._names, values, strict=True))
 
-    def told(self, task: T, role: str) -> Any:
+    def in_role(self, task: T, role: str) -> Any:
         """What a task that was returned holds in a role; None where that is not mapped."""
         field = self.table.roles.get(role)
         if field is None:
@@ -101,15 +101,15 @@ class Tasks(Generic[T]):
         """The parts of the key of a row, as the database holds them."""
         return tuple([row[place] for place in self._key_at])
 
-    def as_told(self, parts: Parts) -> Any:
+    def app_key(self, parts: Parts) -> Any:
         """A key as the application writes it."""
         if self._key_is_read:
             key = zip(self.table.key, parts, strict=True)
             parts = tuple([field.from_database(part) if field.from_database else part for field, part in key])
         return parts[0] if len(parts) == 1 else parts
 
-    def _key_told(self, row: Row) -> Any:
-        return self.as_told(self.key_of(row))
+    def _app_key_of(self, row: Row) -> Any:
+        return self.app_key(self.key_of(row))
 
     def sort(self, rows: list[Row]) -> None:
         """Sort rows as take does: lower priority first, none before any, then the key."""

@@ -430,7 +430,7 @@ class Waiting(Generic[T]):
         rows = self.database.execute(self.database.dialect.waiting)
         own = self.database.open().sessions.own().uuid
         return [
-            *((self.tasks.as_told(tuple(key)), session, since) for *key, session, since in rows),
+            *((self.tasks.app_key(tuple(key)), session, since) for *key, session, since in rows),
             *((None, own, since) for since in self.takers.since),
         ]
 
