@@ -21,6 +21,7 @@ from xq.stats import Stats, stats
 from xq.store import Store, fits_a_column
 from xq.sweep import QueueKeeper
 from xq.tasks import Tasks
+from xq.transitions import Transitions
 from xq.wait import Waiting
 from xq.worker import Work, Workers, work
 
@@ -63,8 +64,9 @@ class Queue(Generic[T]):
         self._tasks: Tasks[T] = Tasks(self.store, definition.table, definition.machine, definition.catalogue)
         self._history = History(self._database, self._tasks, definition.machine)
         self._observers.read = self._tasks.returned
-        self._puts = Puts(self._database, self._tasks, definition.machine)
-        self._moves = Moves(self._database, self._tasks, definition.machine)
+        transitions = Transitions(self._database, self._tasks, definition.machine)
+        self._puts = Puts(self._tasks, transitions)
+        self._moves = Moves(self._tasks, transitions)
         self._waiting = Waiting(self._database, self._tasks, self._puts, self._moves)
         self._waiting.woken = lambda: self.while_waiting()
         self._keeper = QueueKeeper(self._database, self._moves, self._waiting)

@@ -10,11 +10,11 @@ from typing import Any, Generic, TypeVar
 
 from xq import sessions as sessions_of
 from xq.compile import Fence, Rows, Way
-from xq.database import Database, Opened
+from xq.database import Opened
 from xq.doubts import Doubts
 from xq.due import Due, Swept
 from xq.errors import BadType, BadValue, Error, NotFound, NotOwner, SessionLost, UnknownSession, WrongState, shown
-from xq.machine import ABSENT, READY, TAKEN, Machine, Transition
+from xq.machine import ABSENT, READY, TAKEN, Transition
 from xq.sessions import Session
 from xq.store import Row
 from xq.tasks import Parts, Tasks, chunks, named
@@ -29,15 +29,15 @@ BEING_MOVED = (0.002, 0.004, 0.008)  # seconds to wait for what is due, and whic
 class Moves(Generic[T]):
     """The moves of tasks between the states of one queue, and out of it."""
 
-    def __init__(self, database: Database, tasks: Tasks[T], machine: Machine) -> None:
-        self.database = database
-        self.store = database.store
+    def __init__(self, tasks: Tasks[T], transitions: Transitions) -> None:
+        self.database = transitions.database
+        self.store = transitions.store
         self.tasks = tasks
-        self.machine = machine
+        self.machine = transitions.machine
         self.log = logging.getLogger(f"xq.{self.store.name}")
-        self.transitions = Transitions(database, tasks, machine)
-        self.due = Due(self.transitions)
-        self.doubts = Doubts(self.transitions)
+        self.transitions = transitions
+        self.due = Due(transitions)
+        self.doubts = Doubts(transitions)
 
     # one task
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Any, Generic, TypeVar
 
 from xq.compile import Rows
-from xq.database import Database
 from xq.errors import BadValue, ConfigurationError, Duplicate, Error, Full, WrongState
-from xq.machine import ABSENT, REMEMBERED, TAKEN, Machine, Transition
+from xq.machine import ABSENT, REMEMBERED, TAKEN, Transition
 from xq.store import Row
 from xq.tasks import New, Parts, Seconds, Tasks, chunks, named
+from xq.transitions import Transitions
 
 T = TypeVar("T")
 
@@ -23,12 +24,13 @@ TRIES = 20  # how often a key that is taken is made anew
 class Puts(Generic[T]):
     """The way of tasks into one queue."""
 
-    def __init__(self, database: Database, tasks: Tasks[T], machine: Machine) -> None:
-        self.database = database
+    def __init__(self, tasks: Tasks[T], transitions: Transitions) -> None:
+        self.database = transitions.database
         self.tasks = tasks
-        self.machine = machine
-        self.name = database.store.name
-        self._unique = machine.guard("unique")
+        self.transitions = transitions
+        self.machine = transitions.machine
+        self.name = self.database.store.name
+        self._unique = self.machine.guard("unique")
 
     def put(self, tasks: list[object], options: dict[str, Any]) -> list[T]:
         """Put all of the tasks or none, and return them in the same order."""
@@ -97,9 +99,9 @@ class Puts(Generic[T]):
         opened = self.database.open()
         statement = opened.statements.move(Rows("key", state), transition, frozenset(seconds), tuple(update))
         values = self.database.values(seconds) | dict(zip(statement.names, update.values(), strict=True)) | named(parts)
-        return self.tasks.returned(
-            self.database.run(opened, statement, values, transition.event, state, transition.target)[0]
-        )
+        run = partial(self.database.run, opened, statement, values, transition.event, state, transition.target)
+        whence = replace(transition, source=state)
+        return self.tasks.returned(self.transitions.counting(opened, transition.event, whence, run)()[0])
 
     def _insert(self, transition: Transition, tasks: Sequence[New], seconds: Seconds) -> list[T]:
         """Put tasks that bring the same fields with one statement. A key made here that is taken is made again."""

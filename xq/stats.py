@@ -76,16 +76,16 @@ def stats(
             transition={f"{source}-{target}": n for source, target, n in mine if source and n},
         )
 
-    by_event = _by_event(counted, usual_event) if usual_event else {}
+    found = by_event(counted, usual_event) if usual_event else {}
     return Stats(
         **numbers("").model_dump(),
         tube={name: numbers(name) for name in tubes},
-        events={event: sum(found.values()) for event, found in by_event.items()},
-        by_event=by_event,
+        events={event: sum(transitions.values()) for event, transitions in found.items()},
+        by_event=found,
     )
 
 
-def _by_event(counted: Iterable[Counter], usual_event: Callable[[str, str], str]) -> dict[str, dict[str, int]]:
+def by_event(counted: Iterable[Counter], usual_event: Callable[[str, str], str]) -> dict[str, dict[str, int]]:
     """How often each event was, by transition: as often as that, but for what was counted as another event's."""
     found: defaultdict[str, Total[str]] = defaultdict(Total)
     for tube, source, target, n in counted:

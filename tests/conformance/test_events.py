@@ -77,7 +77,19 @@ def test_what_was_counted_stays_what_it_was_under_other_features(make):
     assert Task.stats().by_event == counted
     Task.ack(third)
     Task.kill(fourth)
-    assert Task.stats().by_event == counted | {"ack": {"T-X": 1, "T-D": 1}, "kill": {"T-X": 2}}
+    counted |= {"ack": {"T-X": 1, "T-D": 1}, "kill": {"T-X": 2}}
+    assert Task.stats().by_event == counted
+    Task.xq.reconfigure({"events": True, "history": True}, move={"D": "R"})
+    assert Task.stats().by_event == counted | {"reconfigure": {"D-R": 1}}
+    assert is_exact(Task)
+
+
+def test_a_put_that_replaces_is_counted_as_a_put(make):
+    Task = make({"events": True, "unique": True, "delayed": True}, roles=("unique", "runat"))
+    Task.put(task(job="a"), delay=5)
+    for delay in ({}, {}, {"delay": 5}):
+        Task.put(task(job="a"), on_conflict="replace", **delay)
+    assert Task.stats().by_event == {"put": {"X-W": 1, "W-R": 1, "R-R": 1, "R-W": 1}}
 
 
 def test_a_touch_is_counted_and_told(Task):
