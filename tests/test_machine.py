@@ -754,12 +754,13 @@ def test_features_are_a_mapping(features):
 # which feature is off
 
 
-def test_the_catalogue_names_the_features_of_every_event_that_the_core_lacks():
+def test_the_catalogue_names_the_features_of_every_method_that_the_core_lacks():
     assert catalogue().events == {
         "bury": ("buried",),
         "dig": ("buried",),
         "restart": ("delayed", "keep", "zombie"),
         "touch": ("ttl", "lifetime", "ttr"),
+        "history": ("history",),
     }
 
 
@@ -769,6 +770,7 @@ def test_the_catalogue_names_the_features_of_every_option():
         ("put", "ttl"): ("ttl", "lifetime"),
         ("put", "ttr"): ("ttr",),
         ("put", "on_conflict"): ("unique",),
+        ("put", "timeout"): ("limit",),
         ("take", "ttr"): ("ttr",),
         ("ack", "delay"): ("zombie",),
         ("release", "delay"): ("delayed",),

@@ -113,7 +113,7 @@ class Due:
                 except Exception as error:
                     if not self.store.is_refusal(error):
                         raise
-                    key = self.transitions.tasks.as_told(parts)
+                    key = self.transitions.tasks.app_key(parts)
                     level = logging.DEBUG if key in self._stuck else logging.WARNING  # it is tried again and again
                     self.log.log(level, "%s cannot move task %r: %s", transition.event, key, error)
                     self._stuck.add(key)

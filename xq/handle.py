@@ -21,6 +21,7 @@ from xq.stats import Stats, stats
 from xq.store import Store, fits_a_column
 from xq.sweep import QueueKeeper
 from xq.tasks import Tasks
+from xq.transitions import Transitions
 from xq.wait import Waiting
 from xq.worker import Work, Workers, work
 
@@ -63,8 +64,9 @@ class Queue(Generic[T]):
         self._tasks: Tasks[T] = Tasks(self.store, definition.table, definition.machine, definition.catalogue)
         self._history = History(self._database, self._tasks, definition.machine)
         self._observers.read = self._tasks.returned
-        self._puts = Puts(self._database, self._tasks, definition.machine)
-        self._moves = Moves(self._database, self._tasks, definition.machine)
+        transitions = Transitions(self._database, self._tasks, definition.machine)
+        self._puts = Puts(self._tasks, transitions)
+        self._moves = Moves(self._tasks, transitions)
         self._waiting = Waiting(self._database, self._tasks, self._puts, self._moves)
         self._waiting.woken = lambda: self.while_waiting()
         self._keeper = QueueKeeper(self._database, self._moves, self._waiting)
@@ -288,13 +290,13 @@ class Queue(Generic[T]):
         """Give every taken task back, whoever holds it. Returns how many."""
         return self._moves.all("release", [TAKEN])
 
-    def truncate(self, told: str = "kill") -> int:
-        """Delete every task of the queue, which is told as the event `told`. Returns how many."""
-        if not isinstance(told, str):
-            raise BadType(f"an event is named by text, not by {shown(told)}")
-        if not told.isidentifier() or len(told) > LONGEST_EVENT:
-            raise BadValue(f"an event is named as a method is, in up to {LONGEST_EVENT} letters, not {shown(told)}")
-        return self._database.whole(lambda: self._moves.all("kill", self.machine.states, told))
+    def truncate(self, event: str = "kill") -> int:
+        """Delete every task of the queue, as the event `event`. Returns how many."""
+        if not isinstance(event, str):
+            raise BadType(f"an event is named by text, not by {shown(event)}")
+        if not event.isidentifier() or len(event) > LONGEST_EVENT:
+            raise BadValue(f"an event is named as a method is, in up to {LONGEST_EVENT} letters, not {shown(event)}")
+        return self._database.whole(lambda: self._moves.all("kill", self.machine.states, event))
 
     def sweep(self) -> int:
         """Move what is due until nothing is. Returns how many moves that were."""
@@ -330,7 +332,7 @@ class Queue(Generic[T]):
         found = []
         for *key, mark in self._database.execute(self._database.dialect.taken):
             session, since = sessions.owner_of(mark) if mark else (None, None)
-            found.append((self._tasks.as_told(tuple(key)), session, since))
+            found.append((self._tasks.app_key(tuple(key)), session, since))
         return found
 
     def waiting(self) -> list[tuple[Any, str, float]]:
@@ -355,8 +357,8 @@ class Queue(Generic[T]):
 
     def stats(self, pretty: bool = False) -> Stats:
         """Counts per state and transitions, exact at the last commit, whoever wrote. `pretty` spells the states."""
-        told_by = self.machine.told_by if self.machine.settings.counts_events else None
-        found = stats(self._database.counters(), self.machine.states, self._database.definition.tube_stats, told_by)
+        usual = self.machine.usual_event if self.machine.settings.counts_events else None
+        found = stats(self._database.counters(), self.machine.states, self._database.definition.tube_stats, usual)
         return found.spelled() if pretty else found
 
     queue_stats = stats

@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 from xq.database import Database
-from xq.errors import FeatureOff
 from xq.machine import Machine
 from xq.store import HISTORY, Reader, beside
 from xq.tasks import Tasks, named
@@ -29,9 +28,7 @@ class History:
         """
         store = self.database.store
         if self.machine.settings.history is None:
-            raise FeatureOff(
-                f"the history needs the feature 'history', which {store.name} does not have", feature="history"
-            )
+            self.tasks.refuse_event("history")
         table, columns = beside(store.table, "history"), HISTORY
         if store.database is not None:
             dialect = self.database.compile().dialect

@@ -155,6 +155,7 @@ class Feature:
     # role, or "key" -> made by put from the task, where the task brings nothing
     fill: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
     settings: Settings = Settings()
+    calls: tuple[tuple[str, str], ...] = ()  # what needs it beside these: methods, each with an option, or ""
     structure: Any = True  # what must be the same in every process; durations and callables are not
 
 
@@ -245,9 +246,10 @@ class Machine:
         for row in called:
             self._by_source.setdefault((row.source, row.event), []).append(row)
             self._sources[row.event] = tuple(dict.fromkeys([*self._sources.get(row.event, ()), row.source]))
-        self._first: dict[tuple[str, str], str] = {}
-        for row in self.rows:
-            self._first.setdefault((row.source, row.target), row.event)
+        self._usual: dict[tuple[str, str], str] = {}
+        # Of the core's even what a feature has in its place: what was counted stays what it was under other features.
+        for row in (*CORE.transitions, *self.rows):
+            self._usual.setdefault((row.source, row.target), row.event)
         self._options = {
             event: frozenset(option for row in called if row.event == event for option in self.accepts(row))
             for event in self._sources
@@ -439,7 +441,7 @@ class Machine:
             found |= more
         return tuple(state for state in self.states if state in found)
 
-    def guard(self, name: str) -> Guard | None:
+    def guard(self, name: Literal["unique", "utube", "limit"]) -> Guard | None:
         """The guard of this name, if a feature brings it."""
         return next((guard for guard in self.guards if guard.name == name), None)
 
@@ -447,13 +449,13 @@ class Machine:
         """Whether a take may find something after such a move that it has not found before."""
         return target == READY or (target != TAKEN and any(source in guard.in_the_way for guard in self.guards))
 
-    def told_by(self, source: str, target: str) -> str:
-        """The event that a transition is taken to be of, where nothing tells of another; "write" where none does it."""
-        return self._first.get((source, target), "write")
+    def usual_event(self, source: str, target: str) -> str:
+        """The event that a transition is taken to be of, where nothing says another; "write" where none does it."""
+        return self._usual.get((source, target), "write")
 
-    def tells(self, event: str, source: str, target: str) -> bool:
-        """Whether the counted transition alone tells the event."""
-        return source != target and self.told_by(source, target) == event
+    def is_usual(self, event: str, source: str, target: str) -> bool:
+        """Whether the transition, which is counted, says by itself what event it was."""
+        return source != target and self.usual_event(source, target) == event
 
     def before_take(self, row: Transition) -> bool:
         """Whether `row` leads to where tasks wait to be taken."""

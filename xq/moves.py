@@ -10,11 +10,11 @@ from typing import Any, Generic, TypeVar
 
 from xq import sessions as sessions_of
 from xq.compile import Fence, Rows, Way
-from xq.database import Database, Opened
+from xq.database import Opened
 from xq.doubts import Doubts
 from xq.due import Due, Swept
 from xq.errors import BadType, BadValue, Error, NotFound, NotOwner, SessionLost, UnknownSession, WrongState, shown
-from xq.machine import ABSENT, READY, TAKEN, Machine, Transition
+from xq.machine import ABSENT, READY, TAKEN, Transition
 from xq.sessions import Session
 from xq.store import Row
 from xq.tasks import Parts, Tasks, chunks, named
@@ -29,15 +29,15 @@ BEING_MOVED = (0.002, 0.004, 0.008)  # seconds to wait for what is due, and whic
 class Moves(Generic[T]):
     """The moves of tasks between the states of one queue, and out of it."""
 
-    def __init__(self, database: Database, tasks: Tasks[T], machine: Machine) -> None:
-        self.database = database
-        self.store = database.store
+    def __init__(self, tasks: Tasks[T], transitions: Transitions) -> None:
+        self.database = transitions.database
+        self.store = transitions.store
         self.tasks = tasks
-        self.machine = machine
+        self.machine = transitions.machine
         self.log = logging.getLogger(f"xq.{self.store.name}")
-        self.transitions = Transitions(database, tasks, machine)
-        self.due = Due(self.transitions)
-        self.doubts = Doubts(self.transitions)
+        self.transitions = transitions
+        self.due = Due(transitions)
+        self.doubts = Doubts(transitions)
 
     # one task
 
@@ -75,7 +75,7 @@ class Moves(Generic[T]):
                 self.doubts.add([held] if session else [], failure)
                 raise
             state = self._find(call, parts, mark)
-        raise WrongState(event, self.tasks.as_told(parts), state, self.machine.sources(event))
+        raise WrongState(event, self.tasks.app_key(parts), state, self.machine.sources(event))
 
     def write(self, task: T, fields: Mapping[str, Any]) -> None:
         """Write fields of a task that a take returned, and leave it taken. Raises as `one`."""
@@ -152,30 +152,30 @@ class Moves(Generic[T]):
         row, state = self.look(parts, afresh)
         sources = self.machine.sources(call.event)
         if state not in sources:
-            raise WrongState(call.event, self.tasks.as_told(parts), state, sources)
+            raise WrongState(call.event, self.tasks.app_key(parts), state, sources)
         if self.transitions.choose(state, call).fenced:
             owner = row[-1]
             if afresh and "owner" not in self.tasks.table.roles:
                 found = self.database.execute(self.database.dialect.look_for_owner(afresh), named(parts))
                 owner = found[0][0] if found else None
             if not (owner or "").startswith(self.database.session.prefix) or (mark is not None and owner != mark):
-                raise NotOwner(call.event, self.tasks.as_told(parts), owner)
+                raise NotOwner(call.event, self.tasks.app_key(parts), owner)
         return state
 
     def _check_not_lost(self, call: Call, parts: Parts, mark: str | None) -> None:
         sessions = self.database.open().sessions
         session = sessions.current().uuid if mark is None else sessions_of.owner_of(mark)[0]
         if sessions.notice_loss(session):
-            raise SessionLost(call.event, self.tasks.as_told(parts), mark or session)
+            raise SessionLost(call.event, self.tasks.app_key(parts), mark or session)
 
     def look(self, parts: Parts, afresh: str = "") -> tuple[Row, str]:
         """A task's row, followed by its owner, and its state. Raises NotFound."""
         rows = self.database.execute(self.database.dialect.look(afresh), named(parts))
         if not rows:
-            raise NotFound(self.store.name, self.tasks.as_told(parts))
+            raise NotFound(self.store.name, self.tasks.app_key(parts))
         state = self.database.dialect.state(rows[0])
         if state is None:
-            raise NotFound(self.store.name, self.tasks.as_told(parts), ": its row has a status that is not the queue's")
+            raise NotFound(self.store.name, self.tasks.app_key(parts), ": its row has a status that is not the queue's")
         return rows[0], state
 
     # several
@@ -281,7 +281,7 @@ class Moves(Generic[T]):
             for (state, mark), group in groups.items():
                 for batch in chunks(group, BATCH):
                     moved |= self._batch(call, state, mark, batch)
-            return [self.tasks.returned(moved[self.tasks.as_told(parts)]) for parts, _ in identified]
+            return [self.tasks.returned(moved[self.tasks.app_key(parts)]) for parts, _ in identified]
 
         return self.database.whole(move)
 
@@ -295,10 +295,10 @@ class Moves(Generic[T]):
             rows = move("keys", transition, mark, {"keys": keys_listed})
         else:
             rows = [row for parts in keys for row in move("key", transition, mark, named(parts))]
-        moved = {self.tasks.key_told(row): row for row in rows}
+        moved = {self.tasks.app_key_of(row): row for row in rows}
         for parts in keys if len(moved) < len(keys) else ():
-            if self.tasks.as_told(parts) not in moved:
-                raise WrongState(call.event, self.tasks.as_told(parts), self._find(call, parts, mark), [state])
+            if self.tasks.app_key(parts) not in moved:
+                raise WrongState(call.event, self.tasks.app_key(parts), self._find(call, parts, mark), [state])
         return moved
 
     def all(self, event: str, states: Sequence[str], as_event: str = "") -> int:

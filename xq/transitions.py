@@ -53,27 +53,39 @@ class Transitions:
             whole.update(zip(statement.names, call.fields.values(), strict=True))
         event = call.event if transition.enters else ""
         source = "" if which.more else transition.source
-        run = partial(self.database.run, opened, statement, whole, event, source, transition.target)
-        if self._counts and call.event and self.counts_apart(call.event, transition):
-            run = partial(self.database.whole, partial(self._counted, opened, call, transition, run))
+        run: Callable[[], list[Row]] = partial(
+            self.database.run, opened, statement, whole, event, source, transition.target
+        )
+        if self._counts and call.event:
+            run = self.counting(opened, call.event, transition, run)
         if self._unique is None:  # what an update brings only the database may find fault with
             return self.database.guarded(run) if call.fields else run()
         with self._telling_duplicates():
             return self.database.guarded(run)
 
-    def counts_apart(self, event: str, *transitions: Transition) -> bool:
-        """Whether an event is to be counted that one of these transitions does not tell."""
-        return self._counts and not all(self.machine.tells(event, t.source, t.target) for t in transitions)
+    def counting(
+        self, opened: Opened, event: str, transition: Transition, run: Callable[[], list[Row]]
+    ) -> Callable[[], list[Row]]:
+        """`run`, which also counts the event of the rows that it returns, where it is not the usual one.
 
-    def _counted(self, opened: Opened, call: Call, transition: Transition, run: Callable[[], list[Row]]) -> list[Row]:
-        """As `run`, and counts an event that no transition tells. One that is none is told to observers as well."""
+        Observers hear of it where no state is entered.
+        """
+        if not self.counts_apart(event, transition):
+            return run
+        return partial(self.database.whole, partial(self._counted, opened, event, transition, run))
+
+    def counts_apart(self, event: str, *transitions: Transition) -> bool:
+        """Whether an event is to be counted by itself, since it is not the usual one of all these transitions."""
+        return self._counts and not all(self.machine.is_usual(event, t.source, t.target) for t in transitions)
+
+    def _counted(self, opened: Opened, event: str, transition: Transition, run: Callable[[], list[Row]]) -> list[Row]:
         rows, target = run(), transition.target
         sources = Counter(opened.dialect.state(row) or "" for row in rows) if target == ABSENT else Counter()
         for source, n in (sources or {transition.source: len(rows)}).items():
-            if n and not self.machine.tells(call.event, source, target):
-                opened.installation.add_counter(*apart(call.event, source, target), n)
+            if n and not self.machine.is_usual(event, source, target):
+                opened.installation.add_counter(*apart(event, source, target), n)
         if rows and not transition.enters:
-            self.database.observers.hear(opened.dialect, call.event, transition.source, target, rows)
+            self.database.observers.hear(opened.dialect, event, transition.source, target, rows)
         return rows
 
     @contextmanager

@@ -272,11 +272,9 @@ class Tube:
         """
         found = self._queue.stats()
         events = Counter(found.events)
-        # A deadline gives a taken task back and deletes others, as one event: expired is what is gone by no other.
-        gone = sum(n for transition, n in found.transition.items() if transition.endswith("-X"))
-        kept = found.transition.get("T-D", 0) + found.transition.get("T-Z", 0)
-        others = ("ack", "kill", "truncate", "zombie")
-        expired = gone + kept - sum(events[name] for name in others)
+        # A deadline gives a taken task back and deletes others, as one event.
+        ends = [*found.by_event.get("ttl", {}).items(), *found.by_event.get("lifetime", {}).items()]
+        expired = sum(n for transition, n in ends if transition.endswith("-X"))
         calls = {name: events[name] for name in CALLS} | {
             "delete": events["kill"],
             "kick": events["dig"],

@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from xq.database import Database
-from xq.errors import Error, FeatureOff, Full, InTransaction, NotFound
+from xq.errors import Error, Full, InTransaction, NotFound
 from xq.machine import ABSENT
 from xq.moves import Moves
 from xq.puts import Puts
@@ -245,9 +245,7 @@ class Waiting(Generic[T]):
     def put(self, task: object, options: dict[str, Any], timeout: float | None) -> T:
         """As `Puts.put`, but waits while the queue is full. Raises Full when that takes too long, InTransaction."""
         if self._limit is None:
-            raise FeatureOff(
-                f"put(timeout=) needs the feature 'limit', which {self.puts.name} does not have", feature="limit"
-            )
+            self.tasks.refuse_option("put", "timeout")
         self._check_may_wait("put", timeout)
         deadline = Deadline(timeout)
         with self.putters.place() as waiter:
@@ -432,7 +430,7 @@ class Waiting(Generic[T]):
         rows = self.database.execute(self.database.dialect.waiting)
         own = self.database.open().sessions.own().uuid
         return [
-            *((self.tasks.as_told(tuple(key)), session, since) for *key, session, since in rows),
+            *((self.tasks.app_key(tuple(key)), session, since) for *key, session, since in rows),
             *((None, own, since) for since in self.takers.since),
         ]
 

@@ -31,7 +31,7 @@ QUEUES: Mapping[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {
         (*FIELDS, "owner", "attempts"),
     ),
     "kept": ({"keep": True, "ttr": True, "history": True}, ("runat",)),
-    "unique": ({"unique": True, "delayed": True}, ("runat", "unique")),
+    "unique": ({"unique": True, "delayed": True, "events": True}, ("runat", "unique")),
     "utube": ({"utube": True, "lifetime": True, "buried": "any", "events": True}, (*FIELDS, "utube", "owner")),
 }
 
