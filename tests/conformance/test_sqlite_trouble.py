@@ -59,7 +59,7 @@ def maker(folder: Path, timeout: float = 20) -> Maker:
 @pytest.fixture
 def make(request, folder):
     """As `maker`; where a test locks the file, calls do not wait long for other writers."""
-    yield (make := maker(folder, 0.1) if "locked" in request.fixturenames else maker(folder))
+    yield (make := maker(folder, 0.5) if "locked" in request.fixturenames else maker(folder))
     make.db.close()
 
 
