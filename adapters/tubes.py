@@ -105,6 +105,16 @@ def drop(model: type[pw.Model]) -> None:
     model.drop_table()
 
 
+def drop_again(database: pw.Database, table: str) -> None:
+    """Drop a table, if it was made at all, of a tube that was not."""
+    model(database, "Tube", table, ()).drop_table()
+
+
+def is_there(model: type[pw.Model]) -> bool:
+    """Whether the table of a model is."""
+    return bool(model.table_exists())
+
+
 class Records:
     """The table in which the tubes of a database are recorded.
 

@@ -89,8 +89,9 @@ class Moves(Generic[T]):
         update: Mapping[str, Any] | None = None,
         to: str | None = None,
         sets_error: bool = False,
+        unless: str = "",
     ) -> T:
-        """Move one task out of whatever state it is in, as the table says.
+        """Move one task out of whatever state it is in, as the table says, but for `unless`, where it stays.
 
         With `sets_error`, `update` may set the role error, too.
         """
@@ -101,6 +102,8 @@ class Moves(Generic[T]):
             self.database.begin_writing()
             state = self._find(call, parts, mark)
         for _ in range(TRIES):
+            if state == unless:
+                return self.tasks.returned(self.look(parts)[0])
             row = self._row(state, call)
             opened = self.database.open(to_write=True)
             session = opened.sessions.to_take() if row.target == TAKEN and row.enters else None

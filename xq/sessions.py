@@ -133,6 +133,13 @@ class Keeper(Protocol):
         """Have a session go on that was about to end. False when there is none of this uuid."""
 
 
+class Holder(Protocol):
+    """What knows by itself which sessions of this process have taken its tasks."""
+
+    def give_back(self, session: str) -> None:
+        """A session has ended."""
+
+
 keepers: WeakSet[Keeper] = WeakSet()  # of all the queues of this process
 
 
@@ -249,6 +256,7 @@ class Sessions:
     """The sessions that this process has with one database."""
 
     def __init__(self) -> None:
+        self.holders: WeakSet[Holder] = WeakSet()
         self.looking = threading.RLock()
         self.looked_at = 0.0  # the monotonic time of the last look at who lives
         self._orphans_at = 0.0  # the monotonic time at which to look for tasks whose session nobody lists
@@ -439,6 +447,8 @@ class Sessions:
         for keeper in self.keepers:
             with suppress(NotInstalled):
                 keeper.give_back(name, event)
+        for holder in list(self.holders):
+            holder.give_back(name)
         self._ask(lambda keeper: keeper.strike(name), otherwise=None)
 
     def end_the_dead(self, unless_since: float = math.inf) -> bool:

@@ -19,22 +19,20 @@ from xq.handle import Queue
 from xq.presets import OPTIONS, PRESETS, STORAGE_MODES, Preset, check_preset, features, roles
 from xq.sessions import Session
 from xq.state import RUNNING, State
-from xq.tube import OnChange, Task, Tube, is_text, stored
+from xq.tube import Host, OnChange, Task, Tube, is_text, stored
 
 __all__ = ["PRESETS", "Task", "Tube", "Tubes"]
-
-AnyTube = Tube | Driven
 
 _joined: ContextVar[tuple[Session, ...]] = ContextVar("xq_joined", default=())  # by identify, one of a database
 
 
-class TubeMap(Mapping[str, AnyTube]):
+class TubeMap(Mapping[str, Tube]):
     """The tubes of a database by name: `queue.tube["emails"]`, `queue.tube.emails`; `queue.tube()` are the names."""
 
     def __init__(self, of: Tubes) -> None:
         self._of = of
 
-    def __getitem__(self, name: str) -> AnyTube:
+    def __getitem__(self, name: str) -> Tube:
         return self._of._find(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -43,7 +41,7 @@ class TubeMap(Mapping[str, AnyTube]):
     def __len__(self) -> int:
         return len(self._of._names())
 
-    def __getattr__(self, name: str) -> AnyTube:
+    def __getattr__(self, name: str) -> Tube:
         if name.startswith("__"):  # what Python itself asks for
             raise AttributeError(name)
         try:
@@ -71,7 +69,7 @@ class Tubes:
         self._records = Records(self.database)
         shared = tables.shared(self.database)
         # One of each in a process: who waits in a tube, and who hears of it, is known to its queue.
-        self._open: dict[tuple[str, int], AnyTube] = shared.setdefault("open", {})
+        self._open: dict[tuple[str, int], Tube] = shared.setdefault("open", {})
         self._drivers: dict[str, Any] = shared.setdefault("drivers", dict(PRESETS))
         self._queue: Queue[Any] = upgrade(
             self._records.model, {"status": "status", "owner": "owner"}, {"id": "required"}, methods=False, clock=clock
@@ -114,7 +112,7 @@ class Tubes:
         on_task_change: OnChange | None = None,
         storage_mode: str | None = None,
         **options: Any,
-    ) -> AnyTube:
+    ) -> Tube:
         """Create a tube: fifo, fifottl, limfifottl, utube, utubettl, or a type that was registered.
 
         Options, as far as the type has them: `ttl`, `ttr` (seconds; ttr is ttl by default, and that is never) and
@@ -163,20 +161,23 @@ class Tubes:
                 raise BadType(f"create_tube has no option {shown(option)}: tubes have {', '.join(OPTIONS)}")
         return features(type, self._drivers[type], options)
 
-    def _there(self, record: Record, if_not_exists: bool) -> AnyTube:
+    def _there(self, record: Record, if_not_exists: bool) -> Tube:
         if not if_not_exists:
             raise TubeExists(record.name, record.type)
         return self._tube(record)
 
-    def _create(self, record: Record, chosen: Mapping[str, Any], if_not_exists: bool) -> AnyTube:
+    def _create(self, record: Record, chosen: Mapping[str, Any], if_not_exists: bool) -> Tube:
         """Make the table first: who finds the record finds the tube, whole."""
         self._records.check_transaction()
-        tube = self._build(record, chosen)
-        if isinstance(tube, Tube):
-            tube.model.create_table()
-            if record.options.get("temporary"):
-                tube.model.xq.forgo_safety()
-        if self._records.add(record):
+        try:
+            tube = self._build(record, chosen)
+            tube.create()
+            added = self._records.add(record)
+        except BaseException:
+            with suppress(Exception):  # a transaction that failed has undone it already
+                tables.drop_again(self.database, record.table)
+            raise
+        if added:
             self._open[record.table, id(self._clock)] = tube
             return tube
         tables.drop(tube.model)  # another process was first
@@ -185,24 +186,23 @@ class Tubes:
             raise TubeExists(record.name, record.type)  # and has dropped it again
         return self._there(found, if_not_exists)
 
-    def _build(self, record: Record, chosen: Mapping[str, Any]) -> AnyTube:
+    def _build(self, record: Record, chosen: Mapping[str, Any]) -> Tube:
         def forget() -> None:
             self._records.remove(record)
             self._open.pop((record.table, id(self._clock)), None)
 
+        host = Host(self._running, self._queue, lambda: self._installed().current_session().uuid, forget)
         driver = self._drivers[record.type]
         if not isinstance(driver, Mapping):
-            session = self._installed
-            return Driven(
-                record, driver, self.database, self._running, lambda: session().current_session().uuid, forget
-            )
+            return Driven(record, driver, self.database, host)
         held = roles(chosen)
         model = tables.model(self.database, record.name, record.table, held)
         fields = {role: role for role in ("status", *held)}
         queue = upgrade(model, fields, chosen, methods=False, clock=self._clock)
-        return Tube(record, queue, self._running, self._queue, forget)
+        queue.while_waiting = self._running.check_waiting
+        return Tube(record, model, host, [feature.name for feature in queue.machine.features])
 
-    def _tube(self, record: Record) -> AnyTube:
+    def _tube(self, record: Record) -> Tube:
         """The tube of a record, the same each time. Raises UnknownTube where its type is not registered here."""
         tube = self._open.get((record.table, id(self._clock)))
         if tube is None:
@@ -220,7 +220,7 @@ class Tubes:
     def _names(self) -> list[str]:
         return [record.name for record in self._records if record.type in self._drivers]
 
-    def _find(self, name: object) -> AnyTube:
+    def _find(self, name: object) -> Tube:
         record = self._records.find(name) if isinstance(name, str) and is_text(name) else None
         if record is None:
             raise UnknownTube(name, self._names())
