@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -108,6 +109,12 @@ def drop(model: type[pw.Model]) -> None:
 def drop_again(database: pw.Database, table: str) -> None:
     """Drop a table, if it was made at all, of a tube that was not."""
     model(database, "Tube", table, ()).drop_table()
+
+
+def key_types(model: type[pw.Model]) -> tuple[type, ...]:
+    """What the keys of a model are: where they are integers, a text is none, whatever a database makes of it."""
+    of_integers = isinstance(model._meta.primary_key, pw.IntegerField)
+    return (int,) if of_integers else (int, str, bytes, uuid.UUID)
 
 
 def is_there(model: type[pw.Model]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from collections import Counter
 from typing import Any, Final
 
@@ -107,7 +106,7 @@ class Driven(Tube):
     def _named(self, id: object) -> tuple[Any, Task]:
         """The id of a task that is there, and the task. Raises NotFound, BadType, BadValue."""
         id = task_id(id)
-        if isinstance(id, bool) or not isinstance(id, (int, str, bytes, uuid.UUID)):
+        if isinstance(id, bool) or not isinstance(id, tables.key_types(self.model)):
             raise BadType(f"a task is named by its id, not by {shown(id)}")
         if not (fits_a_column(id) if isinstance(id, int) else not isinstance(id, str) or is_text(id)):
             raise BadValue(f"no task has the id {shown(id)}")

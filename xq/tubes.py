@@ -252,8 +252,8 @@ class Tubes:
 
         A class has create_space(db, name, options), which makes the table of this name, where it is not there, and
         returns its model; and new(model, on_task_change, options), which returns an object with normalize_task, put,
-        take, delete, release, bury, kick, peek, touch, truncate and tasks_by_state, that calls
-        on_task_change(task, event) after each change; `start` and `stop` are called where there are any.
+        take, delete, release, bury, kick, peek (None where there is no such task), touch, truncate and tasks_by_state,
+        that calls on_task_change(task, event) after each change; `start` and `stop` are called where there are any.
 
         Tubes of a type that is not registered are hidden until it is. Raises ConfigurationError, BadType, BadValue.
         """

@@ -1168,6 +1168,99 @@ def test_a_class_that_lacks_something_is_refused(queue):
     assert not [name for name in queue.database.get_tables() if name.startswith("xq_tube_tube_")], "nothing is left"
 
 
+def test_what_is_undone_is_not_told_and_not_counted_of_a_class_either(queue):
+    queue.register_driver("rows", Rows)
+    tube = queue.create_tube("tube", "rows")
+    told = heard(tube)
+    with queue.database.atomic() as transaction:
+        tube.put("a")
+        transaction.rollback()
+    assert (told, calls(tube)) == ([], {})
+    with queue.database.atomic():
+        tube.put("b")
+        assert tube.ack(tube.take(0)).state == "-"
+        assert (told, calls(tube)) == ([], {})
+    assert [event.split()[1] for event in told] == ["put", "take", "delete"]
+    assert calls(tube) == {"put": 1, "take": 1, "ack": 1}
+
+
+def test_what_is_wrong_with_a_call_of_a_class_is_said_as_of_any_tube(queue):
+    queue.register_driver("rows", Rows)
+    tube = queue.create_tube("tube", "rows")
+    tube.put("a")
+    named: list[Callable[[Any], Any]] = [tube.peek, tube.ack, tube.release, tube.bury, tube.delete]
+    named.append(lambda id: tube.touch(id, 5))
+    for call in named:
+        with pytest.raises(xq.NotFound):
+            call(7)
+        for id, error in ((None, xq.BadType), (True, xq.BadType), ([1], xq.BadType), ("1", xq.BadType)):
+            with pytest.raises(error):
+                call(id)
+        with pytest.raises(xq.BadValue):
+            call(2**64)
+    wrong: list[tuple[Callable[[Any], Any], Any]] = [(tube.tasks_by_state, "x"), (tube.tasks_by_state, None)]
+    wrong += [(tube.kick, -1), (tube.kick, "1"), (tube.take, -1), (tube.take, "1"), (tube.take, math.nan)]
+    wrong += [(partial(tube.touch, 1), -1), (partial(tube.touch, 1), "1"), (partial(tube.touch, 1), math.inf)]
+    for call, value in wrong:
+        with pytest.raises((xq.BadType, xq.BadValue)):
+            call(value)
+    for call in (tube.ack, tube.release):
+        with pytest.raises(xq.WrongState):
+            call(1)
+    with pytest.raises(xq.FeatureOff):
+        tube.grant("somebody", "reader")
+    with queue.database.atomic():
+        assert tube.take(0).data == "a"
+        for timeout in (1, None):
+            with pytest.raises(xq.InTransaction):
+                tube.take(timeout)
+    assert tube.tasks_by_state("-") == []
+
+
+def test_the_end_of_a_session_gives_back_what_it_has_taken_of_a_class(shared):
+    shared.register_driver("rows", Rows)
+    tube = shared.create_tube("tube", "rows")
+    for data in "abc":
+        tube.put(data)
+    with shared.session() as session:
+        assert [tube.take(0).id, tube.take(0).id] == [1, 2]
+        tube.bury(2)
+    assert [(task.id, task.state) for state in "rt!" for task in tube.tasks_by_state(state)] == [
+        (1, "r"),
+        (3, "r"),
+        (2, "!"),
+    ]
+    shared.cfg(ttr=1000)
+    with shared.session() as session:
+        assert tube.take(0).id == 1
+    with shared.session(session.uuid):
+        assert tube.ack(1).state == "-", "it was kept"
+
+
+def test_a_task_of_a_class_that_another_process_has_taken_is_its_own(shared):
+    db = shared.database
+    shared.register_driver("rows", Rows)
+    tube = shared.create_tube("tube", "rows")
+    tube.put("a")
+
+    def other() -> Any:
+        with opened(db) as queue:
+            queue.register_driver("rows", Rows)
+            yield queue.tube.tube.take(0).id
+            yield queue.tube.tube.ack(1).state
+
+    with another_process(db, other) as running:
+        assert next(running) == 1
+        with pytest.raises(xq.NotOwner):
+            tube.ack(1)
+        with pytest.raises(xq.TubeBusy):
+            tube.drop()
+        assert next(running) == "-"
+    assert tube.drop()
+    with pytest.raises(xq.TubeDropped):
+        tube.put("b")
+
+
 def test_a_take_of_a_class_waits(shared):
     shared.register_driver("rows", Rows)
     tube = shared.create_tube("tube", "rows")
