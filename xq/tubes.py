@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
@@ -22,8 +21,6 @@ from xq.state import RUNNING, State
 from xq.tube import Host, OnChange, Task, Tube, is_text, stored
 
 __all__ = ["PRESETS", "Task", "Tube", "Tubes"]
-
-_joined: ContextVar[tuple[Session, ...]] = ContextVar("xq_joined", default=())  # by identify, one of a database
 
 
 class TubeMap(Mapping[str, Tube]):
@@ -277,10 +274,12 @@ class Tubes:
             return self._installed().session(uuid)
 
     def identify(self, uuid: object = None) -> str:
-        """The uuid of the session by which this thread takes. With a uuid, joins that one, and leaves the one before.
+        """The uuid of the session by which this thread, or asyncio task, takes. With a uuid, joins that one.
 
-        Its tasks go back when nobody is left in it. A session that was not joined is that of the process, which all of
-        its threads share. Raises UnknownSession, BadType, BadValue; with a uuid NotRunning.
+        It is the current one until another is joined, or the `with queue.session()` around this call is left: after
+        that the current one is what it was before the `with`. Whoever joins one leaves the one that he had joined
+        before in the same block, and its tasks go back when nobody is left in it. A thread that joined none has that of
+        the process. Raises UnknownSession, BadType, BadValue; with a uuid NotRunning.
         """
         wanted = None if uuid is None else sessions.checked(uuid)
         if wanted is None and self.state() != RUNNING:  # it can be told, but not listed
@@ -294,15 +293,7 @@ class Tubes:
         if wanted in (None, current.uuid):
             return current.uuid
         mine = current.sessions
-        others = tuple(joined for joined in _joined.get() if joined.sessions is not mine)
-        former = [joined for joined in _joined.get() if joined.sessions is mine]
-        if wanted != mine.own().uuid:
-            joined = queue.session(wanted)
-            joined.__enter__()
-            others = (*others, joined)
-        _joined.set(others)
-        for session in former:
-            session.__exit__()
+        mine.join(None if wanted == mine.own().uuid else queue.session(wanted))
         return str(wanted)
 
     def cfg(self, *, ttr: float | None = None, in_replicaset: bool | None = None) -> None:

@@ -1306,6 +1306,42 @@ def test_identify_tells_the_session_and_joins_another(shared):
     assert shared.identify() == mine
 
 
+def test_identify_holds_until_the_block_around_it_is_left(shared):
+    tube = shared.create_tube("tube", "fifo")
+    put(tube, "a", "b")
+    mine = shared.identify()
+    other, third = shared.session(), shared.session()
+    with shared.session() as session:
+        tube.take(0)
+        assert shared.identify(mine) == shared.identify() == mine
+        with pytest.raises(xq.NotOwner):
+            tube.ack(1)
+        assert shared.identify(other.uuid) == shared.identify() == other.uuid
+        with third:
+            assert shared.identify(session.uuid) == shared.identify() == session.uuid
+            assert tube.ack(1).state == "-"
+        assert shared.identify() == other.uuid
+        assert tube.take(0).id == 2
+    assert shared.identify() == mine
+    assert tube.peek(2).state == "r", "nobody is left in the other"
+    with pytest.raises(xq.UnknownSession):
+        shared.identify(other.uuid)
+
+
+def test_what_was_identified_before_a_block_is_so_after_it(shared):
+    tube = shared.create_tube("tube", "fifo")
+    put(tube, "a")
+    mine, other = shared.identify(), shared.session()
+    shared.identify(other.uuid)
+    tube.take(0)
+    with shared.session():
+        shared.identify(mine)
+    assert shared.identify() == other.uuid
+    assert tube.peek(1).state == "t"
+    shared.identify(mine)
+    assert tube.peek(1).state == "r"
+
+
 def test_whoever_leaves_a_session_last_gives_back_what_it_holds(shared):
     tube = shared.create_tube("tube", "fifo")
     put(tube, "a")
