@@ -155,7 +155,7 @@ class Place(NamedTuple):
         if self.session is None:
             _entered.set(self.others())
         else:
-            self.session._leave(self)
+            self.session._leave(self.others)
 
     def others(self) -> tuple[Place, ...]:
         return tuple(place for place in _entered.get() if place is not self)
@@ -232,22 +232,35 @@ class Session:
             raise
 
     def __exit__(self, *exception: object) -> None:
-        entered = [place for place in _entered.get() if place.sessions is self.sessions]
-        mine = [at for at, place in enumerate(entered) if place.session is self and not place.joined]
-        within = list(takewhile(lambda place: place.joined, entered[mine[-1] + 1 :])) if mine else []
         try:
-            # Of none, where a generator is closed in another thread or task than it was started in.
-            self._leave(entered[mine[-1]] if mine else Place(self.sessions, self, joined=False))
-        finally:
-            for place in within:
+            for place in self._entry()[1:]:
                 place.leave()
+        finally:
+            self._leave(self._others)
 
-    def _leave(self, place: Place) -> None:
+    def _entry(self) -> list[Place]:
+        """The last time that this thread or asyncio task entered it by `with`, and what was joined since in that block.
+
+        Nothing, where a generator is closed in another thread or task than it was started in.
+        """
+        places = [place for place in _entered.get() if place.sessions is self.sessions]
+        for at in reversed(range(len(places))):
+            if places[at].session is self and not places[at].joined:
+                return [places[at], *takewhile(lambda place: place.joined, places[at + 1 :])]
+        return []
+
+    def _others(self) -> tuple[Place, ...]:
+        """What this thread or asyncio task has beside that."""
+        left = self._entry()
+        return tuple(place for place in _entered.get() if not any(place is other for other in left))
+
+    def _leave(self, remaining: Callable[[], tuple[Place, ...]]) -> None:
+        """Leave it, after which this thread has what remains."""
         others, left = None, False
         try:
             if os.getpid() != self._process:
                 return  # a child that was forked within the `with`: it entered nothing
-            others = place.others()
+            others = remaining()
             _entered.set(others)
             with self._lock:
                 self._entered, left = self._entered - 1, True
@@ -258,7 +271,7 @@ class Session:
                 self.sessions.leave(self)
         except BaseException:  # an interrupt, say: its tasks must come back while this process lives
             if os.getpid() == self._process:
-                _entered.set(place.others() if others is None else others)
+                _entered.set(remaining() if others is None else others)
                 with self._lock:
                     self._entered -= not left
                     self._abandon()
