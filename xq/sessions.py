@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
-from itertools import takewhile
 from typing import NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
@@ -246,7 +245,7 @@ class Session:
         places = [place for place in _entered.get() if place.sessions is self.sessions]
         for at in reversed(range(len(places))):
             if places[at].session is self and not places[at].joined:
-                return [places[at], *takewhile(lambda place: place.joined, places[at + 1 :])]
+                return [places[at], *itertools.takewhile(lambda place: place.joined, places[at + 1 :])]
         return []
 
     def _others(self) -> tuple[Place, ...]:
