@@ -22,7 +22,7 @@ from xq.errors import (
     shown,
 )
 from xq.store import fits_a_column
-from xq.tube import CALLS, LETTERS, NAMES, STATES, Host, Task, Tube, is_nothing, is_text, task_id
+from xq.tube import CALLS, GONE, LETTERS, NAMES, STATES, Host, Task, Tube, is_nothing, is_text, task_id
 from xq.wait import ALONE, Deadline
 
 MAKES: Final = ("create_space", "new")
@@ -211,7 +211,7 @@ class Driven(Tube):
     def release_all(self) -> int:
         """Give every taken task back, whoever has taken it. Returns how many."""
         with self._calls:
-            taken = self._in_state("T")
+            taken = self._in_state(STATES["T"])
             for task in taken:
                 self._object.release(task.id, {})
             return len(taken)
@@ -234,7 +234,7 @@ class Driven(Tube):
             return self._object.truncate()
 
     def _drop(self) -> int:
-        if not (taken := len(self._in_state("T"))):
+        if not (taken := len(self._in_state(STATES["T"]))):
             self._call("stop")
             self._host.forget()
             tables.drop(self.model)
@@ -244,13 +244,13 @@ class Driven(Tube):
         """Raises FeatureOff: what rights a class needs xq does not know."""
         raise FeatureOff(f"grant is of tubes that xq keeps, and {self.type} is a class of your own: grant by plain SQL")
 
-    def _in_state(self, letter: str | None) -> list[Task]:
-        return [] if letter is None else [self._told(row) for row in self._object.tasks_by_state(STATES[letter])]
+    def _in_state(self, state: str) -> list[Task]:
+        return [] if state == GONE else [self._told(row) for row in self._object.tasks_by_state(state)]
 
     def statistics(self) -> dict[str, dict[str, int]]:
         """The tasks in each state, and the calls in this process since it opened the tube."""
         with self._looks:
-            tasks = {name: len(self._in_state(letter)) for name, letter in NAMES.items()}
+            tasks = {name: len(self._in_state(STATES[letter])) for name, letter in NAMES.items()}
             calls = {name: self._counted[name] for name in CALLS}
             done = calls["ack"] + calls["delete"]
             return {"tasks": {**tasks, "done": done, "total": sum(tasks.values())}, "calls": calls}

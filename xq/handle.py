@@ -288,17 +288,17 @@ class Queue(Generic[T]):
         """Give every taken task back, whoever holds it. Returns how many."""
         return self._moves.all("release", [TAKEN])
 
-    def truncate(self, told: str = "kill") -> int:
-        """Delete every task of the queue, which is told as the event `told`. Returns how many."""
-        if not isinstance(told, str):
-            raise BadType(f"an event is named by text, not by {shown(told)}")
-        if not told.isidentifier() or len(told) > LONGEST_EVENT:
-            raise BadValue(f"an event is named as a method is, in up to {LONGEST_EVENT} letters, not {shown(told)}")
-        return self._database.whole(lambda: self._moves.all("kill", self.machine.states, told))
+    def truncate(self, event: str = "kill") -> int:
+        """Delete every task of the queue, as the event `event`. Returns how many."""
+        if not isinstance(event, str):
+            raise BadType(f"an event is named by text, not by {shown(event)}")
+        if not event.isidentifier() or len(event) > LONGEST_EVENT:
+            raise BadValue(f"an event is named as a method is, in up to {LONGEST_EVENT} letters, not {shown(event)}")
+        return self._database.whole(lambda: self._moves.all("kill", self.machine.states, event))
 
     def sweep(self) -> int:
         """Move what is due until nothing is. Returns how many moves that were."""
-        return self._moves.sweep()
+        return self._moves.due.sweep()
 
     # looking
 
@@ -330,7 +330,7 @@ class Queue(Generic[T]):
         found = []
         for *key, mark in self._database.execute(self._database.dialect.taken):
             session, since = sessions.owner_of(mark) if mark else (None, None)
-            found.append((self._tasks.as_told(tuple(key)), session, since))
+            found.append((self._tasks.app_key(tuple(key)), session, since))
         return found
 
     def waiting(self) -> list[tuple[Any, str, float]]:
@@ -355,8 +355,8 @@ class Queue(Generic[T]):
 
     def stats(self, pretty: bool = False) -> Stats:
         """Counts per state and transitions, exact at the last commit, whoever wrote. `pretty` spells the states."""
-        told_by = self.machine.told_by if self.machine.settings.get("counts") else None
-        found = stats(self._database.counters(), self.machine.states, self._database.definition.tube_stats, told_by)
+        usual = self.machine.usual_event if self.machine.settings.counts_events else None
+        found = stats(self._database.counters(), self.machine.states, self._database.definition.tube_stats, usual)
         return found.spelled() if pretty else found
 
     queue_stats = stats
@@ -515,7 +515,7 @@ class Queue(Generic[T]):
         before = self._moves
         self._keeper.retire()
         self._define(definition)
-        self._moves.go_on_from(before)
+        self._moves.doubts.go_on_from(before.doubts)
 
 
 def _count(n: object) -> int:

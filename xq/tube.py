@@ -20,6 +20,7 @@ from xq.store import fits_a_column
 STATES: Final[Mapping[str, str]] = {"R": "r", "T": "t", "W": "~", "B": "!"}
 LETTERS: Final = {state: letter for letter, state in STATES.items()}
 GONE: Final = "-"
+ENDS: Final = "DZX"  # done and kept, kept for a while, or gone: all one to whoever speaks of tubes
 NAMES: Final = {"ready": "R", "taken": "T", "delayed": "W", "buried": "B"}  # in the statistics
 
 LONGEST_UTUBE: Final = 500  # characters: an index of PostgreSQL holds no text above 2,700 bytes
@@ -37,7 +38,7 @@ TOLD: Final[Mapping[str, str]] = {
 
 
 class Task(NamedTuple):
-    """A task of a tube, as it then is: "r" ready, "t" taken, "~" delayed, "!" buried, "-" gone."""
+    """A task of a tube, as it then is: "r" ready, "t" taken, "~" delayed, "!" buried, "-" gone, or done and kept."""
 
     id: int
     state: str
@@ -314,15 +315,15 @@ class Tube:
     # looking
 
     def tasks_by_state(self, state: str) -> list[Task]:
-        """The tasks in a state ("r", "t", "~", "!"; of "-" there are none), in the order of a take. Raises BadValue."""
+        """The tasks in a state, in the order of a take: "r", "t", "~", "!"; "-" where kept. Raises BadValue."""
         with self._calls:
             if not isinstance(state, str) or (state not in LETTERS and state != GONE):
                 raise BadValue(f"a task is in one of the states {' '.join([*LETTERS, GONE])}, not {shown(state)}")
-            return self._in_state(LETTERS.get(state))
+            return self._in_state(state)
 
-    def _in_state(self, letter: str | None) -> list[Task]:
-        found = self._queue.by_state(letter) if letter in self._queue.machine.states else []
-        return [self._told(row) for row in found]
+    def _in_state(self, state: str) -> list[Task]:
+        letters = [letter for letter in LETTERS.get(state, ENDS) if letter in self._queue.machine.states]
+        return [self._told(row) for letter in letters for row in self._queue.by_state(letter)]
 
     def statistics(self) -> dict[str, dict[str, int]]:
         """The tasks in each state, and the calls, by all processes since the tube was created; exact at each commit.
@@ -332,11 +333,13 @@ class Tube:
         with self._looks:
             found = self._queue.stats()
         events = Counter(found.events)
-        # A deadline gives a taken task back and deletes others, as one event: expired is what is gone by no other.
-        gone = sum(n for transition, n in found.transition.items() if transition.endswith("-X"))
-        kept = found.transition.get("T-D", 0) + found.transition.get("T-Z", 0)
-        others = ("ack", "kill", "truncate", "zombie")
-        expired = gone + kept - sum(events[name] for name in others)
+
+        def ended_by(*names: str) -> int:
+            """How many tasks; not those that were kept when they had ended already."""
+            moves = [move for name in names for move in found.by_event.get(name, {}).items()]
+            return sum(n for move, n in moves if move[0] in LETTERS.values() and move[-1] in ENDS)
+
+        expired = ended_by("ttl", "lifetime")  # a deadline gives a taken task back and deletes others, as one event
         calls = {name: events[name] for name in CALLS} | {
             "delete": events["kill"],
             "kick": events["dig"],
@@ -345,7 +348,7 @@ class Tube:
             "ttr": events["ttr"] + events["ttl"] + events["lifetime"] - expired,
         }
         tasks = {name: found.counts.get(letter, 0) for name, letter in NAMES.items()}
-        done = calls["ack"] + calls["delete"] + calls["ttl"]
+        done = ended_by("ack", "kill") + expired
         return {"tasks": {**tasks, "done": done, "total": sum(found.counts.values())}, "calls": calls}
 
     # observing
@@ -371,10 +374,10 @@ class Tube:
         told = TOLD.get(event, event)
         call = self._on_change
         if call is not None and told:
-            call(self._told(row, GONE if target == "X" else ""), told)
+            call(self._told(row, GONE if target in ENDS else ""), told)
 
     def _told(self, row: Any, state: str = "") -> Task:
-        return Task(row.id, state or STATES.get(row.status, row.status), read(row))
+        return Task(row.id, state or (GONE if row.status in ENDS else STATES.get(row.status, row.status)), read(row))
 
 
 def is_nothing(seconds: object) -> bool:

@@ -59,7 +59,7 @@ def conditions(machine: Machine) -> dict[str, bool]:
         "unique": machine.guard("unique") is not None,
         "limit": machine.guard("limit") is not None,
         "ends": any(row.target == ABSENT and (row.event in finished or row.due) for row in machine.rows),
-        "forgets": machine.settings.get("history", math.inf) < math.inf,
+        "forgets": machine.settings.history not in (None, math.inf),
     }
 
 

@@ -26,7 +26,6 @@ class Server(Dialect):
     """Rows are locked, counters are appended to, and sessions live as long as a connection does."""
 
     begin_writing = ""
-    hears = True
     mark = "%s"
     lock = " FOR UPDATE"
     link: ClassVar[Words]  # what is asked on links to it

@@ -169,7 +169,7 @@ def looks(queue: Any) -> None:
     queue.check()
     if rows := queue.by_state("R", 1):
         queue.peek(rows[0])
-    if "history" in queue.machine.settings:
+    if queue.machine.settings.history is not None:
         queue.history()
 
 

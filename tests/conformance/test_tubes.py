@@ -1003,6 +1003,23 @@ def test_two_of_a_process_share_their_tubes(queue, db, clock):
 # drivers
 
 
+def test_what_is_kept_when_it_is_done_is_done_once(queue):
+    queue.register_driver("kept", {"keep": True, "buried": "any"})
+    tube = queue.create_tube("tube", "kept")
+    put(tube, *"abcd")
+    told = heard(tube)
+    assert tube.ack(tube.take(0)) == tube.peek(1) == (1, "-", "a")
+    tube.ack(tube.take(0))
+    assert told == ["1t take", "1- delete", "2t take", "2- delete"]
+    assert tube.tasks_by_state("-") == [(1, "-", "a"), (2, "-", "b")]
+    tube.delete(1)
+    tube.delete(3)
+    assert tasks(tube) == {"ready": 1, "done": 3, "total": 2}
+    assert calls(tube) == {"put": 4, "take": 2, "ack": 2, "delete": 2}
+    tube.truncate()
+    assert tasks(tube) == {"done": 3}
+
+
 def test_a_preset_of_ones_own_is_a_type(queue, clock):
     queue.register_driver("kept", {"keep": True, "buried": True, "ttl": True, "priority": True})
     tube = queue.create_tube("tube", "kept", ttl=5, pri=3)
@@ -1022,6 +1039,9 @@ def test_a_preset_of_ones_own_is_a_type(queue, clock):
         ("x", {"keep": True, "zombie": True}),
         ("x", {"nonsense": True}),
         ("x", {"retval": "dict"}),
+        ("x", {"events": False}),
+        ("x", {"events": None}),
+        ("x", {"events": 5}),
         ("x", 5),
     ):
         with pytest.raises(xq.ConfigurationError):
