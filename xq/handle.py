@@ -208,8 +208,8 @@ class Queue(Generic[T]):
         return self._moves.one("release", key, options, update)
 
     def bury(self, key: object, *, update: Mapping[str, Any] | None = None) -> T:
-        """Put a taken task aside until it is dug out: to B."""
-        return self._moves.one("bury", key, {}, update)
+        """Put a taken task aside until it is dug out: to B. One that is there stays as it is, but for `update`."""
+        return self._moves.one("bury", key, {}, update, unless="" if update else "B")
 
     def touch(self, key: object, increment: float) -> T:
         """Push the time at which the task's state ends on by `increment` seconds, and its deadline with it."""
@@ -401,6 +401,12 @@ class Queue(Generic[T]):
         """Call this no longer. Does nothing where it is not called."""
         self._observers.remove(callback)
 
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Call this once what was last written on this thread's connection is committed, if it is. At once outside of a
+        transaction.
+        """
+        self._observers.once_committed(self._database.dialect, call)
+
     # sessions
 
     def session(self, uuid: object = None) -> Session:
@@ -493,6 +499,15 @@ class Queue(Generic[T]):
         """Take away all that was installed, and leave the plain table."""
         self._database.again(self._database.compile().installation.uninstall)
         self._database.close()
+
+    def drop(self, drop: Callable[[], object]) -> int:
+        """Have `drop` drop the table, with what it likes beside that, unless tasks are taken. Returns how many are.
+
+        As one step: calls that move tasks, of whatever process, are waited for, and those that come meanwhile wait, and
+        raise NotInstalled when the table is gone. On MariaDB not within a transaction.
+        """
+        taken = self.count(TAKEN)  # where there are any, nobody need be locked out to know
+        return taken or self._database.again(lambda: self._database.open().installation.drop(drop))
 
     def reconfigure(self, features: Mapping[str, Any], move: Mapping[str, str] | None = None) -> None:
         """Give the queue other features, in the database and in this process.

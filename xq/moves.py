@@ -49,8 +49,9 @@ class Moves(Generic[T]):
         update: Mapping[str, Any] | None = None,
         to: str | None = None,
         sets_error: bool = False,
+        unless: str = "",
     ) -> T:
-        """Move one task out of whatever state it is in, as the table says.
+        """Move one task out of whatever state it is in, as the table says, but for `unless`, where it stays.
 
         With `sets_error`, `update` may set the role error, too.
         """
@@ -61,6 +62,8 @@ class Moves(Generic[T]):
             self.database.begin_writing()
             state = self._find(call, parts, mark)
         for _ in range(TRIES):
+            if state == unless:
+                return self.tasks.returned(self.look(parts)[0])
             transition = self.transitions.choose(state, call)
             opened = self.database.open(to_write=True)
             session = opened.sessions.to_take() if transition.target == TAKEN and transition.enters else None

@@ -375,6 +375,19 @@ class Mysql(Server):
         finally:
             store.execute(f"SELECT {', '.join(f'RELEASE_LOCK({lock})' for lock in locks)}")
 
+    @contextmanager
+    def closing(self, store: Store[Any]) -> Iterator[int]:
+        if store.in_transaction():
+            raise ConfigurationError("MariaDB ends a transaction where a table is dropped: do it outside of it")
+        try:
+            store.execute(f"LOCK TABLES {self.table_in_schema} WRITE")
+            taken = self.taken_now(store)
+            if not taken:
+                store.execute(f"DROP TABLE {self.table_in_schema}")  # other tables are out of reach until the unlock
+        finally:
+            store.execute("UNLOCK TABLES")
+        yield taken
+
     def _triggers(self, store: Store[Any]) -> set[str]:
         """The SQL that makes the triggers of the table as they are."""
         found = store.execute(
@@ -440,12 +453,12 @@ class Mysql(Server):
 
     def drop(self, kind: str, name: str) -> str:
         if kind == "index":
-            drop = f"DROP INDEX IF EXISTS {self.quote(name)} ON {self.table_in_schema}"
+            drop = f"ALTER TABLE IF EXISTS {self.table_in_schema} DROP INDEX IF EXISTS {self.quote(name)}"
             # With the column it is of, also that of a definition which is no longer this one.
             column = {self.name("unique"): "held", self.name("utube"): "turn"}.get(name)
             if column:
                 drop = (
-                    f"ALTER TABLE {self.table_in_schema} DROP INDEX IF EXISTS {self.quote(name)}, "
+                    f"ALTER TABLE IF EXISTS {self.table_in_schema} DROP INDEX IF EXISTS {self.quote(name)}, "
                     f"DROP COLUMN IF EXISTS {self.quote(self.name(column))}"
                 )
             return drop

@@ -22,7 +22,7 @@ from xq.adapters.databases.sql import QUEUES, SESSIONS, SETTINGS, Object
 from xq.adapters.databases.utube_news import NEWS
 from xq.compile import Rows, Statement
 from xq.errors import BadValue, ConfigurationError, shown
-from xq.machine import Guard
+from xq.machine import TAKEN, Guard
 from xq.store import HISTORY, INTEGERS, TIMES, Field, Kind, Store
 
 LONG = 60  # seconds after which an open transaction is told of: takes beside it are slower already
@@ -306,6 +306,17 @@ class Postgres(Server):
                 f"{self.source.name} is partitioned, where PostgreSQL keeps unique only what the partitions are chosen "
                 f"by ({error}): partition it by the role 'unique' alone, or leave the feature 'unique' away"
             ) from error
+
+    def taken_at_last(self, store: Store[Any]) -> int:
+        try:
+            with store.atomic():
+                # It locks the table, and looks at what there is now, also from within a transaction that sees the past.
+                store.execute(f"ALTER TABLE {self.table_in_schema} ADD CHECK (NOT ({self.is_state(TAKEN)}))")
+        except Exception as error:
+            if not store.is_refusal(error):
+                raise
+            return self.taken_now(store) or 1
+        return 0
 
     # rights
 

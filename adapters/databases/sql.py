@@ -206,6 +206,25 @@ class Dialect(ABC):
         with store.atomic():
             yield
 
+    @contextmanager
+    def closing(self, store: Store[Any]) -> Iterator[int]:
+        """Before the table is dropped: wait for who moves tasks, and have nobody do so until it is, or this is over.
+
+        How many tasks are taken. Where that is none, and a database cannot keep others away for longer, the table is
+        gone within.
+        """
+        with self.installing(store):
+            yield self.taken_at_last(store)
+
+    def taken_at_last(self, store: Store[Any]) -> int:
+        """How many tasks are taken, when nobody can take another before the transaction ends."""
+        self.one_at_a_time(store, within=True)
+        return self.taken_now(store)
+
+    def taken_now(self, store: Store[Any]) -> int:
+        ((taken,),) = store.execute(f"SELECT COUNT(*) FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}")
+        return int(taken)
+
     @abstractmethod
     def connected(self, store: Store[Any]) -> None:
         """Set a new connection up."""
