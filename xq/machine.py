@@ -441,7 +441,7 @@ class Machine:
             found |= more
         return tuple(state for state in self.states if state in found)
 
-    def guard(self, name: Literal["unique", "utube", "limit"]) -> Guard | None:
+    def guard(self, name: str) -> Guard | None:
         """The guard of this name, if a feature brings it."""
         return next((guard for guard in self.guards if guard.name == name), None)
 
