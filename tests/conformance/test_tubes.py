@@ -492,7 +492,7 @@ def test_a_touch_by_nothing_is_none_and_a_negative_one_is_refused(timed, clock):
     told = heard(timed)
     assert timed.touch(1, 0) == (1, "t", "a")
     for value in (-1, math.nan, math.inf):
-        with pytest.raises(xq.BadValue):
+        with pytest.raises(xq.BadValue, match=r"^increment is a number of seconds from 0 to 10000000000, not"):
             timed.touch(1, value)
     for no_value in ("1", None, True):
         with pytest.raises(xq.BadType):
@@ -1556,4 +1556,18 @@ def test_those_who_wait_are_served_first_come_first_served(shared, monkeypatch):
         eventually(lambda: len(tube.model.xq.waiting()) > len(waits) - 1)
     for one, data in zip(waits, "abc", strict=True):
         tube.put(data)
+        assert one.result().data == data
+
+
+def test_puts_that_wait_for_room_are_served_first_come_first_served(shared):
+    tube = shared.create_tube("tube", "limfifottl", capacity=1)
+    tube.put("a")
+    waits = []
+    for data in range(5):
+        waits.append(Work(shared.database, partial(tube.put, data, timeout=PATIENCE)))
+        eventually(lambda: waits[-1].sleeps)
+    for data, one in enumerate(waits):
+        tube.ack(tube.take(0))
+        for _ in waits:
+            tube.model.xq._waiting.heard()  # signals may come more than once
         assert one.result().data == data
