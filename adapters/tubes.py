@@ -200,9 +200,11 @@ class Records:
         except pw.IntegrityError:
             return False
 
-    def remove(self, record: Record) -> None:
+    def remove(self, record: Record) -> bool:
+        """Forget a tube. False when it is not recorded."""
         self.check_transaction()
-        self.model.delete().where(self.model.name == record.name, self.model.table == record.table).execute()
+        mine = self.model.name == record.name, self.model.table == record.table
+        return bool(self.model.delete().where(*mine).execute())
 
 
 def _record(row: Any) -> Record:

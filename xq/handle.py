@@ -213,7 +213,7 @@ class Queue(Generic[T]):
 
     def touch(self, key: object, increment: float) -> T:
         """Push the time at which the task's state ends on by `increment` seconds, and its deadline with it."""
-        self._tasks.seconds("increment", increment)  # None is not left out here
+        self._tasks.seconds("increment", increment, ends=True)  # None is not left out here
         return self._moves.one("touch", key, {"increment": increment})
 
     def ack_many(self, keys: Iterable[object], *, update: Mapping[str, Any] | None = None, **options: Any) -> list[T]:
@@ -425,10 +425,8 @@ class Queue(Generic[T]):
         (NOTIFY); without it they look, each 2 to 20 ms. Elsewhere it means nothing.
         """
         if session_ttr is not MISSING:
-            seconds = 0.0 if session_ttr is None else self._tasks.seconds("session_ttr", session_ttr)
-            if seconds is None:
-                raise BadValue("session_ttr is a number of seconds that ends, not math.inf")
-            self._set("session_ttr", seconds)
+            seconds = None if session_ttr is None else self._tasks.seconds("session_ttr", session_ttr, ends=True)
+            self._set("session_ttr", seconds or 0.0)
         if notify is not MISSING:
             if not isinstance(notify, bool):
                 raise BadType(f"notify is True or False, not {shown(notify)}")

@@ -318,14 +318,15 @@ class Tasks(Generic[T]):
             raise BadValue(f"{name} is a moment (seconds since 1970, or a datetime), not {shown(value)}")
         return round(value * 1_000_000)
 
-    def seconds(self, option: str, value: object) -> float | None:
-        """A number of seconds; None for never. Raises BadType and BadValue."""
+    def seconds(self, option: str, value: object, ends: bool = False) -> float | None:
+        """A number of seconds; None for never, which is refused where it `ends`. Raises BadType and BadValue."""
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise BadType(f"{option} is a number of seconds, not {shown(value)}")
-        if value in (math.inf, FOREVER):
+        if value in (math.inf, FOREVER) and not ends:
             return None
         if not 0 <= value <= LONGEST:
-            raise BadValue(f"{option} is a number of seconds from 0 to {LONGEST:.0f}, or math.inf, not {shown(value)}")
+            never = "" if ends else ", or math.inf"
+            raise BadValue(f"{option} is a number of seconds from 0 to {LONGEST:.0f}{never}, not {shown(value)}")
         return float(value)
 
     def options(self, event: str, options: Mapping[str, object]) -> dict[str, float | None]:

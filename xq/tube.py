@@ -90,7 +90,7 @@ class Host:
     running: State
     records: Queue[Any]  # without tasks, by which what all queues share is there
     session: Callable[[], str]  # the uuid of the current one, which the database knows
-    forget: Callable[[], None]  # that there is the tube
+    forget: Callable[[], bool]  # that there is the tube; whether there was
 
 
 class Calls:
@@ -297,13 +297,19 @@ class Tube:
 
     def _drop(self) -> int:
         """Drop the table, and forget the tube, unless tasks are taken. Returns how many are."""
+        try:
+            return self._queue.drop(self._clear)
+        except Exception as error:
+            # On MariaDB a process that is killed may have dropped the table, and not forgotten the tube.
+            if not self.is_gone(error) or not self._clear():
+                raise
+            return 0
 
-        def drop() -> None:
-            self._queue.uninstall()  # of a table that is gone already, as on MariaDB, Peewee drops nothing
-            tables.drop(self.model)
-            self._host.forget()
-
-        return self._queue.drop(drop)
+    def _clear(self) -> bool:
+        """Drop the table with what belongs to it, and forget the tube. Whether that was known."""
+        self._queue.uninstall()  # of a table that is gone already Peewee drops nothing
+        tables.drop(self.model)
+        return self._host.forget()
 
     def grant(self, user: str, role: str, *, run: bool = True) -> list[str]:
         """Give a user of the database the rights of a "reader", "producer", "consumer" or "operator" of this tube.

@@ -184,9 +184,10 @@ class Tubes:
         return self._there(found, if_not_exists)
 
     def _build(self, record: Record, chosen: Mapping[str, Any]) -> Tube:
-        def forget() -> None:
-            self._records.remove(record)
+        def forget() -> bool:
+            there = self._records.remove(record)
             self._open.pop((record.table, id(self._clock)), None)
+            return there
 
         host = Host(self._running, self._queue, lambda: self._installed().current_session().uuid, forget)
         driver = self._drivers[record.type]

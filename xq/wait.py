@@ -256,7 +256,7 @@ class Waiting(Generic[T]):
                 except Full:
                     if not self.moves.due.sweep_if_any().moved and (timeout == 0 or not self._sleep(waiter, deadline)):
                         raise
-        self.putters.call(None)
+        self.putters.call_for_any()  # the first alone, each time: whoever was called, too, may be the faster one
         return found
 
     def _sleep(self, waiter: Waiter, deadline: Deadline) -> bool:
@@ -445,7 +445,7 @@ class Waiting(Generic[T]):
         ready = bool(self.takers.waiters) and self.moves.any_ready()
         if ready:
             self.takers.call_for_any()
-        self.putters.call(None)
+        self.putters.call_for_any()
         return self.collect() > 0 or ready
 
     def alarm(self) -> None:
@@ -466,7 +466,7 @@ class Waiting(Generic[T]):
                 for _ in range(min(n, len(self.takers.waiters))):
                     self.takers.call(tube_of_rows)
         if self._limit and source in self._limit.states and target not in self._limit.states:
-            self.putters.call(None)
+            self.putters.call_for_any()
         if source in self.machine.pending and target not in self.machine.pending:
             self.collect()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -492,7 +493,7 @@ def test_a_touch_by_nothing_is_none_and_a_negative_one_is_refused(timed, clock):
     told = heard(timed)
     assert timed.touch(1, 0) == (1, "t", "a")
     for value in (-1, math.nan, math.inf):
-        with pytest.raises(xq.BadValue):
+        with pytest.raises(xq.BadValue, match=r"^increment is a number of seconds from 0 to 10000000000, not"):
             timed.touch(1, value)
     for no_value in ("1", None, True):
         with pytest.raises(xq.BadType):
@@ -501,6 +502,33 @@ def test_a_touch_by_nothing_is_none_and_a_negative_one_is_refused(timed, clock):
     clock.tick(11)
     sweep(timed)
     assert timed.peek(1).state == "r"
+
+
+def test_a_touch_is_counted_and_told_once_and_one_that_fails_not_at_all(timed):
+    put(timed, "a", ttr=10)
+    timed.take(0)
+    told = heard(timed)
+    timed.touch(1, 2.01)
+    with timed.model.xq.session(), pytest.raises(xq.NotOwner):
+        timed.touch(1, 5)
+    with pytest.raises(xq.NotFound):
+        timed.touch(7, 5)
+    assert (told, calls(timed)) == (["1t touch"], {"put": 1, "take": 1, "touch": 1})
+
+
+def test_a_delay_that_has_passed_is_counted_as_delay(timed, clock):
+    put(timed, "a", delay=5)
+    clock.tick(6)
+    sweep(timed)
+    assert calls(timed) == {"put": 1, "delay": 1}
+
+
+def test_an_end_by_time_is_told_once_and_of_a_task_that_is_gone(timed, clock):
+    put(timed, "a", ttl=5)
+    told = heard(timed)
+    clock.tick(6)
+    sweep(timed)
+    assert (told, calls(timed)) == (["1- ttl"], {"put": 1, "ttl": 1})
 
 
 # what a type lacks
@@ -611,6 +639,15 @@ def test_only_a_taken_task_is_in_the_way(subqueues):
     assert took(subqueues) == []
     subqueues.ack(2)
     assert took(subqueues) == ["a"], "it is in its place again"
+
+
+def test_a_kick_of_more_than_are_buried_kicks_those_and_leaves_no_transaction_open(subqueues):
+    put(subqueues, *"abc", utube="u")
+    subqueues.bury(1)
+    subqueues.bury(2)
+    assert subqueues.kick(5) == 2
+    assert not subqueues.model.xq.store.in_transaction()
+    assert [task.data for task in subqueues.tasks_by_state("r")] == ["a", "b", "c"]
 
 
 def test_tasks_without_a_sub_queue_share_one_called_nil(subqueues):
@@ -903,6 +940,36 @@ def test_a_drop_waits_for_a_take_that_is_not_yet_committed(shared):
         assert dropping.result() is False
         assert next(running) == "-"
     assert tube.drop()
+
+
+def test_a_take_that_waits_in_another_process_ends_when_the_tube_is_dropped(shared):
+    db = shared.database
+    tube = shared.create_tube("tube", "fifo")
+
+    def other() -> Any:
+        with opened(db) as queue:
+            found = queue.tube.tube
+            yield found.take(0)
+            with pytest.raises(xq.TubeDropped):
+                found.take(PATIENCE)
+            yield "dropped"
+
+    with another_process(db, other) as running:
+        assert next(running) is None
+        running.tell(None)
+        tube.drop()
+        assert running.hear() == "dropped"
+
+
+def test_a_tube_whose_table_is_gone_is_dropped_to_free_its_name(queue):
+    tube = queue.create_tube("tube", "fifo")
+    queue.database.execute_sql(f"DROP TABLE {tube.model._meta.table_name}")
+    for call in (tube.put, tube.peek):
+        with pytest.raises(xq.TubeDropped):
+            call(1)
+    assert queue.tube.tube.drop()
+    assert queue.tube() == []
+    queue.create_tube("tube", "fifo").put("a")
 
 
 def test_a_take_that_began_while_the_tube_is_dropped_says_so(shared):
@@ -1281,6 +1348,19 @@ def test_a_task_of_a_class_that_another_process_has_taken_is_its_own(shared):
         tube.put("b")
 
 
+def test_a_create_tube_that_fails_leaves_its_name_free_and_no_table(queue):
+    class Fails(Rows):
+        def start(self) -> None:
+            raise RuntimeError("it does not start")
+
+    queue.register_driver("fails", Fails)
+    with pytest.raises(RuntimeError, match="does not start"):
+        queue.create_tube("tube", "fails")
+    assert queue.tube() == []
+    assert not [name for name in queue.database.get_tables() if name.startswith("xq_tube_tube_")]
+    assert queue.create_tube("tube", "fifo").put("a").id == 1
+
+
 def test_a_take_of_a_class_waits(shared):
     shared.register_driver("rows", Rows)
     tube = shared.create_tube("tube", "rows")
@@ -1375,6 +1455,43 @@ def test_whoever_leaves_a_session_last_gives_back_what_it_holds(shared):
 
     in_threads(shared.database, elsewhere)
     assert calls(tube) == {"put": 1, "take": 1, "release": 1}
+
+
+def test_who_puts_and_looks_has_no_session_in_the_database(shared):
+    tube = shared.create_tube("tube", "fifo")
+
+    def looks() -> None:
+        put(tube, "a")
+        tube.peek(1)
+        tube.statistics()
+
+    in_threads(shared.database, looks)
+    looks()
+    assert tube.model.xq.sessions() == []
+    tube.take(0)
+    assert [uuid for uuid, _ in tube.model.xq.sessions()] == [shared.identify()]
+
+
+def test_who_waits_who_has_taken_what_and_which_sessions_there_are_is_told_of_a_tube(shared):
+    tube = shared.create_tube("tube", "fifo")
+    put(tube, "a", "b")
+    mine, looks = shared.identify(), tube.model.xq
+    tube.take(0)
+    with shared.session() as session:
+        tube.take(0)
+        assert sorted((id, uuid) for id, uuid, _ in looks.taken()) == [(1, mine), (2, session.uuid)]
+        assert sorted(uuid for uuid, _ in looks.sessions()) == sorted([mine, session.uuid])
+    assert [(id, uuid) for id, uuid, _ in looks.taken()] == [(1, mine)]
+    assert [uuid for uuid, _ in looks.sessions()] == [mine]
+    assert looks.waiting() == []
+    tube.take(0)
+    waits = Work(shared.database, lambda: tube.take(PATIENCE))
+    eventually(lambda: [(id, uuid) for id, uuid, _ in looks.waiting()] == [(None, mine)])
+    put(tube, "c")
+    assert waits.result().data == "c"
+    assert looks.waiting() == []
+    for _, _, since in looks.taken():
+        assert abs(since - time.time()) < 3600
 
 
 def test_settings_are_checked_before_any_is_set(queue):
@@ -1556,4 +1673,18 @@ def test_those_who_wait_are_served_first_come_first_served(shared, monkeypatch):
         eventually(lambda: len(tube.model.xq.waiting()) > len(waits) - 1)
     for one, data in zip(waits, "abc", strict=True):
         tube.put(data)
+        assert one.result().data == data
+
+
+def test_puts_that_wait_for_room_are_served_first_come_first_served(shared):
+    tube = shared.create_tube("tube", "limfifottl", capacity=1)
+    tube.put("a")
+    waits = []
+    for data in range(5):
+        waits.append(Work(shared.database, partial(tube.put, data, timeout=PATIENCE)))
+        eventually(lambda: waits[-1].sleeps)
+    for data, one in enumerate(waits):
+        tube.ack(tube.take(0))
+        for _ in waits:
+            tube.model.xq._waiting.heard()  # signals may come more than once
         assert one.result().data == data
