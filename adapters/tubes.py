@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -102,6 +103,22 @@ def model(database: pw.Database, name: str, table: str, roles: Collection[str]) 
 
 def drop(model: type[pw.Model]) -> None:
     model.drop_table()
+
+
+def drop_again(database: pw.Database, table: str) -> None:
+    """Drop a table, if it was made at all, of a tube that was not."""
+    model(database, "Tube", table, ()).drop_table()
+
+
+def key_types(model: type[pw.Model]) -> tuple[type, ...]:
+    """What the keys of a model are: where they are integers, a text is none, whatever a database makes of it."""
+    of_integers = isinstance(model._meta.primary_key, pw.IntegerField)
+    return (int,) if of_integers else (int, str, bytes, uuid.UUID)
+
+
+def is_there(model: type[pw.Model]) -> bool:
+    """Whether the table of a model is."""
+    return bool(model.table_exists())
 
 
 class Records:

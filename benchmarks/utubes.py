@@ -2,46 +2,99 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
+from typing import Any
 
+import xq
 from benchmarks.contestants import PAYLOAD, Place, Xq
 from benchmarks.databases import Home
 from benchmarks.measure import Opens, timed
 from benchmarks.report import Effort, Section, Table
 
-AT_ONCE = 1_000  # tasks of one put_many
+MANY = 1_000  # tasks of one call
 CONSUMERS = 10  # as many as there are busy utubes
 
-plain: Opens[Xq] = partial(Xq, roles=("owner", "utube"))
-BOTH: Mapping[str, Opens[Xq]] = {
-    "without the feature": plain,
-    "with it": partial(Xq, roles=("owner", "utube"), features={"utube": True}),
-}
+
+class Hosts(Xq):
+    """Tasks of hosts, in a table of an application."""
+
+    def __init__(self, place: Place, features: Mapping[str, Any] | None = None) -> None:
+        super().__init__(place, ("owner", "utube"), features)
+
+    def put_one(self, utube: str) -> None:
+        self.queue.put({"payload": PAYLOAD, "utube": utube})
+
+    def put_some(self, utubes: Sequence[str]) -> None:
+        self.queue.put_many([{"payload": PAYLOAD, "utube": utube} for utube in utubes])
+
+    def take_one(self, timeout: float) -> Any:
+        return self.queue.take(timeout)
 
 
-def put(queue: Xq, utubes: Sequence[str]) -> float:
-    """Seconds that it takes to put a task of each of these."""
-    rows = [{"payload": PAYLOAD, "utube": utube} for utube in utubes]
-    return timed(lambda: [queue.queue.put_many(rows[i : i + AT_ONCE]) for i in range(0, len(rows), AT_ONCE)])
+class InTube(Hosts):
+    """The same in a tube of the type utube."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.db = place.database.peewee()
+        self.tube: Any = xq.Tubes(self.db).create_tube("hosts", "utube")
+        self.queue = self.tube.model.xq
+
+    def put_one(self, utube: str) -> None:
+        self.tube.put(PAYLOAD, utube=utube)
+
+    def put_some(self, utubes: Sequence[str]) -> None:
+        self.queue.put_many([{"data": json.dumps(PAYLOAD), "utube": utube} for utube in utubes])
+
+    def take_one(self, timeout: float) -> Any:
+        return self.tube.take(timeout)
+
+    def ack(self, task: Any) -> None:
+        self.tube.ack(task)
 
 
-def work_off(queue: Xq, n: int) -> None:
+plain: Opens[Hosts] = Hosts
+feature: Opens[Hosts] = partial(Hosts, features={"utube": True})
+
+
+def put(queue: Hosts, utubes: Sequence[str], at_once: int) -> float:
+    """Seconds that it takes to put a task of each of these, so many a call."""
+
+    def all_of_them() -> None:
+        for i in range(0, len(utubes), at_once):
+            if at_once == 1:
+                queue.put_one(utubes[i])
+            else:
+                queue.put_some(utubes[i : i + at_once])
+
+    return timed(all_of_them)
+
+
+def singly(queue: Hosts, n: int) -> None:
     """Take and ack until so many tasks are done, one after the other."""
     for _ in range(n):
-        queue.ack(queue.take())
+        queue.ack(queue.take_one(0))
 
 
-def consume(queue: Xq, n: int) -> None:
+def at_once(size: int, queue: Hosts, n: int) -> None:
+    """Take and ack until so many tasks are done, up to `size` a call."""
+    done = 0
+    while done < n:
+        done += len(queue.queue.ack_many(queue.queue.take_many(size)))
+
+
+def by_threads(queue: Hosts, n: int) -> None:
     """Take and ack until so many tasks are done, by several threads at once."""
     left, lock = [n], threading.Lock()
 
     def work() -> None:
         queue.connect()
         while left[0] > 0:
-            task = queue.queue.take(0.05)
+            task = queue.take_one(0.05)
             if task is not None:
                 queue.ack(task)
                 with lock:
@@ -55,8 +108,24 @@ def consume(queue: Xq, n: int) -> None:
         thread.join()
 
 
+Ways = Sequence[
+    tuple[str, Opens[Hosts], Callable[[Hosts, int], None]]
+]  # what a row is called, which queue, how it is emptied
+
+
+def emptied(home: Home, ways: Ways, utubes: Sequence[str], per_call: int) -> list[list[str]]:
+    """A row for each way: seconds of all puts and of all takes and acks, and how many times the first way's."""
+    rows: list[list[str]] = []
+    first: list[float] | None = None
+    for i, (name, opens, empty) in enumerate(ways):
+        with closing(opens(Place(home.new(f"utubes-{len(utubes)}-{i}")))) as queue:
+            spent = [put(queue, utubes, per_call), timed(partial(empty, queue, len(utubes)))]
+        rows.append([f"{len(utubes):,} tasks, {name}", *cells(len(utubes), spent, first)])
+        first = first or spent
+    return rows
+
+
 def cells(n: int, spent: Sequence[float], to: Sequence[float] | None) -> list[str]:
-    """Seconds of put and of take and ack, and how many times as long as `to` each takes for a task."""
     found = []
     for i, seconds in enumerate(spent):
         times = "" if to is None else f" · {seconds / to[i]:.2f} ×"
@@ -64,57 +133,55 @@ def cells(n: int, spent: Sequence[float], to: Sequence[float] | None) -> list[st
     return found
 
 
+LONELY: Ways = [
+    ("without the feature", plain, singly),
+    ("with it", feature, singly),
+    (f"with it, {MANY:,} at once", feature, partial(at_once, MANY)),
+    ("a tube of the type utube", InTube, singly),
+]
+BUSY: Ways = [
+    ("without the feature", plain, by_threads),
+    ("with it", feature, by_threads),
+    (f"with it, {CONSUMERS} at once", feature, partial(at_once, CONSUMERS)),
+    ("a tube of the type utube", InTube, by_threads),
+]
+
+
 def lonely(effort: Effort, home: Home) -> Table:
-    n, rows = effort.utubes, []
-    first: list[float] | None = None
-    with ExitStack() as stack:
-        for i, (name, opens) in enumerate(BOTH.items()):
-            queue = opens(Place(home.new(f"lonely-{i}")))
-            stack.callback(queue.close)
-            spent = [put(queue, [f"host-{j}" for j in range(n)]), timed(partial(work_off, queue, n))]
-            rows.append([f"{n:,} tasks, {name}", *cells(n, spent, first)])
-            first = first or spent
-    return Table(["", "put", "take and ack"], rows)
+    utubes = [f"host-{i}" for i in range(effort.utubes)]
+    return Table(["", "put", "take and ack"], emptied(home, LONELY, utubes, 1))
 
 
-def busy(sizes: Sequence[int], effort: Effort, home: Home) -> Table:
-    rows: list[list[str]] = []
-    with ExitStack() as stack:
-        for size in sizes:
-            n, first = size * CONSUMERS, None
-            for i, (name, opens) in enumerate(BOTH.items()):
-                queue = opens(Place(home.new(f"busy-{size}-{i}")))
-                stack.callback(queue.close)
-                utubes = [f"host-{j % CONSUMERS}" for j in range(n)]
-                spent = [put(queue, utubes), timed(partial(consume, queue, n))]
-                rows.append([f"{CONSUMERS} × {size:,} tasks, {name}", *cells(n, spent, first)])
-                first = first or spent
-    return Table(["", "put", "take and ack"], rows)
+def busy(sizes: Sequence[int], home: Home, per_call: int) -> Table:
+    found = [emptied(home, BUSY, [f"host-{i % CONSUMERS}" for i in range(n * CONSUMERS)], per_call) for n in sizes]
+    return Table(["", "put", "take and ack"], [row for rows in found for row in rows])
 
 
 TEXT_OF_BUSY = (
-    f"{CONSUMERS} utubes of so many tasks each, and a thread for each that takes and acks whatever comes next: seconds "
-    "in all, for a task, and how many times as long as in the same table without the feature, where nothing keeps two "
-    "tasks of a host apart."
+    f"{CONSUMERS} utubes of as many tasks each, and {CONSUMERS} threads of which each takes and acks whatever comes "
+    f"next; or one consumer, who takes and acks the first of each at once (`take_many({CONSUMERS})`, `ack_many`). "
+    "Seconds in all, for a task, and how many times as long as in the same table without the feature, where nothing "
+    "keeps two tasks of a host apart."
 )
 
 
 def of_busy(effort: Effort, home: Home) -> Table:
-    return busy(effort.busy, effort, home)
+    return busy(effort.busy, home, 1)
 
 
 def of_busiest(effort: Effort, home: Home) -> Table:
-    return busy(effort.busiest, effort, home)
+    return busy(effort.busiest, home, MANY)
 
 
 SECTIONS = [
     Section(
         "utubes",
         "Many utubes",
-        "A task in each of so many utubes: all put, a thousand a call, then all taken and acked, one after the other. "
-        "Seconds in all, for a task, and how many times as long as without the feature.",
+        "A task in each of so many utubes: all put, then all taken and acked, one after the other or "
+        f"{MANY:,} at once (`take_many`, `ack_many`). Seconds in all, for a task, and how many times as long as "
+        "without the feature.",
         lonely,
     ),
     Section("busy", "Busy utubes", f"{TEXT_OF_BUSY} `make bench-long` has longer ones.", of_busy),
 ]
-LONG = [Section("busiest", "Longer busy utubes", TEXT_OF_BUSY, of_busiest)]
+LONG = [Section("busiest", "Longer busy utubes", f"{TEXT_OF_BUSY} Put {MANY:,} a call.", of_busiest)]

@@ -23,7 +23,7 @@ from urllib.request import ProxyHandler, build_opener
 import peewee as pw
 
 import xq
-from xq.tubes import AnyTube, Task
+from xq.tubes import Task, Tube
 
 HOSTS, PAGES, WORKERS = 4, 12, 8
 LATER = 0.05  # seconds until a page is tried again, where its host does not say
@@ -66,7 +66,7 @@ def crawl(path: str) -> None:
                 pages.ack(task)
 
 
-def next_of(pages: AnyTube) -> Task | None:
+def next_of(pages: Tube) -> Task | None:
     """Take a page. As long as others have some in hand, or there are some to be tried again, there may be more."""
     while (task := pages.take(0.1)) is None:
         tasks = pages.statistics()["tasks"]
@@ -75,7 +75,7 @@ def next_of(pages: AnyTube) -> Task | None:
     return task
 
 
-def found(pages: AnyTube, urls: list[str]) -> None:
+def found(pages: Tube, urls: list[str]) -> None:
     """Put those pages that nobody has seen so far."""
     for url in dict.fromkeys(urls):
         if Page.insert(url=url).on_conflict_ignore().as_rowcount().execute():

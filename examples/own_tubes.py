@@ -77,7 +77,7 @@ class Stack:
             return row and self.move(row, "t", "take")
 
     def peek(self, id: int) -> Any:
-        return self.model.get_by_id(id)
+        return self.model.get_or_none(id=id)
 
     def delete(self, id: int) -> Any:
         return self.move(self.peek(id), "-", "delete")

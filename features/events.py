@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from xq.machine import Feature, On
+from xq.machine import Feature, On, Settings
 
 
 def events(on: On = True) -> Feature:
     """stats() counts events, too: what a transition does not tell, such as a kill or a touch, is counted by itself."""
-    return Feature("events", settings={"counts": True})
+    return Feature("events", settings=Settings(counts_events=True))

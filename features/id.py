@@ -8,11 +8,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
-from xq.machine import Feature
-
-Strategy = Literal["auto_increment", "time64", "uuid", "required"]
+from xq.machine import Feature, Settings, Strategy
 
 
 class _Increasing:
@@ -54,11 +52,6 @@ MAKERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {"time64": time64, "u
 
 def id(strategy: Strategy | Callable[..., Any] = "auto_increment") -> Feature:
     """The key is made by the database, from the time in nanoseconds, as a UUID 7, by `strategy(task)`, or required."""
-    named = isinstance(strategy, str)
     maker = MAKERS.get(strategy) if isinstance(strategy, str) else strategy
-    return Feature(
-        "id",
-        fill={"key": maker} if maker else {},
-        settings={"id": strategy if named else "callable"},
-        structure=strategy if named else "callable",
-    )
+    setting = Settings(id=strategy if isinstance(strategy, str) else "callable")
+    return Feature("id", fill={"key": maker} if maker else {}, settings=setting, structure=setting.id)

@@ -11,4 +11,5 @@ from xq.machine import Feature, Guard
 
 def limit(n: Annotated[int, Gt(0), Le(2**62)] = 1000) -> Feature:
     """put raises Full while n tasks are waiting, ready, taken or buried."""
-    return Feature("limit", guards=(Guard("limit", states="WRTB", value=n),), structure=n)
+    guard = Guard("limit", states="WRTB", value=n)
+    return Feature("limit", guards=(guard,), calls=(("put", "timeout"),), structure=n)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from xq.machine import Feature, On
+from xq.machine import Feature, On, Settings
 
 
 def not_check_session(on: On = True) -> Feature:
     """Anyone may ack, release, bury and touch a taken task, not only the session that took it."""
-    return Feature("not_check_session", requires=("ttr",), settings={"unfenced": True})
+    return Feature("not_check_session", requires=("ttr",), settings=Settings(fenced=False))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from xq.machine import Feature
+from xq.machine import Feature, Retval, Settings
 
 
-def retval(kind: Literal["model", "dict", "tuple"] = "model") -> Feature:
+def retval(kind: Retval = "model") -> Feature:
     """Tasks come back as instances of the model, as dicts, or as tuples in the order of its fields."""
-    return Feature("retval", settings={"retval": kind}, structure=None)
+    return Feature("retval", settings=Settings(retval=kind), structure=None)

@@ -848,7 +848,7 @@ def disagreements(Task: Any) -> list[str]:
         found = Task.select(Task.status, Task.tube, rows).group_by(Task.status, Task.tube).tuples()
         held = [(state, tube, n) for state, tube, n in found if state in states]
         told = None
-        if "history" in Task.xq.machine.settings:
+        if Task.xq.machine.settings.history is not None:
             History = Task.xq.History
             moves = History.select(History.source, History.target, rows).where(History.source != History.target)
             moves = moves.group_by(History.source, History.target)  # a state that was entered anew is no transition

@@ -17,7 +17,7 @@ import xq
 from xq import Choice, Column, ConfigurationError, Conflict, Detour, Feature, Machine, Timer, Transition
 from xq.catalogue import catalogue, compose
 from xq.features import FEATURES
-from xq.machine import Guard
+from xq.machine import Guard, Settings
 
 ROLES = ("status", "runat", "deadline", "unique", "utube")
 
@@ -165,10 +165,10 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
             from  event         option  to  timed by     brought by
             X     put                   R                core
             R     take (picks)          T   ttr          core
-            T!    ack                   X                core
-            T!    release               R                core
+            T     ack                   X                core
+            T     release               R                core
             T     snatch                R                core
-            T!    touch                 T   + increment  core
+            T     touch                 T   + increment  core
             R     switch                R                core
             R T   kill                  X                core
             T     ttr (runat)           R                ttr
@@ -229,10 +229,10 @@ FULL_TABLE = table("""
     from       event           option  to  timed by     brought by
     X          put                     R   ttl=10       core
     R          take (picks)            T   ttr=60       core
-    T!         ack                     Z   delay=3600   zombie
-    T!         release                 R   ttl=10       core
+    T          ack                     Z   delay=3600   zombie
+    T          release                 R   ttl=10       core
     T          snatch                  R   ttl=10       core
-    T!         touch                   T   + increment  core
+    T          touch                   T   + increment  core
     W Z        restart                 R   ttl=10       core
     R W B Z    switch                  R   ttl=10       core
     R W B Z    switch          delay   W   delay        core
@@ -247,7 +247,7 @@ FULL_TABLE = table("""
     R          ttl (runat)             X                ttl
     T          ttr (runat)             R   ttl=10       ttr
     X          put             delay   W   delay        delayed
-    T!         release         delay   W   delay        delayed
+    T          release         delay   W   delay        delayed
     T          snatch          delay   W   delay        delayed
     W Z        restart         delay   W   delay        delayed
     B          dig (picks)     delay   W   delay        delayed
@@ -548,8 +548,9 @@ def conflicting(**claims: Any) -> tuple[Feature, Feature]:
         {"fill": {"key": lambda task: 7}},
         {"choices": (Choice("put", "how", ("well", "badly")),)},
         {"detours": (Detour("R", "W", "nap"),), "timers": ()},
+        {"settings": Settings(touch_ends=False)},
     ],
-    ids=["an event", "an event of the core", "a timer", "a column", "a fill", "a choice", "a detour"],
+    ids=["an event", "an event of the core", "a timer", "a column", "a fill", "a choice", "a detour", "a setting"],
 )
 def test_two_own_features_that_claim_the_same_conflict_by_name(claims):
     with pytest.raises(Conflict) as raised:
@@ -753,12 +754,13 @@ def test_features_are_a_mapping(features):
 # which feature is off
 
 
-def test_the_catalogue_names_the_features_of_every_event_that_the_core_lacks():
+def test_the_catalogue_names_the_features_of_every_method_that_the_core_lacks():
     assert catalogue().events == {
         "bury": ("buried",),
         "dig": ("buried",),
         "restart": ("delayed", "keep", "zombie"),
         "touch": ("ttl", "lifetime", "ttr"),
+        "history": ("history",),
     }
 
 
@@ -768,6 +770,7 @@ def test_the_catalogue_names_the_features_of_every_option():
         ("put", "ttl"): ("ttl", "lifetime"),
         ("put", "ttr"): ("ttr",),
         ("put", "on_conflict"): ("unique",),
+        ("put", "timeout"): ("limit",),
         ("take", "ttr"): ("ttr",),
         ("ack", "delay"): ("zombie",),
         ("release", "delay"): ("delayed",),

@@ -69,6 +69,8 @@ def catalogue() -> Catalogue:
     events: dict[str, list[str]] = {}
     options: dict[tuple[str, str], list[str]] = {}
     for name, feature in features.items():
+        for event, option in feature.calls:
+            (options.setdefault((event, option), []) if option else events.setdefault(event, [])).append(name)
         alone = [features[required] for required in feature.requires]
         for others in (alone, *_companies(features, feature)):
             with_it, without = Machine([feature, *others], ROLES), Machine(others, ROLES)

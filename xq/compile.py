@@ -96,7 +96,7 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
     """
     if not row.enters:
         increment = (Given("increment"),)
-        since = ("runat",) if machine.settings.get("never_stays") else ("runat", "now")
+        since = ("runat", "now") if machine.settings.touch_ends else ("runat",)
         prolonged = {
             "runat": After(since, increment),
             "deadline": After(("deadline",), increment),

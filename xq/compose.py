@@ -128,7 +128,6 @@ def _define(
     features: Mapping[str, Any],
 ) -> Definition:
     chosen = compose(features, default_id(table))
-    check_key(table, chosen)
     for feature in chosen:
         for role in feature.needs:
             if role not in table.roles:
@@ -137,6 +136,7 @@ def _define(
                     f"as in fields={{{shown(role)}: ...}} ({', '.join(table.roles)} are mapped)"
                 )
     machine = Machine(chosen, table.roles)
+    check_key(table, machine.settings.id)
     words = words_of(machine, table.roles["status"], statuses)
     return Definition(
         machine=machine,

@@ -5,15 +5,24 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable
-from types import MappingProxyType
 from typing import Any, Final
 
+from xq import sessions
 from xq.adapters import tubes as tables
 from xq.adapters.tubes import Record
-from xq.errors import BadType, BadValue, ConfigurationError, NotOwner, TubeBusy, WrongState, shown
-from xq.state import State
-from xq.tube import CALLS, LETTERS, NAMES, STATES, OnChange, Task, task_id
+from xq.errors import (
+    BadType,
+    BadValue,
+    ConfigurationError,
+    FeatureOff,
+    InTransaction,
+    NotFound,
+    NotOwner,
+    WrongState,
+    shown,
+)
+from xq.store import fits_a_column
+from xq.tube import CALLS, GONE, LETTERS, NAMES, STATES, Host, Task, Tube, is_nothing, is_text, task_id
 from xq.wait import ALONE, Deadline
 
 MAKES: Final = ("create_space", "new")
@@ -32,199 +41,219 @@ METHODS: Final = (
 )
 LOOKS: Final = ALONE  # seconds between two looks for what another process has put
 
+log = logging.getLogger("xq")
+
 
 def lacking(found: object, wanted: tuple[str, ...]) -> list[str]:
     return [name for name in wanted if not callable(getattr(found, name, None))]
 
 
-class Driven:
+class Driven(Tube):
     """A tube of a class: the same methods as those of any tube, by way of the object that the class makes.
 
-    Who has taken a task is known to this process, and forgotten with it, and so are the statistics. What must be kept
-    beyond that the class keeps itself: best by upgrading the model that it makes.
+    Who has taken a task is known to this process: who else has taken it may not finish it here. The end of a session
+    gives back what it has taken in this process; what a process that was killed had taken stays so until it is
+    released by release_all. Statistics are this process's. What must be known beyond that the class keeps itself: best
+    by upgrading the model that it makes.
     """
 
-    def __init__(
-        self,
-        record: Record,
-        driver: Any,
-        database: Any,
-        running: State,
-        session: Callable[[], str],
-        forget: Callable[[], None],
-    ) -> None:
-        self.name = record.name
-        self.type = record.type
-        self.options = MappingProxyType(dict(record.options))
-        self.model = driver.create_space(database, record.table, dict(record.options))
-        self._running = running
-        self._session = session
-        self._forget = forget
+    def __init__(self, record: Record, driver: Any, database: Any, host: Host) -> None:
+        super().__init__(record, driver.create_space(database, record.table, dict(record.options)), host)
         self._owners: dict[Any, str] = {}  # the uuid of the session that has taken a task
-        self._calls: Counter[str] = Counter()
+        self._counted: Counter[str] = Counter()
         self._waiting = 0
         self._changes = threading.Condition()
-        self._on_change: OnChange | None = None
         self._object = driver.new(self.model, self._changed, dict(record.options))
         if missing := lacking(self._object, METHODS):
             raise ConfigurationError(f"the driver {record.type!r} makes tubes that lack {', '.join(missing)}")
         self._call("start")
-
-    def __repr__(self) -> str:
-        return f"<xq tube {self.name} ({self.type})>"
+        sessions.of(database).holders.add(self)
 
     @property
     def is_awaited(self) -> bool:
         """Whether a call of this process waits in it for a task."""
         return self._waiting > 0
 
+    def create(self) -> None:
+        """The class has made the table."""
+
     def _call(self, name: str) -> None:
         """Call a method that there may be."""
         getattr(self._object, name, lambda: None)()
 
-    def _told(self, task: Any) -> Task | None:
-        return None if task is None else Task(*self._object.normalize_task(task))
+    def _told(self, row: Any, state: str = "") -> Task:
+        return Task(*self._object.normalize_task(row))
 
-    def _changed(self, task: Any, event: str) -> None:
+    def _changed(self, row: Any, event: str) -> None:
         """What the object calls for each change."""
-        told = self._told(task)
-        if told is None:
-            return
-        with self._changes:
+        if row is not None:
+            task = self._told(row)
             if event != "touch":
-                self._owners.pop(told.id, None)
-            self._calls[event] += 1
-            if told.state == "r":
+                self._owners.pop(task.id, None)
+            self._host.records.after_commit(lambda: self._committed(task, event))
+
+    def _committed(self, task: Task, event: str) -> None:
+        with self._changes:
+            self._counted[event] += 1
+            if task.state == "r":
                 self._changes.notify()
         if self._on_change is not None:
             try:
-                self._on_change(told, event)
+                self._on_change(task, event)
             except Exception:  # the change is true already
-                logging.getLogger("xq").exception("on_task_change: %r failed for %s", self._on_change, event)
+                log.exception("on_task_change: %r failed for %s", self._on_change, event)
 
-    def _check_owner(self, what: str, id: Any) -> None:
+    def _named(self, id: object) -> tuple[Any, Task]:
+        """The id of a task that is there, and the task. Raises NotFound, BadType, BadValue."""
+        id = task_id(id)
+        if isinstance(id, bool) or not isinstance(id, tables.key_types(self.model)):
+            raise BadType(f"a task is named by its id, not by {shown(id)}")
+        if not (fits_a_column(id) if isinstance(id, int) else not isinstance(id, str) or is_text(id)):
+            raise BadValue(f"no task has the id {shown(id)}")
+        try:
+            row = self._object.peek(id)
+        except (TypeError, ValueError) as error:
+            raise BadValue(f"no task has the id {shown(id)}: {error}") from error
+        if row is None:
+            raise NotFound(self.name, id)
+        return id, self._told(row)
+
+    def _mine(self, what: str, id: object) -> Any:
+        """The id of a task that the current session has taken. Raises NotFound, WrongState, NotOwner."""
+        id, task = self._named(id)
+        if task.state != STATES["T"]:
+            raise WrongState(what, id, LETTERS.get(task.state, task.state), ["T"])
         owner = self._owners.get(id)
-        if owner is None:
-            task = self._told(self._object.peek(id))
-            state = "" if task is None else LETTERS.get(task.state, task.state)
-            raise WrongState(what, id, state, ["T"])
-        if owner != self._session():
+        if owner != self._host.session():
             raise NotOwner(what, id, owner)
+        return id
 
     def put(self, data: Any, **options: Any) -> Task | None:
         """Put a task, with the options that the class takes."""
-        with self._running:
-            return self._told(self._object.put(data, options))
+        with self._calls:
+            row = self._object.put(data, options)
+            return None if row is None else self._told(row)
 
     def take(self, timeout: float | None = None) -> Task | None:
         """Take a task. Waits `timeout` seconds for one; None: for ever. None when there is none."""
-        with self._running:
+        with self._calls:
             if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float))):
                 raise BadType(f"timeout is a number of seconds, not {shown(timeout)}")
             if timeout is not None and not timeout >= 0:
                 raise BadValue(f"timeout is a number of seconds from 0 on, not {shown(timeout)}")
-            session, deadline = self._session(), Deadline(timeout)
+            if timeout != 0 and self._host.records.store.in_transaction():
+                raise InTransaction("take", "timeout")
+            session, deadline = self._host.session(), Deadline(timeout)
             with self._changes:
                 self._waiting += 1
             try:
-                while (task := self._told(self._object.take())) is None and deadline.left > 0:
+                while (row := self._object.take()) is None and deadline.left > 0:
                     with self._changes:
                         self._changes.wait(min(LOOKS, deadline.left))
-                    self._running.check()
+                    self._host.running.check()
             finally:
                 with self._changes:
                     self._waiting -= 1
-            if task is not None:
-                self._owners[task.id] = session
+            if row is None:
+                return None
+            task = self._told(row)
+            self._owners[task.id] = session
             return task
 
-    def ack(self, id: object) -> Task | None:
-        """Say that a task, taken by this session, is done. Raises WrongState, NotOwner."""
-        with self._running:
-            key = task_id(id)
-            self._check_owner("ack", key)
-            done = self._told(self._object.delete(key))
-            with self._changes:
-                self._calls.update({"ack": 1, "delete": -1})
+    def ack(self, id: object) -> Task:
+        """Say that a task, taken by this session, is done. Raises NotFound, WrongState, NotOwner."""
+        with self._calls:
+            done = self._told(self._object.delete(self._mine("ack", id)))
+            self._host.records.after_commit(lambda: self._counted.update({"ack": 1, "delete": -1}))
             return done
 
-    def release(self, id: object, **options: Any) -> Task | None:
-        """Give a task, taken by this session, back. Raises WrongState, NotOwner."""
-        with self._running:
-            key = task_id(id)
-            self._check_owner("release", key)
-            return self._told(self._object.release(key, options))
+    def release(self, id: object, **options: Any) -> Task:
+        """Give a task, taken by this session, back. Raises NotFound, WrongState, NotOwner."""
+        with self._calls:
+            return self._told(self._object.release(self._mine("release", id), options))
 
-    def touch(self, id: object, increment: float) -> Task | None:
-        """Let a task, taken by this session, be taken `increment` seconds longer. Raises WrongState, NotOwner."""
-        with self._running:
-            key = task_id(id)
-            self._check_owner("touch", key)
-            return self._told(self._object.touch(key, increment))
+    def touch(self, id: object, increment: float) -> Task:
+        """Let a task, taken by this session, be taken `increment` seconds longer. Raises as `release`."""
+        with self._calls:
+            if is_nothing(increment):
+                return self.peek(id)
+            if isinstance(increment, bool) or not isinstance(increment, (int, float)):
+                raise BadType(f"increment is a number of seconds, not {shown(increment)}")
+            if not 0 < increment < float("inf"):
+                raise BadValue(f"increment is a number of seconds from 0 on, not {shown(increment)}")
+            return self._told(self._object.touch(self._mine("touch", id), increment))
 
-    def peek(self, id: object) -> Task | None:
-        """The task, unchanged."""
-        with self._running:
-            return self._told(self._object.peek(task_id(id)))
+    def peek(self, id: object) -> Task:
+        """The task, unchanged. Raises NotFound."""
+        with self._calls:
+            return self._named(id)[1]
 
-    def bury(self, id: object) -> Task | None:
-        """Put a task aside until it is kicked."""
-        with self._running:
-            return self._told(self._object.bury(task_id(id)))
+    def bury(self, id: object) -> Task:
+        """Put a task aside until it is kicked. One that is buried stays so."""
+        with self._calls:
+            key, task = self._named(id)
+            return task if task.state == STATES["B"] else self._told(self._object.bury(key))
 
     def kick(self, count: int = 1) -> Any:
         """Have so many buried tasks be ready. Returns what the class does: how many there were."""
-        with self._running:
+        with self._calls:
+            if isinstance(count, bool) or not isinstance(count, int):
+                raise BadType(f"a number of tasks is an integer, not {shown(count)}")
+            if not 0 <= count < 2**63:
+                raise BadValue(f"a number of tasks is not negative: {shown(count)}")
             return self._object.kick(count)
 
-    def delete(self, id: object) -> Task | None:
+    def delete(self, id: object) -> Task:
         """Delete a task."""
-        with self._running:
-            return self._told(self._object.delete(task_id(id)))
+        with self._calls:
+            return self._told(self._object.delete(self._named(id)[0]))
 
     def release_all(self) -> int:
         """Give every taken task back, whoever has taken it. Returns how many."""
-        with self._running:
-            taken = self.tasks_by_state("t")
+        with self._calls:
+            taken = self._in_state(STATES["T"])
             for task in taken:
                 self._object.release(task.id, {})
             return len(taken)
 
+    def give_back(self, session: str) -> None:
+        """A session has ended: release what it has taken in this process."""
+        for id in [id for id, owner in list(self._owners.items()) if owner == session]:
+            try:
+                row = self._object.peek(id)
+                if row is not None and self._told(row).state == STATES["T"]:
+                    self._object.release(id, {})
+            except Exception:  # that of the class: the other tasks, and tubes, shall not suffer from it
+                log.exception("task %r of the tube %s was not released at the end of its session", id, self.name)
+            self._owners.pop(id, None)
+
     def truncate(self) -> Any:
         """Delete every task."""
-        with self._running:
-            with self._changes:
-                self._owners.clear()
+        with self._calls:
+            self._owners.clear()
             return self._object.truncate()
 
-    def drop(self) -> bool:
-        """Delete the tube with its tasks. Returns True. Raises TubeBusy while tasks are taken, or calls wait here."""
-        with self._running:
-            if self._owners or self._waiting:
-                raise TubeBusy(self.name, len(self._owners))
+    def _drop(self) -> int:
+        if not (taken := len(self._in_state(STATES["T"]))):
             self._call("stop")
-            self._forget()
+            self._host.forget()
             tables.drop(self.model)
-            return True
+        return taken
 
-    def tasks_by_state(self, state: str) -> list[Task]:
-        """The tasks in a state, in the order that the class gives them."""
-        with self._running:
-            return self._in_state(state)
+    def grant(self, user: str, role: str, *, run: bool = True) -> list[str]:
+        """Raises FeatureOff: what rights a class needs xq does not know."""
+        raise FeatureOff(f"grant is of tubes that xq keeps, and {self.type} is a class of your own: grant by plain SQL")
 
     def _in_state(self, state: str) -> list[Task]:
-        return [Task(*self._object.normalize_task(task)) for task in self._object.tasks_by_state(state)]
+        return [] if state == GONE else [self._told(row) for row in self._object.tasks_by_state(state)]
 
     def statistics(self) -> dict[str, dict[str, int]]:
         """The tasks in each state, and the calls in this process since it opened the tube."""
-        tasks = {name: len(self._in_state(STATES[letter])) for name, letter in NAMES.items()}
-        calls = {name: self._calls[name] for name in CALLS}
-        done = calls["ack"] + calls["delete"]
-        return {"tasks": {**tasks, "done": done, "total": sum(tasks.values())}, "calls": calls}
+        with self._looks:
+            tasks = {name: len(self._in_state(STATES[letter])) for name, letter in NAMES.items()}
+            calls = {name: self._counted[name] for name in CALLS}
+            done = calls["ack"] + calls["delete"]
+            return {"tasks": {**tasks, "done": done, "total": sum(tasks.values())}, "calls": calls}
 
-    def on_task_change(self, call: OnChange | None = None) -> OnChange | None:
-        """Have this called with (task, event) after each change that the class tells of. Returns what was so far."""
-        if call is not None and not callable(call):
-            raise BadType(f"on_task_change takes a function, not {shown(call)}")
-        former, self._on_change = self._on_change, call
-        return former
+    def _observe(self, anybody: bool) -> None:
+        """The object tells of all that it changes."""

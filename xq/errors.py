@@ -61,6 +61,14 @@ class NotInstalled(Error):
         )
 
 
+class TubeDropped(NotInstalled):
+    """The tube was dropped, by this process or another."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.missing = name, ("it was dropped",)
+        Error.__init__(self, f"the tube {shown(name)} was dropped: create_tube() makes another one of this name")
+
+
 class FeatureOff(Error):
     """The call, or one of its options, belongs to a feature that this queue does not have.
 

@@ -7,7 +7,7 @@ from string import ascii_uppercase
 from typing import Any, Final
 
 from xq.errors import ConfigurationError, shown
-from xq.machine import ABSENT, ELSEWHERE, MANAGED, NAMES, Feature, Machine
+from xq.machine import ABSENT, ELSEWHERE, MANAGED, NAMES, Machine
 from xq.store import Field, Store, Table, fits_a_column
 
 MOMENTS: Final = ("double", "bigint", "datetime", "timestamptz")
@@ -142,8 +142,7 @@ def default_id(table: Table) -> str:
     return STRATEGIES.get(kinds[0], "required") if len(kinds) == 1 else "required"
 
 
-def check_key(table: Table, features: Sequence[Feature]) -> None:
-    strategy = next((str(f.settings["id"]) for f in features if "id" in f.settings), "required")
+def check_key(table: Table, strategy: str) -> None:
     if strategy == "required":
         return
     names = ", ".join(field.name for field in table.key)

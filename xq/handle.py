@@ -21,6 +21,7 @@ from xq.stats import Stats, stats
 from xq.store import Store, fits_a_column
 from xq.sweep import QueueKeeper
 from xq.tasks import Tasks
+from xq.transitions import Transitions
 from xq.wait import Waiting
 from xq.worker import Work, Workers, work
 
@@ -63,8 +64,9 @@ class Queue(Generic[T]):
         self._tasks: Tasks[T] = Tasks(self.store, definition.table, definition.machine, definition.catalogue)
         self._history = History(self._database, self._tasks, definition.machine)
         self._observers.read = self._tasks.returned
-        self._puts = Puts(self._database, self._tasks, definition.machine)
-        self._moves = Moves(self._database, self._tasks, definition.machine)
+        transitions = Transitions(self._database, self._tasks, definition.machine)
+        self._puts = Puts(self._tasks, transitions)
+        self._moves = Moves(self._tasks, transitions)
         self._waiting = Waiting(self._database, self._tasks, self._puts, self._moves)
         self._waiting.woken = lambda: self.while_waiting()
         self._keeper = QueueKeeper(self._database, self._moves, self._waiting)
@@ -206,8 +208,8 @@ class Queue(Generic[T]):
         return self._moves.one("release", key, options, update)
 
     def bury(self, key: object, *, update: Mapping[str, Any] | None = None) -> T:
-        """Put a taken task aside until it is dug out: to B."""
-        return self._moves.one("bury", key, {}, update)
+        """Put a taken task aside until it is dug out: to B. One that is there stays as it is, but for `update`."""
+        return self._moves.one("bury", key, {}, update, unless="" if update else "B")
 
     def touch(self, key: object, increment: float) -> T:
         """Push the time at which the task's state ends on by `increment` seconds, and its deadline with it."""
@@ -288,17 +290,17 @@ class Queue(Generic[T]):
         """Give every taken task back, whoever holds it. Returns how many."""
         return self._moves.all("release", [TAKEN])
 
-    def truncate(self, told: str = "kill") -> int:
-        """Delete every task of the queue, which is told as the event `told`. Returns how many."""
-        if not isinstance(told, str):
-            raise BadType(f"an event is named by text, not by {shown(told)}")
-        if not told.isidentifier() or len(told) > LONGEST_EVENT:
-            raise BadValue(f"an event is named as a method is, in up to {LONGEST_EVENT} letters, not {shown(told)}")
-        return self._database.whole(lambda: self._moves.all("kill", self.machine.states, told))
+    def truncate(self, event: str = "kill") -> int:
+        """Delete every task of the queue, as the event `event`. Returns how many."""
+        if not isinstance(event, str):
+            raise BadType(f"an event is named by text, not by {shown(event)}")
+        if not event.isidentifier() or len(event) > LONGEST_EVENT:
+            raise BadValue(f"an event is named as a method is, in up to {LONGEST_EVENT} letters, not {shown(event)}")
+        return self._database.whole(lambda: self._moves.all("kill", self.machine.states, event))
 
     def sweep(self) -> int:
         """Move what is due until nothing is. Returns how many moves that were."""
-        return self._moves.sweep()
+        return self._moves.due.sweep()
 
     # looking
 
@@ -330,7 +332,7 @@ class Queue(Generic[T]):
         found = []
         for *key, mark in self._database.execute(self._database.dialect.taken):
             session, since = sessions.owner_of(mark) if mark else (None, None)
-            found.append((self._tasks.as_told(tuple(key)), session, since))
+            found.append((self._tasks.app_key(tuple(key)), session, since))
         return found
 
     def waiting(self) -> list[tuple[Any, str, float]]:
@@ -355,8 +357,8 @@ class Queue(Generic[T]):
 
     def stats(self, pretty: bool = False) -> Stats:
         """Counts per state and transitions, exact at the last commit, whoever wrote. `pretty` spells the states."""
-        told_by = self.machine.told_by if self.machine.settings.get("counts") else None
-        found = stats(self._database.counters(), self.machine.states, self._database.definition.tube_stats, told_by)
+        usual = self.machine.usual_event if self.machine.settings.counts_events else None
+        found = stats(self._database.counters(), self.machine.states, self._database.definition.tube_stats, usual)
         return found.spelled() if pretty else found
 
     queue_stats = stats
@@ -398,6 +400,12 @@ class Queue(Generic[T]):
     def off_change(self, callback: Callback[T]) -> None:
         """Call this no longer. Does nothing where it is not called."""
         self._observers.remove(callback)
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Call this once what was last written on this thread's connection is committed, if it is. At once outside of a
+        transaction.
+        """
+        self._observers.once_committed(self._database.dialect, call)
 
     # sessions
 
@@ -492,6 +500,15 @@ class Queue(Generic[T]):
         self._database.again(self._database.compile().installation.uninstall)
         self._database.close()
 
+    def drop(self, drop: Callable[[], object]) -> int:
+        """Have `drop` drop the table, with what it likes beside that, unless tasks are taken. Returns how many are.
+
+        As one step: calls that move tasks, of whatever process, are waited for, and those that come meanwhile wait, and
+        raise NotInstalled when the table is gone. On MariaDB not within a transaction.
+        """
+        taken = self.count(TAKEN)  # where there are any, nobody need be locked out to know
+        return taken or self._database.again(lambda: self._database.open().installation.drop(drop))
+
     def reconfigure(self, features: Mapping[str, Any], move: Mapping[str, str] | None = None) -> None:
         """Give the queue other features, in the database and in this process.
 
@@ -507,7 +524,7 @@ class Queue(Generic[T]):
         before = self._moves
         self._keeper.retire()
         self._define(definition)
-        self._moves.go_on_from(before)
+        self._moves.doubts.go_on_from(before.doubts)
 
 
 def _count(n: object) -> int:

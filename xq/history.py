@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 from xq.database import Database
-from xq.errors import FeatureOff
 from xq.machine import Machine
 from xq.store import HISTORY, Reader, beside
 from xq.tasks import Tasks, named
@@ -28,10 +27,8 @@ class History:
         Raises FeatureOff.
         """
         store = self.database.store
-        if "history" not in self.machine.settings:
-            raise FeatureOff(
-                f"the history needs the feature 'history', which {store.name} does not have", feature="history"
-            )
+        if self.machine.settings.history is None:
+            self.tasks.refuse_event("history")
         table, columns = beside(store.table, "history"), HISTORY
         if store.database is not None:
             dialect = self.database.compile().dialect

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from xq.errors import ConfigurationError, NotInstalled
@@ -220,6 +220,16 @@ class Installation:
     def add_counter(self, tube: str, source: str, target: str, n: int) -> None:
         values = {"tube": tube, "source": source, "target": target, "count": n}
         self.dialect.execute(self.store, self.dialect.add_counter, values)
+
+    def drop(self, drop: Callable[[], object]) -> int:
+        """Have the table dropped with all that belongs to it, unless tasks are taken. Returns how many are.
+
+        Nobody takes one between the look and the drop.
+        """
+        with self.dialect.closing(self.store) as taken:
+            if not taken:
+                drop()
+        return taken
 
     def uninstall(self) -> None:
         """Take away all that was installed, and leave the plain table."""

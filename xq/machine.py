@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Final
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Interval
 
@@ -26,6 +26,8 @@ LONGEST: Final = 10_000_000_000.0
 # holds as well.
 FOREVER: Final = 2.0**100
 Seconds = Annotated[float, Interval(gt=0, le=LONGEST)]
+Strategy = Literal["auto_increment", "time64", "uuid", "required"]
+Retval = Literal["model", "dict", "tuple"]
 On = bool  # a feature that is off is left out before its value is looked at
 
 # Roles that hold seconds of the task's own, remembered over its life.
@@ -125,6 +127,18 @@ class Choice:
     words: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What is decided beside the table. These are the core's: a feature sets another value."""
+
+    id: Strategy | Literal["callable"] = "required"  # what makes the key of a task that brings none
+    retval: Retval = "model"  # what the methods return
+    fenced: bool = True  # whether only whoever took a task may do what is fenced
+    touch_ends: bool = True  # whether touch gives an end to a state that has none
+    counts_events: bool = False  # beside the transitions
+    history: float | None = None  # for how many seconds each transition is kept as a row; math.inf: for good
+
+
 @dataclass(frozen=True, slots=True)
 class Feature:
     """One thing a queue can do, as data. A function from the value in `features=` to this is all a feature is."""
@@ -140,7 +154,8 @@ class Feature:
     choices: tuple[Choice, ...] = ()
     # role, or "key" -> made by put from the task, where the task brings nothing
     fill: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)  # read by the handle: retval, unfenced, id, history
+    settings: Settings = Settings()
+    calls: tuple[tuple[str, str], ...] = ()  # what needs it beside these: methods, each with an option, or ""
     structure: Any = True  # what must be the same in every process; durations and callables are not
 
 
@@ -219,21 +234,22 @@ class Machine:
         self.states = self._states(brought)
         self.detours = tuple(self._detours(claim))
         self.timers = self._timers(claim)
+        self.settings = self._settings(claim)
         self.rows = self._rows(brought, claim)
         self.columns = self._columns(claim)
         self.guards = tuple(guard for feature in self.features for guard in feature.guards)
         self.choices = tuple(self._choices(claim))
         self.fill = self._fill(claim)
-        self.settings = {name: value for feature in self.features for name, value in feature.settings.items()}
         self._by_source: dict[tuple[str, str], list[Transition]] = {}
         self._sources: dict[str, tuple[str, ...]] = {}
         called = [row for row in self.rows if not row.due]  # time's rows may bear the name of a method
         for row in called:
             self._by_source.setdefault((row.source, row.event), []).append(row)
             self._sources[row.event] = tuple(dict.fromkeys([*self._sources.get(row.event, ()), row.source]))
-        self._first: dict[tuple[str, str], str] = {}
-        for row in self.rows:
-            self._first.setdefault((row.source, row.target), row.event)
+        self._usual: dict[tuple[str, str], str] = {}
+        # Of the core's even what a feature has in its place: what was counted stays what it was under other features.
+        for row in (*CORE.transitions, *self.rows):
+            self._usual.setdefault((row.source, row.target), row.event)
         self._options = {
             event: frozenset(option for row in called if row.event == event for option in self.accepts(row))
             for event in self._sources
@@ -329,7 +345,18 @@ class Machine:
                 continue  # a state that nothing times cannot be prolonged
             for target in spread(row.target, self.states):
                 given = next((d.option for d in self.detours if d.via == target), "") if named else row.given
-                yield replace(row, source=source, target=target, given=given, named=named, by=by)
+                fenced = row.fenced and self.settings.fenced
+                yield replace(row, source=source, target=target, given=given, fenced=fenced, named=named, by=by)
+
+    def _settings(self, claim: _Claims) -> Settings:
+        found: dict[str, Any] = {}
+        for feature in self.features:
+            for setting in fields(Settings):
+                value = getattr(feature.settings, setting.name)
+                if value != setting.default:
+                    claim(feature.name, "setting", setting.name, what=f"the setting {setting.name!r}")
+                    found[setting.name] = value
+        return Settings(**found)
 
     def _columns(self, claim: _Claims) -> tuple[Column, ...]:
         columns = {column.role: column for column in ROLE_COLUMNS if column.role in self.roles}
@@ -422,13 +449,13 @@ class Machine:
         """Whether a take may find something after such a move that it has not found before."""
         return target == READY or (target != TAKEN and any(source in guard.in_the_way for guard in self.guards))
 
-    def told_by(self, source: str, target: str) -> str:
-        """The event that a transition is taken to be of, where nothing tells of another; "write" where none does it."""
-        return self._first.get((source, target), "write")
+    def usual_event(self, source: str, target: str) -> str:
+        """The event that a transition is taken to be of, where nothing says another; "write" where none does it."""
+        return self._usual.get((source, target), "write")
 
-    def tells(self, event: str, source: str, target: str) -> bool:
-        """Whether the counted transition alone tells the event."""
-        return source != target and self.told_by(source, target) == event
+    def is_usual(self, event: str, source: str, target: str) -> bool:
+        """Whether the transition, which is counted, says by itself what event it was."""
+        return source != target and self.usual_event(source, target) == event
 
     def before_take(self, row: Transition) -> bool:
         """Whether `row` leads to where tasks wait to be taken."""

@@ -56,7 +56,7 @@ class Observers(Generic[T]):
         if listening:
             self.store.after_commit(lambda: self._signal(listening, source, target, rows))
         if self.callbacks:
-            self._call_back(dialect, event, source, target, rows)
+            self.once_committed(dialect, lambda: self._tell(event, source, target, rows))
 
     def _signal(self, listening: Sequence[Listener], source: str, target: str, rows: Sequence[Row]) -> None:
         for listener in listening:
@@ -65,14 +65,14 @@ class Observers(Generic[T]):
             except Exception as error:  # the change is true already, and a signal that is lost costs time only
                 self._log.debug("those who wait were not told of %s-%s: %s", source, target, error)
 
-    def _call_back(self, dialect: Dialect, event: str, source: str, target: str, rows: Sequence[Row]) -> None:
-        """Call back once it is committed, if it is.
+    def once_committed(self, dialect: Dialect, call: Callable[[], None]) -> None:
+        """Call this once what was just written is committed, if it is.
 
         An ORM keeps what is to be called after the commit when a savepoint is rolled back, or does not see that it
         is: the database is asked.
         """
         if not self.store.in_transaction():
-            self._tell(event, source, target, rows)
+            call()
             return
         savepoint = dialect.note_savepoint(self.store)
 
@@ -80,10 +80,10 @@ class Observers(Generic[T]):
             try:
                 kept = dialect.was_committed(self.store, savepoint)
             except Exception:
-                self._log.exception("on_change: it is not known whether %s %s-%s was undone", event, source, target)
+                self._log.exception("on_change: it is not known whether a change was undone")
                 return
             if kept:
-                self._tell(event, source, target, rows)
+                call()
 
         self.store.after_commit(committed)
 

@@ -15,7 +15,7 @@ Preset = Mapping[str, Any]  # features=, as upgrade takes it
 
 UNLIMITED: Final = 2**62  # the feature limit at its highest
 
-FIFO: Final[Preset] = {"id": "auto_increment", "buried": "any", "events": True}
+FIFO: Final[Preset] = {"id": "auto_increment", "buried": "any"}
 FIFOTTL: Final[Preset] = FIFO | {"delayed": True, "lifetime": True, "ttr": True, "endless": True, "priority": True}  # type: ignore[operator]
 LIMFIFOTTL: Final[Preset] = FIFOTTL | {"limit": UNLIMITED}  # type: ignore[operator]
 UTUBE: Final[Preset] = FIFO | {"utube": True}  # type: ignore[operator]
@@ -75,12 +75,17 @@ OPTIONS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[str, object], Any]]
 }
 
 
+def _counted(preset: Preset) -> dict[str, Any]:
+    """The features of a preset, with those that the statistics of any tube need."""
+    return {"events": True, **preset}
+
+
 def features(type: str, preset: Preset, options: Mapping[str, Any]) -> dict[str, Any]:
     """The features of a tube with these options, all of them known.
 
     Raises FeatureOff for one that the type lacks, BadType and BadValue.
     """
-    found = {"events": True, **preset}
+    found = _counted(preset)
     given = {name: value for name, value in options.items() if value is not None}
     if "ttl" in given and "ttr" in found:
         given.setdefault("ttr", given["ttl"])
@@ -108,4 +113,7 @@ def check_preset(name: str, preset: Preset) -> None:
     """Raises ConfigurationError where these features do not go together, or their model cannot be generated."""
     if preset.get("retval", "model") != "model":
         raise ConfigurationError(f"the driver {name!r} sets retval: a tube returns its own tasks")
-    Machine(compose(preset, "auto_increment"), ["status", *roles(preset)])
+    if not preset.get("events", True):
+        raise ConfigurationError(f"the driver {name!r} turns events off, by which the statistics of a tube are counted")
+    whole = _counted(preset)
+    Machine(compose(whole, "auto_increment"), ["status", *roles(whole)])

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Any, Generic, TypeVar
 
 from xq.compile import Rows
-from xq.database import Database
 from xq.errors import BadValue, ConfigurationError, Duplicate, Error, Full, WrongState
-from xq.machine import ABSENT, REMEMBERED, TAKEN, Machine, Transition
+from xq.machine import ABSENT, REMEMBERED, TAKEN, Transition
 from xq.store import Row
 from xq.tasks import New, Parts, Seconds, Tasks, chunks, named
+from xq.transitions import Transitions
 
 T = TypeVar("T")
 
@@ -23,18 +24,19 @@ TRIES = 20  # how often a key that is taken is made anew
 class Puts(Generic[T]):
     """The way of tasks into one queue."""
 
-    def __init__(self, database: Database, tasks: Tasks[T], machine: Machine) -> None:
-        self.database = database
+    def __init__(self, tasks: Tasks[T], transitions: Transitions) -> None:
+        self.database = transitions.database
         self.tasks = tasks
-        self.machine = machine
-        self.name = database.store.name
-        self._unique = machine.guard("unique")
+        self.transitions = transitions
+        self.machine = transitions.machine
+        self.name = self.database.store.name
+        self._unique = self.machine.guard("unique")
 
     def put(self, tasks: list[object], options: dict[str, Any]) -> list[T]:
         """Put all of the tasks or none, and return them in the same order."""
         words = self.tasks.words("put", options)
         seconds = self.tasks.options("put", options)
-        row = self.tasks.choose(ABSENT, "put", seconds)
+        transition = self.tasks.choose(ABSENT, "put", seconds)
         brought = [self.tasks.new(task) for task in tasks]
         for new in brought:
             self._check_own(new, seconds)
@@ -42,12 +44,12 @@ class Puts(Generic[T]):
             self.database.begin_writing()
         most = self.database.open(to_write=True).dialect.most_values
         if len(brought) == 1:
-            return [self._put_one(row, brought[0], seconds, words)]
+            return [self._put_one(transition, brought[0], seconds, words)]
 
         def put() -> list[T]:
             if self._unique:
-                return [self._put_one(row, new, seconds, words) for new in brought]
-            return [task for batch in _batches(brought, most) for task in self._insert(row, batch, seconds)]
+                return [self._put_one(transition, new, seconds, words) for new in brought]
+            return [task for batch in _batches(brought, most) for task in self._insert(transition, batch, seconds)]
 
         return self.database.whole(put)
 
@@ -56,22 +58,22 @@ class Puts(Generic[T]):
             if option in new.own and self.tasks.table.roles[option].name in new.brought:
                 raise BadValue(f"{option} stands both in the task and in the option: give one of them")
 
-    def _put_one(self, row: Transition, new: New, seconds: Seconds, words: Mapping[str, str]) -> T:
+    def _put_one(self, transition: Transition, new: New, seconds: Seconds, words: Mapping[str, str]) -> T:
         unique = self._unique
         value = new.values.get(self.tasks.table.roles[unique.role].name) if unique else None
         if unique is None or value is None:
-            return self.database.readably(partial(self._insert, row, [new], seconds))[0]
+            return self.database.readably(partial(self._insert, transition, [new], seconds))[0]
 
         def put() -> T:
             found = self.database.execute(self.database.dialect.holder(unique), {"unique": value})
             if not found:
-                return self._insert(row, [new], seconds)[0]
+                return self._insert(transition, [new], seconds)[0]
             if words["on_conflict"] == "raise":
-                key = self.tasks.as_told(self.tasks.key_of(found[0]))
+                key = self.tasks.app_key(self.tasks.key_of(found[0]))
                 raise Duplicate(self.name, value, key, ": put(on_conflict='skip') returns it, 'replace' updates it")
             if words["on_conflict"] == "skip":
                 return self.tasks.returned(found[0])
-            return self._replace(row, found[0], new, {**new.own, **seconds})
+            return self._replace(transition, found[0], new, {**new.own, **seconds})
 
         for _ in range(TRIES):
             try:
@@ -81,12 +83,12 @@ class Puts(Generic[T]):
                     raise
         raise Duplicate(self.name, value)  # each time another had put it meanwhile, and finished it before we looked
 
-    def _replace(self, row: Transition, found: Row, new: New, seconds: Seconds) -> T:
+    def _replace(self, transition: Transition, found: Row, new: New, seconds: Seconds) -> T:
         """Update a task in place, as if it were put anew."""
         parts, state = self.tasks.key_of(found), self.database.dialect.state(found) or ""
         if state == TAKEN:
             raise WrongState(
-                "replace", self.tasks.as_told(parts), state, [s for s in self.machine.states if s != TAKEN]
+                "replace", self.tasks.app_key(parts), state, [s for s in self.machine.states if s != TAKEN]
             )
         keys = [field.name for field in self.tasks.table.key]
         # Nothing of the earlier put is remembered, unless this one says so.
@@ -95,22 +97,26 @@ class Puts(Generic[T]):
             name: value for name, value in new.values.items() if name in new.brought and name not in keys
         }
         opened = self.database.open()
-        statement = opened.statements.move(Rows("key", state), row, frozenset(seconds), tuple(update))
+        statement = opened.statements.move(Rows("key", state), transition, frozenset(seconds), tuple(update))
         values = self.database.values(seconds) | dict(zip(statement.names, update.values(), strict=True)) | named(parts)
-        return self.tasks.returned(self.database.run(opened, statement, values, row.event, state, row.target)[0])
+        run = partial(self.database.run, opened, statement, values, transition.event, state, transition.target)
+        whence = replace(transition, source=state)
+        return self.tasks.returned(self.transitions.counting(opened, transition.event, whence, run)()[0])
 
-    def _insert(self, row: Transition, tasks: Sequence[New], seconds: Seconds) -> list[T]:
+    def _insert(self, transition: Transition, tasks: Sequence[New], seconds: Seconds) -> list[T]:
         """Put tasks that bring the same fields with one statement. A key made here that is taken is made again."""
         opened = self.database.open()
         seconds = {**tasks[0].own, **seconds}
         for _ in range(TRIES):
             complete = self.tasks.with_keys(tasks)
             names = tuple(complete[0].values)
-            statement = opened.statements.insert(row, frozenset(seconds), names, len(tasks))
+            statement = opened.statements.insert(transition, frozenset(seconds), names, len(tasks))
             fields = [value for new in complete for value in new.values.values()]
             values = self.database.values(seconds)
             values.update(zip(statement.names, fields, strict=True), adding=len(tasks))
-            run = partial(self.database.run, opened, statement, values, row.event, row.source, row.target)
+            run = partial(
+                self.database.run, opened, statement, values, transition.event, transition.source, transition.target
+            )
             try:
                 rows = self.database.guarded(run)
             except Exception as error:
@@ -143,10 +149,10 @@ class Puts(Generic[T]):
         """Rows in the order of the tasks they came from: by key where that was known, else as keys were made."""
         if len(rows) == 1:
             return rows
-        by_key = {self.tasks.key_told(row): row for row in rows}
+        by_key = {self.tasks.app_key_of(row): row for row in rows}
         if None in self._key_in(tasks[0]):  # made by the database, in order
             return [by_key[key] for key in sorted(by_key)]
-        found = [by_key.get(self.tasks.as_told(self._key_in(new))) for new in tasks]
+        found = [by_key.get(self.tasks.app_key(self._key_in(new))) for new in tasks]
         return [row for row in found if row is not None] if None not in found else rows
 
 

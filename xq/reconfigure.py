@@ -10,6 +10,7 @@ from xq.compile import Rows, change
 from xq.database import Database, Definition, Opened
 from xq.errors import ConfigurationError, shown
 from xq.machine import ABSENT, TAKEN, Machine, Transition
+from xq.stats import apart, by_event
 
 
 def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[str, str]) -> Definition:
@@ -43,10 +44,23 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
             if before.dialect.has_history and after.dialect.has_history:
                 database.execute(after.dialect.note_move(state, target), {"event": "reconfigure"})
             after.dialect.change(store, after.dialect.move(Rows("all", state), written), database.values())
+        if old.machine.settings.counts_events:
+            _keep_events(database, old.machine, new.machine)
         for tube, state, n in counts:
             before.installation.add_counter(tube, state, move[state], n)
+            if tube == "" and new.machine.settings.counts_events:
+                before.installation.add_counter(*apart("reconfigure", state, move[state]), n)
         after.installation.create()
     return new
+
+
+def _keep_events(database: Database, old: Machine, new: Machine) -> None:
+    """Have what was counted by a transition alone stay of its event, where another is the usual one from now on."""
+    for event, transitions in by_event(database.counters(), old.usual_event).items():
+        for transition, n in transitions.items():
+            source, target = transition.split("-")
+            if old.is_usual(event, source, target) and not new.is_usual(event, source, target):
+                database.open().installation.add_counter(*apart(event, source, target), n)
 
 
 def _check_guards(database: Database, after: Opened, becomes: Mapping[str, str]) -> None:

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
 from xq.errors import BadType, BadValue, NotInstalled, UnknownSession
@@ -28,7 +28,7 @@ UUID_LENGTH = 36  # with its dashes; the mark of a take begins so, and goes on w
 ORPHANS = 5.0  # seconds between two looks for tasks whose session nobody lists
 
 log = logging.getLogger("xq")
-_entered: ContextVar[tuple[Session, ...]] = ContextVar("xq_sessions", default=())
+_entered: ContextVar[tuple[Place, ...]] = ContextVar("xq_sessions", default=())
 _of_database: WeakKeyDictionary[object, Sessions] = WeakKeyDictionary()
 _takes = itertools.count(1)
 _process = secrets.token_hex(4)
@@ -133,7 +133,31 @@ class Keeper(Protocol):
         """Have a session go on that was about to end. False when there is none of this uuid."""
 
 
+class Holder(Protocol):
+    """What knows by itself which sessions of this process have taken its tasks."""
+
+    def give_back(self, session: str) -> None:
+        """A session has ended."""
+
+
 keepers: WeakSet[Keeper] = WeakSet()  # of all the queues of this process
+
+
+class Place(NamedTuple):
+    """That a thread or asyncio task has a session: from a `with` on, or since it was joined by its name."""
+
+    sessions: Sessions
+    session: Session | None  # None: that of the process
+    joined: bool  # by its name: until another is, or the `with` around that is left
+
+    def leave(self) -> None:
+        if self.session is None:
+            _entered.set(self.others())
+        else:
+            self.session._leave(self.others)
+
+    def others(self) -> tuple[Place, ...]:
+        return tuple(place for place in _entered.get() if place is not self)
 
 
 class Session:
@@ -185,6 +209,11 @@ class Session:
         self.sessions.close(self)
 
     def __enter__(self) -> Session:
+        self.enter(joined=False)
+        return self
+
+    def enter(self, joined: bool) -> None:
+        """Have it be the current one, as in a `with`, or as `Sessions.join`."""
         before, held, entered = _entered.get(), self.held, False
         try:
             with self._lock:
@@ -192,7 +221,7 @@ class Session:
                     raise UnknownSession(self.uuid)
                 self._entered, entered = self._entered + 1, True
             self._process = os.getpid()
-            _entered.set((*before, self))
+            _entered.set((*before, Place(self.sessions, self, joined)))
         except BaseException:  # an interrupt, say: then nobody will leave it
             _entered.set(before)
             with self._lock:
@@ -200,14 +229,37 @@ class Session:
                 if not held:
                     self._abandon()
             raise
-        return self
 
     def __exit__(self, *exception: object) -> None:
+        try:
+            for place in self._entry()[1:]:
+                place.leave()
+        finally:
+            self._leave(self._others)
+
+    def _entry(self) -> list[Place]:
+        """The last time that this thread or asyncio task entered it by `with`, and what was joined since in that block.
+
+        Nothing, where a generator is closed in another thread or task than it was started in.
+        """
+        places = [place for place in _entered.get() if place.sessions is self.sessions]
+        for at in reversed(range(len(places))):
+            if places[at].session is self and not places[at].joined:
+                return [places[at], *itertools.takewhile(lambda place: place.joined, places[at + 1 :])]
+        return []
+
+    def _others(self) -> tuple[Place, ...]:
+        """What this thread or asyncio task has beside that."""
+        left = self._entry()
+        return tuple(place for place in _entered.get() if not any(place is other for other in left))
+
+    def _leave(self, remaining: Callable[[], tuple[Place, ...]]) -> None:
+        """Leave it, after which this thread has what remains."""
         others, left = None, False
         try:
             if os.getpid() != self._process:
                 return  # a child that was forked within the `with`: it entered nothing
-            others = self._others()
+            others = remaining()
             _entered.set(others)
             with self._lock:
                 self._entered, left = self._entered - 1, True
@@ -218,18 +270,11 @@ class Session:
                 self.sessions.leave(self)
         except BaseException:  # an interrupt, say: its tasks must come back while this process lives
             if os.getpid() == self._process:
-                _entered.set(self._others() if others is None else others)
+                _entered.set(remaining() if others is None else others)
                 with self._lock:
                     self._entered -= not left
                     self._abandon()
             raise
-
-    def _others(self) -> tuple[Session, ...]:
-        """What this thread or asyncio task has entered, but for the last time that it entered this session."""
-        entered = list(_entered.get())
-        if self in entered:  # else a generator is closed in another thread or task than it was started in
-            del entered[len(entered) - 1 - entered[::-1].index(self)]
-        return tuple(entered)
 
     def _abandon(self) -> None:
         """Have the thread of this process end it as that of a process that is gone, unless somebody is within."""
@@ -249,6 +294,7 @@ class Sessions:
     """The sessions that this process has with one database."""
 
     def __init__(self) -> None:
+        self.holders: WeakSet[Holder] = WeakSet()
         self.looking = threading.RLock()
         self.looked_at = 0.0  # the monotonic time of the last look at who lives
         self._orphans_at = 0.0  # the monotonic time at which to look for tasks whose session nobody lists
@@ -342,11 +388,23 @@ class Sessions:
             self.proof.announce()
 
     def current(self) -> Session:
-        """The session entered last in this thread or asyncio task, else the one of the process."""
-        for session in reversed(_entered.get()):
-            if session.sessions is self:
-                return session
-        return self.own()
+        """That which this thread or asyncio task entered or joined last, else the one of the process."""
+        place = next((place for place in reversed(_entered.get()) if place.sessions is self), None)
+        return self.own() if place is None or place.session is None else place.session
+
+    def join(self, session: Session | None) -> None:
+        """Have this be the current one of this thread or asyncio task; None: that of the process.
+
+        Until another is joined, or the `with` around this is left. The one joined before in the same block is left.
+        """
+        entered = [place for place in _entered.get() if place.sessions is self]
+        if session is None:
+            _entered.set((*_entered.get(), Place(self, None, joined=True)))
+        else:
+            session.enter(joined=True)
+        for place in entered[-1:]:
+            if place.joined:
+                place.leave()
 
     def to_take(self) -> Session:
         """The current session, which is proved to live. Raises the ORM's errors where it can be proved no more."""
@@ -369,7 +427,8 @@ class Sessions:
 
     def is_entered(self, name: str) -> bool:
         """Whether this thread or asyncio task has entered a session, and not left it."""
-        return any(session.sessions is self and session.uuid == name for session in _entered.get())
+        entered = (place.session for place in _entered.get() if place.sessions is self)
+        return any(session is not None and session.uuid == name for session in entered)
 
     def own(self) -> Session:
         """The session of the process."""
@@ -442,6 +501,8 @@ class Sessions:
         for keeper in self.keepers:
             with suppress(NotInstalled):
                 keeper.give_back(name, event)
+        for holder in list(self.holders):
+            holder.give_back(name)
         self._ask(lambda keeper: keeper.strike(name), otherwise=None)
 
     def end_the_dead(self, unless_since: float = math.inf) -> bool:

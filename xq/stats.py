@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Total
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, Field
@@ -14,7 +15,7 @@ Counter = tuple[str, str, str, int]
 
 
 def apart(event: str, source: str, target: str) -> tuple[str, str, str]:
-    """The counter of an event that the transition does not tell: tube, source, target, as no transition has them."""
+    """The counter of an event that is not the usual one of a transition: tube, source, target, as none has them."""
     return f"{source}-{target} {event}", ELSEWHERE, ELSEWHERE
 
 
@@ -28,30 +29,39 @@ class Numbers(BaseModel):
         """The same, with the names of the states in place of their letters."""
         return Numbers(
             counts={NAMES.get(state, state): n for state, n in self.counts.items()},
-            transition={"-".join(NAMES.get(s, s) for s in name.split("-")): n for name, n in self.transition.items()},
+            transition=_spelled(self.transition),
         )
 
 
 class Stats(Numbers):
-    """The numbers of a queue, and of each of its tubes that is counted; with the feature events, how often each was."""
+    """The numbers of a queue, and of each of its tubes that is counted.
+
+    With the feature events, how often each was, and `by_event` by which transitions, "T-T" for a touch.
+    """
 
     tube: dict[str, Numbers] = Field(default_factory=dict)
     events: dict[str, int] = Field(default_factory=dict)
+    by_event: dict[str, dict[str, int]] = Field(default_factory=dict)
 
     def spelled(self) -> Stats:
         tubes = {name: tube.spelled() for name, tube in self.tube.items()}
-        return Stats(**super().spelled().model_dump(), tube=tubes, events=self.events)
+        by_event = {event: _spelled(found) for event, found in self.by_event.items()}
+        return Stats(**super().spelled().model_dump(), tube=tubes, events=self.events, by_event=by_event)
+
+
+def _spelled(transitions: Mapping[str, int]) -> dict[str, int]:
+    return {"-".join(NAMES.get(s, s) for s in name.split("-")): n for name, n in transitions.items()}
 
 
 def stats(
     counters: Iterable[Counter],
     states: Sequence[str],
     tubes: Sequence[str] = (),
-    told_by: Callable[[str, str], str] | None = None,
+    usual_event: Callable[[str, str], str] | None = None,
 ) -> Stats:
     """Add the counters up. What is in a state is what entered it minus what left it.
 
-    `told_by` tells of which event a transition is; without it, events are not counted.
+    `usual_event` says of which event a transition is where no other was counted; without it, no event is.
     """
     counted = list(counters)
     order = {letter: place for place, letter in enumerate([ABSENT, ELSEWHERE, *states])}
@@ -66,23 +76,29 @@ def stats(
             transition={f"{source}-{target}": n for source, target, n in mine if source and n},
         )
 
-    events = _events(counted, told_by) if told_by else {}
-    return Stats(**numbers("").model_dump(), tube={name: numbers(name) for name in tubes}, events=events)
+    found = by_event(counted, usual_event) if usual_event else {}
+    return Stats(
+        **numbers("").model_dump(),
+        tube={name: numbers(name) for name in tubes},
+        events={event: sum(transitions.values()) for event, transitions in found.items()},
+        by_event=found,
+    )
 
 
-def _events(counted: Iterable[Counter], told_by: Callable[[str, str], str]) -> dict[str, int]:
-    """How often each event was: by its transitions, but for those that were counted as another's."""
-    found: Total[str] = Total()
+def by_event(counted: Iterable[Counter], usual_event: Callable[[str, str], str]) -> dict[str, dict[str, int]]:
+    """How often each event was, by transition: as often as that, but for what was counted as another event's."""
+    found: defaultdict[str, Total[str]] = defaultdict(Total)
     for tube, source, target, n in counted:
         if source == target == ELSEWHERE:
             transition, _, event = tube.partition(" ")
             left, entered = transition.split("-")
-            found[event] += n
+            found[event][transition] += n
             if left != entered:  # else no transition was counted
-                found[told_by(left, entered)] -= n
+                found[usual_event(left, entered)][transition] -= n
         elif tube == "" and source:
-            found[told_by(source, target)] += n
-    return {event: n for event, n in found.items() if n}
+            found[usual_event(source, target)][f"{source}-{target}"] += n
+    each = {event: {name: n for name, n in of_event.items() if n} for event, of_event in found.items()}
+    return {event: of_event for event, of_event in each.items() if of_event}
 
 
 def corrections(counters: Iterable[Counter], actual: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:

@@ -20,9 +20,10 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from xq import sessions
 from xq.database import Database
+from xq.due import Swept
 from xq.errors import NotInstalled, UnknownSession
 from xq.interrupts import to_the_end
-from xq.moves import Moves, Swept
+from xq.moves import Moves
 from xq.sessions import ProofOfLife, Session, Sessions
 from xq.store import Row, Writes
 from xq.wait import Alarm, Waiting
@@ -349,7 +350,7 @@ class Sweeper:
         if self._may_not_write(keepers):
             return PAUSE, FALLBACK
         for keeper in keepers:
-            keeper.moves.settle_doubts()
+            keeper.moves.doubts.settle()
         changed = self._writes.has_changed(keepers[0].database.store, told and not self._rang)
         called = False
         if changed or not (told or self._look_within < FALLBACK):
@@ -418,8 +419,8 @@ class Sweeper:
         swept: list[Swept] = []
         if self._rang or begun >= self._armed:
             self._rang, self._armed = False, float("inf")
-            swept = [found for keeper in keepers if (found := keeper.moves.sweep_what_is_due()).due]
-        due = [seconds for keeper in keepers if (seconds := keeper.moves.due_in()) is not None]
+            swept = [found for keeper in keepers if (found := keeper.moves.due.sweep_if_any()).due]
+        due = [seconds for keeper in keepers if (seconds := keeper.moves.due.seconds()) is not None]
         if due:
             # Others may write for as long as a batch took.
             now = time.monotonic()

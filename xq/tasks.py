@@ -65,7 +65,7 @@ class Tasks(Generic[T]):
         self._order_at = [*priority, *self._key_at]
         self._order = itemgetter(*self._order_at)
         # The key of a row, as the application writes it.
-        self.key_told: Callable[[Row], Any] = self._key_told if self._key_is_read else itemgetter(*self._key_at)
+        self.app_key_of: Callable[[Row], Any] = self._app_key_of if self._key_is_read else itemgetter(*self._key_at)
         self._brought_as: dict[tuple[object, ...], tuple[str, ...]] = {}  # the names in a mapping -> of the fields
         self._chosen: dict[tuple[str | None, ...], Transition] = {}  # source, event, target, options -> row
         shapes: dict[str, Callable[[Sequence[Any]], Any]] = {
@@ -73,7 +73,7 @@ class Tasks(Generic[T]):
             "dict": self._dict,
             "tuple": tuple,
         }
-        self._wrap = shapes[machine.settings.get("retval", "model")]
+        self._wrap = shapes[machine.settings.retval]
 
     # out
 
@@ -87,7 +87,7 @@ class Tasks(Generic[T]):
     def _dict(self, values: Sequence[Any]) -> Any:
         return dict(zip(self._names, values, strict=True))
 
-    def told(self, task: T, role: str) -> Any:
+    def in_role(self, task: T, role: str) -> Any:
         """What a task that was returned holds in a role; None where that is not mapped."""
         field = self.table.roles.get(role)
         if field is None:
@@ -101,15 +101,15 @@ class Tasks(Generic[T]):
         """The parts of the key of a row, as the database holds them."""
         return tuple([row[place] for place in self._key_at])
 
-    def as_told(self, parts: Parts) -> Any:
+    def app_key(self, parts: Parts) -> Any:
         """A key as the application writes it."""
         if self._key_is_read:
             key = zip(self.table.key, parts, strict=True)
             parts = tuple([field.from_database(part) if field.from_database else part for field, part in key])
         return parts[0] if len(parts) == 1 else parts
 
-    def _key_told(self, row: Row) -> Any:
-        return self.as_told(self.key_of(row))
+    def _app_key_of(self, row: Row) -> Any:
+        return self.app_key(self.key_of(row))
 
     def sort(self, rows: list[Row]) -> None:
         """Sort rows as take does: lower priority first, none before any, then the key."""
@@ -265,7 +265,7 @@ class Tasks(Generic[T]):
                 new._replace(values={**new.values, field.name: key}, made_key=True)
                 for new, key in zip(tasks, keys, strict=True)
             ]
-        if missing and self.machine.settings.get("id", "required") == "required":
+        if missing and self.machine.settings.id == "required":
             names = ", ".join(field.name for field in missing)
             raise BadValue(f"a task of {self.store.name} must bring its key (id='required'): {names} is missing")
         return tasks
@@ -334,7 +334,7 @@ class Tasks(Generic[T]):
         Raises FeatureOff for an option whose feature is off, BadType for one that no feature brings.
         """
         if not self.machine.sources(event):
-            self._refuse_event(event)
+            self.refuse_event(event)
         if not options:
             return {}
         allowed = self.machine.options(event)
@@ -385,9 +385,14 @@ class Tasks(Generic[T]):
                 found[choice.name] = word or choice.words[0]
         return found
 
-    def _refuse_event(self, event: str) -> None:
+    @property
+    def _on(self) -> set[str]:
+        return {feature.name for feature in self.machine.features}
+
+    def refuse_event(self, event: str) -> None:
+        """Raise what is wrong with an event, or another method, that this queue does not have."""
         features = self.off().events.get(event, ())
-        if not features:
+        if not features or self._on & {*features}:
             raise BadValue(f"{self.store.name} has no event {event!r}: it has {', '.join(self.machine.events)}")
         raise FeatureOff(
             f"{event} needs the feature {' or '.join(map(repr, features))}, which {self.store.name} does not have",
@@ -397,11 +402,11 @@ class Tasks(Generic[T]):
     def refuse_option(self, event: str, option: str) -> None:
         """Raise what is wrong with an option that `event` does not take here."""
         features = self.off().options.get((event, option), ())
-        if not features:
+        on = bool(self._on & {*features})
+        if not features or (on and option not in REMEMBERED):
             taken = ", ".join(sorted(self.machine.options(event))) or "no options"
             raise BadType(f"{event} of {self.store.name} has no option {option!r}: it takes {taken}")
-        names = {feature.name for feature in self.machine.features}
-        if names & set(features):
+        if on:
             raise FeatureOff(f"{event} keeps {option!r} in the role {option!r}: map it to a field", role=option)
         raise FeatureOff(
             f"{event}({option}=) needs the feature {' or '.join(map(repr, features))}, "

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from xq.adapters import tubes as tables
 from xq.adapters.tubes import Record
-from xq.errors import BadType, BadValue, FeatureOff, Full, TubeBusy, shown
+from xq.errors import BadType, BadValue, FeatureOff, Full, NotInstalled, TubeBusy, TubeDropped, shown
 from xq.handle import Queue
 from xq.presets import pri as checked_pri
 from xq.state import State
@@ -19,6 +20,7 @@ from xq.store import fits_a_column
 STATES: Final[Mapping[str, str]] = {"R": "r", "T": "t", "W": "~", "B": "!"}
 LETTERS: Final = {state: letter for letter, state in STATES.items()}
 GONE: Final = "-"
+ENDS: Final = "DZX"  # done and kept, kept for a while, or gone: all one to whoever speaks of tubes
 NAMES: Final = {"ready": "R", "taken": "T", "delayed": "W", "buried": "B"}  # in the statistics
 
 LONGEST_UTUBE: Final = 500  # characters: an index of PostgreSQL holds no text above 2,700 bytes
@@ -36,7 +38,7 @@ TOLD: Final[Mapping[str, str]] = {
 
 
 class Task(NamedTuple):
-    """A task of a tube, as it then is: "r" ready, "t" taken, "~" delayed, "!" buried, "-" gone."""
+    """A task of a tube, as it then is: "r" ready, "t" taken, "~" delayed, "!" buried, "-" gone, or done and kept."""
 
     id: int
     state: str
@@ -48,9 +50,9 @@ OnChange = Callable[[Task, str], object]
 
 def stored(data: object) -> dict[str, Any]:
     """The columns that hold data: JSON in one, or bytes in the other. Raises BadType and BadValue."""
-    if isinstance(data, (bytes, bytearray, memoryview)):
-        return {"raw": bytes(data)}
     try:
+        if isinstance(data, (bytes, bytearray, memoryview)):
+            return {"raw": bytes(data)}
         _check_keys(data)
         return {} if data is None else {"data": json.dumps(data, allow_nan=False, separators=(",", ":"))}
     except TypeError as error:
@@ -81,39 +83,88 @@ def read(row: Any) -> Any:
         return row.data
 
 
+@dataclass(frozen=True)
+class Host:
+    """What a tube knows of the database that it is in."""
+
+    running: State
+    records: Queue[Any]  # without tasks, by which what all queues share is there
+    session: Callable[[], str]  # the uuid of the current one, which the database knows
+    forget: Callable[[], None]  # that there is the tube
+
+
+class Calls:
+    """`with calls:` around each call of a tube: raises NotRunning, and TubeDropped for what came of that."""
+
+    def __init__(self, tube: Tube, running: State | None) -> None:
+        self._tube = tube
+        self._running = running  # None for what only looks
+
+    def __enter__(self) -> None:
+        if self._running is not None:
+            self._running.check()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        if self._tube.is_gone(error):
+            raise TubeDropped(self._tube.name) from error
+        if self._running is not None:
+            self._running.explain(error)
+
+
 class Tube:
     """One tube: what `Tubes.create_tube` returns, and `queue.tube["name"]`.
 
     Its methods return tasks as they then are: (id, state, data). A task is named by its id, or is one that a method
     returned. Times are seconds, math.inf is never. Beside what is said of each, they raise what those of a queue do:
-    FeatureOff for what the type of the tube lacks, BadType, BadValue; NotFound, WrongState, NotOwner; NotInstalled
-    where another process has dropped the tube; NotRunning, all but statistics(), while the database may only be read.
+    FeatureOff for what the type of the tube lacks, BadType, BadValue; NotFound, WrongState, NotOwner; TubeDropped;
+    NotRunning, all but statistics(), while the database may only be read.
     `model` is the model of its table, and `model.xq` the queue: who waits, who has taken what and which sessions are
     open is told there (`waiting()`, `taken()`, `sessions()`).
     """
 
-    def __init__(
-        self, record: Record, queue: Queue[Any], running: State, records: Queue[Any], forget: Callable[[], None]
-    ) -> None:
+    def __init__(self, record: Record, model: Any, host: Host, features: Collection[str] = ()) -> None:
         self.name = record.name
         self.type = record.type
         self.options = MappingProxyType(dict(record.options))
-        self.model = queue.model
-        self._queue = queue
-        self._running = running
-        queue.while_waiting = running.check_waiting
-        self._records = records
-        self._forget = forget
-        self._features = {feature.name for feature in queue.machine.features}
+        self.model = model
+        self._host = host
+        self._features = frozenset(features)
+        self._calls = Calls(self, host.running)
+        self._looks = Calls(self, None)
         self._on_change: OnChange | None = None
 
     def __repr__(self) -> str:
         return f"<xq tube {self.name} ({self.type})>"
 
     @property
+    def _queue(self) -> Queue[Any]:
+        found: Queue[Any] = self.model.xq
+        return found
+
+    @property
     def is_awaited(self) -> bool:
         """Whether a call of this process waits in it, for a task or for room."""
         return self._queue.is_awaited
+
+    def create(self) -> None:
+        """Make what the tube needs in the database, where creating its model has not done so."""
+        self.model.create_table()
+        if self.options.get("temporary"):
+            self._queue.forgo_safety()
+
+    def is_gone(self, error: BaseException) -> bool:
+        """Whether an error came of it that the tube was dropped."""
+        store = self._host.records.store
+        if not isinstance(error, NotInstalled) and (not store.is_failure(error) or store.is_loss(error)):
+            return False
+        try:
+            return not tables.is_there(self.model)
+        except Exception as another:
+            if not store.is_failure(another):
+                raise
+            return False  # in a transaction of PostgreSQL, which an error ends, nobody can look
 
     # producers
 
@@ -143,7 +194,7 @@ class Tube:
             self._needs("utube", "utube")
             task["utube"] = _name_of_utube(utube)
         options = self._delayed({"ttl": ttl, "ttr": ttr}, delay)
-        with self._running:
+        with self._calls:
             if "limit" in self._features:
                 try:
                     return self._told(self._queue.put(task, timeout=0 if timeout is None else timeout, **options))
@@ -163,7 +214,7 @@ class Tube:
     def _delayed(self, options: Mapping[str, Any], delay: float | None) -> dict[str, Any]:
         """Options of a call that may be delayed; a delay of 0 is none."""
         given = {name: value for name, value in options.items() if value is not None}
-        if delay is not None and not ("delayed" in self._features and _is_nothing(delay)):
+        if delay is not None and not ("delayed" in self._features and is_nothing(delay)):
             given["delay"] = delay
         return given
 
@@ -174,18 +225,18 @@ class Tube:
 
         None when there is none. Of a sub-queue nothing is taken while a task of it is taken.
         """
-        with self._running:
+        with self._calls:
             found = self._queue.take(timeout)
             return None if found is None else self._told(found)
 
     def ack(self, id: object) -> Task:
         """Say that a task, taken by this session, is done: it is gone."""
-        with self._running:
+        with self._calls:
             return self._told(self._queue.ack(task_id(id)), GONE)
 
     def release(self, id: object, *, delay: float | None = None) -> Task:
         """Give a task, taken by this session, back: ready, or delayed for `delay` seconds, by which it lives longer."""
-        with self._running:
+        with self._calls:
             return self._told(self._queue.release(task_id(id), **self._delayed({}, delay)))
 
     def touch(self, id: object, increment: float) -> Task:
@@ -193,8 +244,8 @@ class Tube:
 
         0 changes nothing, and is no touch. What never ends goes on so. Raises BadValue for a number that is negative.
         """
-        with self._running:
-            if _is_nothing(increment) and self._queue.machine.sources("touch"):
+        with self._calls:
+            if is_nothing(increment) and self._queue.machine.sources("touch"):
                 return self.peek(id)
             return self._told(self._queue.touch(task_id(id), increment))
 
@@ -202,7 +253,7 @@ class Tube:
 
     def peek(self, id: object) -> Task:
         """The task, unchanged. Raises NotFound."""
-        with self._running:
+        with self._calls:
             return self._told(self._queue.peek(task_id(id)))
 
     def bury(self, id: object) -> Task:
@@ -210,73 +261,85 @@ class Tube:
 
         One that is buried stays so, and nobody is told.
         """
-        with self._running:
-            task = self.peek(id)
-            return task if task.state == "!" else self._told(self._queue.bury(task_id(id)))
+        with self._calls:
+            return self._told(self._queue.bury(task_id(id)))
 
     def kick(self, count: int = 1) -> int:
         """Have so many buried tasks be ready, in the order of a take. Returns how many there were."""
-        with self._running:
+        with self._calls:
             return len(self._queue.dig(n=count))
 
     def delete(self, id: object) -> Task:
         """Delete a task, whatever its state and whoever has taken it."""
-        with self._running:
+        with self._calls:
             return self._told(self._queue.kill(task_id(id)), GONE)
 
     def release_all(self) -> int:
         """Give every taken task back, whoever has taken it. Returns how many."""
-        with self._running:
+        with self._calls:
             return self._queue.release_all()
 
     def truncate(self) -> int:
         """Delete every task. Nobody is told, and the statistics count no call. Returns how many there were."""
-        with self._running:
+        with self._calls:
             return self._queue.truncate("truncate")
 
     def drop(self) -> bool:
-        """Delete the tube with its tasks. Returns True. Raises TubeBusy while tasks are taken, or calls wait here."""
-        with self._running:
-            taken = self._queue.count("T")
-            if taken or self._queue.is_awaited:
-                raise TubeBusy(self.name, taken)
-            self._forget()
-            tables.drop(self.model)
+        """Delete the tube with its tasks. Returns True. Raises TubeBusy while tasks are taken, or calls wait here.
+
+        As one step: it waits for transactions in which tasks are put or moved, and whoever calls meanwhile, of
+        whatever process, waits and raises TubeDropped in the end. On MariaDB not within a transaction.
+        """
+        with self._calls:
+            if (awaited := self.is_awaited) or (taken := self._drop()):
+                raise TubeBusy(self.name, 0 if awaited else taken)
             return True
+
+    def _drop(self) -> int:
+        """Drop the table, and forget the tube, unless tasks are taken. Returns how many are."""
+
+        def drop() -> None:
+            self._queue.uninstall()  # of a table that is gone already, as on MariaDB, Peewee drops nothing
+            tables.drop(self.model)
+            self._host.forget()
+
+        return self._queue.drop(drop)
 
     def grant(self, user: str, role: str, *, run: bool = True) -> list[str]:
         """Give a user of the database the rights of a "reader", "producer", "consumer" or "operator" of this tube.
 
         As the `grant` of a queue; and the right to find the tubes of the database. Returns the SQL.
         """
-        return [*self._queue.grant(user, role, run=run), *self._records.grant(user, "reader", run=run)]
+        return [*self._queue.grant(user, role, run=run), *self._host.records.grant(user, "reader", run=run)]
 
     # looking
 
     def tasks_by_state(self, state: str) -> list[Task]:
-        """The tasks in a state ("r", "t", "~", "!"; of "-" there are none), in the order of a take. Raises BadValue."""
-        with self._running:
+        """The tasks in a state, in the order of a take: "r", "t", "~", "!"; "-" where kept. Raises BadValue."""
+        with self._calls:
             if not isinstance(state, str) or (state not in LETTERS and state != GONE):
                 raise BadValue(f"a task is in one of the states {' '.join([*LETTERS, GONE])}, not {shown(state)}")
-            letter = LETTERS.get(state)
-            return (
-                [self._told(row) for row in self._queue.by_state(letter)]
-                if letter in self._queue.machine.states
-                else []
-            )
+            return self._in_state(state)
+
+    def _in_state(self, state: str) -> list[Task]:
+        letters = [letter for letter in LETTERS.get(state, ENDS) if letter in self._queue.machine.states]
+        return [self._told(row) for letter in letters for row in self._queue.by_state(letter)]
 
     def statistics(self) -> dict[str, dict[str, int]]:
         """The tasks in each state, and the calls, by all processes since the tube was created; exact at each commit.
 
         `done` are those that were acked, deleted, or whose ttl passed.
         """
-        found = self._queue.stats()
+        with self._looks:
+            found = self._queue.stats()
         events = Counter(found.events)
-        # A deadline gives a taken task back and deletes others, as one event: expired is what is gone by no other.
-        gone = sum(n for transition, n in found.transition.items() if transition.endswith("-X"))
-        kept = found.transition.get("T-D", 0) + found.transition.get("T-Z", 0)
-        others = ("ack", "kill", "truncate", "zombie")
-        expired = gone + kept - sum(events[name] for name in others)
+
+        def ended_by(*names: str) -> int:
+            """How many tasks; not those that were kept when they had ended already."""
+            moves = [move for name in names for move in found.by_event.get(name, {}).items()]
+            return sum(n for move, n in moves if move[0] in LETTERS.values() and move[-1] in ENDS)
+
+        expired = ended_by("ttl", "lifetime")  # a deadline gives a taken task back and deletes others, as one event
         calls = {name: events[name] for name in CALLS} | {
             "delete": events["kill"],
             "kick": events["dig"],
@@ -285,7 +348,7 @@ class Tube:
             "ttr": events["ttr"] + events["ttl"] + events["lifetime"] - expired,
         }
         tasks = {name: found.counts.get(letter, 0) for name, letter in NAMES.items()}
-        done = calls["ack"] + calls["delete"] + calls["ttl"]
+        done = ended_by("ack", "kill") + expired
         return {"tasks": {**tasks, "done": done, "total": sum(found.counts.values())}, "calls": calls}
 
     # observing
@@ -299,26 +362,25 @@ class Tube:
         if call is not None and not callable(call):
             raise BadType(f"on_task_change takes a function, not {shown(call)}")
         former, self._on_change = self._on_change, call
-        if call is None:
-            self._queue.off_change(self._changed)
-        else:
-            self._queue.on_change(self._changed)
+        self._observe(call is not None)
         return former
 
-    def _changed(self, row: Any, event: str, source: str, target: str) -> None:
+    def _observe(self, anybody: bool) -> None:
+        (self._queue.on_change if anybody else self._queue.off_change)(self._heard)
+
+    def _heard(self, row: Any, event: str, source: str, target: str) -> None:
         if event == "lifetime":
             event = "ttl" if target == "X" else "ttr"
         told = TOLD.get(event, event)
         call = self._on_change
-        if call is not None and told and not (event == "bury" and source == target):
-            call(self._told(row, GONE if target == "X" else ""), told)
+        if call is not None and told:
+            call(self._told(row, GONE if target in ENDS else ""), told)
 
-    @staticmethod
-    def _told(row: Any, state: str = "") -> Task:
-        return Task(row.id, state or STATES.get(row.status, row.status), read(row))
+    def _told(self, row: Any, state: str = "") -> Task:
+        return Task(row.id, state or (GONE if row.status in ENDS else STATES.get(row.status, row.status)), read(row))
 
 
-def _is_nothing(seconds: object) -> bool:
+def is_nothing(seconds: object) -> bool:
     return isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and seconds == 0
 
 

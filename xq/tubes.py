@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
@@ -19,22 +18,18 @@ from xq.handle import Queue
 from xq.presets import OPTIONS, PRESETS, STORAGE_MODES, Preset, check_preset, features, roles
 from xq.sessions import Session
 from xq.state import RUNNING, State
-from xq.tube import OnChange, Task, Tube, is_text, stored
+from xq.tube import Host, OnChange, Task, Tube, is_text, stored
 
 __all__ = ["PRESETS", "Task", "Tube", "Tubes"]
 
-AnyTube = Tube | Driven
 
-_joined: ContextVar[tuple[Session, ...]] = ContextVar("xq_joined", default=())  # by identify, one of a database
-
-
-class TubeMap(Mapping[str, AnyTube]):
+class TubeMap(Mapping[str, Tube]):
     """The tubes of a database by name: `queue.tube["emails"]`, `queue.tube.emails`; `queue.tube()` are the names."""
 
     def __init__(self, of: Tubes) -> None:
         self._of = of
 
-    def __getitem__(self, name: str) -> AnyTube:
+    def __getitem__(self, name: str) -> Tube:
         return self._of._find(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -43,7 +38,7 @@ class TubeMap(Mapping[str, AnyTube]):
     def __len__(self) -> int:
         return len(self._of._names())
 
-    def __getattr__(self, name: str) -> AnyTube:
+    def __getattr__(self, name: str) -> Tube:
         if name.startswith("__"):  # what Python itself asks for
             raise AttributeError(name)
         try:
@@ -71,7 +66,7 @@ class Tubes:
         self._records = Records(self.database)
         shared = tables.shared(self.database)
         # One of each in a process: who waits in a tube, and who hears of it, is known to its queue.
-        self._open: dict[tuple[str, int], AnyTube] = shared.setdefault("open", {})
+        self._open: dict[tuple[str, int], Tube] = shared.setdefault("open", {})
         self._drivers: dict[str, Any] = shared.setdefault("drivers", dict(PRESETS))
         self._queue: Queue[Any] = upgrade(
             self._records.model, {"status": "status", "owner": "owner"}, {"id": "required"}, methods=False, clock=clock
@@ -114,7 +109,7 @@ class Tubes:
         on_task_change: OnChange | None = None,
         storage_mode: str | None = None,
         **options: Any,
-    ) -> AnyTube:
+    ) -> Tube:
         """Create a tube: fifo, fifottl, limfifottl, utube, utubettl, or a type that was registered.
 
         Options, as far as the type has them: `ttl`, `ttr` (seconds; ttr is ttl by default, and that is never) and
@@ -163,20 +158,23 @@ class Tubes:
                 raise BadType(f"create_tube has no option {shown(option)}: tubes have {', '.join(OPTIONS)}")
         return features(type, self._drivers[type], options)
 
-    def _there(self, record: Record, if_not_exists: bool) -> AnyTube:
+    def _there(self, record: Record, if_not_exists: bool) -> Tube:
         if not if_not_exists:
             raise TubeExists(record.name, record.type)
         return self._tube(record)
 
-    def _create(self, record: Record, chosen: Mapping[str, Any], if_not_exists: bool) -> AnyTube:
+    def _create(self, record: Record, chosen: Mapping[str, Any], if_not_exists: bool) -> Tube:
         """Make the table first: who finds the record finds the tube, whole."""
         self._records.check_transaction()
-        tube = self._build(record, chosen)
-        if isinstance(tube, Tube):
-            tube.model.create_table()
-            if record.options.get("temporary"):
-                tube.model.xq.forgo_safety()
-        if self._records.add(record):
+        try:
+            tube = self._build(record, chosen)
+            tube.create()
+            added = self._records.add(record)
+        except BaseException:
+            with suppress(Exception):  # a transaction that failed has undone it already
+                tables.drop_again(self.database, record.table)
+            raise
+        if added:
             self._open[record.table, id(self._clock)] = tube
             return tube
         tables.drop(tube.model)  # another process was first
@@ -185,24 +183,23 @@ class Tubes:
             raise TubeExists(record.name, record.type)  # and has dropped it again
         return self._there(found, if_not_exists)
 
-    def _build(self, record: Record, chosen: Mapping[str, Any]) -> AnyTube:
+    def _build(self, record: Record, chosen: Mapping[str, Any]) -> Tube:
         def forget() -> None:
             self._records.remove(record)
             self._open.pop((record.table, id(self._clock)), None)
 
+        host = Host(self._running, self._queue, lambda: self._installed().current_session().uuid, forget)
         driver = self._drivers[record.type]
         if not isinstance(driver, Mapping):
-            session = self._installed
-            return Driven(
-                record, driver, self.database, self._running, lambda: session().current_session().uuid, forget
-            )
+            return Driven(record, driver, self.database, host)
         held = roles(chosen)
         model = tables.model(self.database, record.name, record.table, held)
         fields = {role: role for role in ("status", *held)}
         queue = upgrade(model, fields, chosen, methods=False, clock=self._clock)
-        return Tube(record, queue, self._running, self._queue, forget)
+        queue.while_waiting = self._running.check_waiting
+        return Tube(record, model, host, [feature.name for feature in queue.machine.features])
 
-    def _tube(self, record: Record) -> AnyTube:
+    def _tube(self, record: Record) -> Tube:
         """The tube of a record, the same each time. Raises UnknownTube where its type is not registered here."""
         tube = self._open.get((record.table, id(self._clock)))
         if tube is None:
@@ -220,7 +217,7 @@ class Tubes:
     def _names(self) -> list[str]:
         return [record.name for record in self._records if record.type in self._drivers]
 
-    def _find(self, name: object) -> AnyTube:
+    def _find(self, name: object) -> Tube:
         record = self._records.find(name) if isinstance(name, str) and is_text(name) else None
         if record is None:
             raise UnknownTube(name, self._names())
@@ -252,8 +249,8 @@ class Tubes:
 
         A class has create_space(db, name, options), which makes the table of this name, where it is not there, and
         returns its model; and new(model, on_task_change, options), which returns an object with normalize_task, put,
-        take, delete, release, bury, kick, peek, touch, truncate and tasks_by_state, that calls
-        on_task_change(task, event) after each change; `start` and `stop` are called where there are any.
+        take, delete, release, bury, kick, peek (None where there is no such task), touch, truncate and tasks_by_state,
+        that calls on_task_change(task, event) after each change; `start` and `stop` are called where there are any.
 
         Tubes of a type that is not registered are hidden until it is. Raises ConfigurationError, BadType, BadValue.
         """
@@ -277,10 +274,12 @@ class Tubes:
             return self._installed().session(uuid)
 
     def identify(self, uuid: object = None) -> str:
-        """The uuid of the session by which this thread takes. With a uuid, joins that one, and leaves the one before.
+        """The uuid of the session by which this thread, or asyncio task, takes. With a uuid, joins that one.
 
-        Its tasks go back when nobody is left in it. A session that was not joined is that of the process, which all of
-        its threads share. Raises UnknownSession, BadType, BadValue; with a uuid NotRunning.
+        It is the current one until another is joined, or the `with queue.session()` around this call is left: after
+        that the current one is what it was before the `with`. Whoever joins one leaves the one that he had joined
+        before in the same block, and its tasks go back when nobody is left in it. A thread that joined none has that of
+        the process. Raises UnknownSession, BadType, BadValue; with a uuid NotRunning.
         """
         wanted = None if uuid is None else sessions.checked(uuid)
         if wanted is None and self.state() != RUNNING:  # it can be told, but not listed
@@ -294,15 +293,7 @@ class Tubes:
         if wanted in (None, current.uuid):
             return current.uuid
         mine = current.sessions
-        others = tuple(joined for joined in _joined.get() if joined.sessions is not mine)
-        former = [joined for joined in _joined.get() if joined.sessions is mine]
-        if wanted != mine.own().uuid:
-            joined = queue.session(wanted)
-            joined.__enter__()
-            others = (*others, joined)
-        _joined.set(others)
-        for session in former:
-            session.__exit__()
+        mine.join(None if wanted == mine.own().uuid else queue.session(wanted))
         return str(wanted)
 
     def cfg(self, *, ttr: float | None = None, in_replicaset: bool | None = None) -> None:

@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from xq.database import Database
-from xq.errors import Error, FeatureOff, Full, InTransaction, NotFound
+from xq.errors import Error, Full, InTransaction, NotFound
 from xq.machine import ABSENT
 from xq.moves import Moves
 from xq.puts import Puts
@@ -208,7 +208,7 @@ class Waiting(Generic[T]):
                     self._pass_on()
             return found
         except BaseException as error:
-            self.moves.doubt(taken, error)
+            self.moves.doubts.add(taken, error)
             raise
 
     def _take_if_there(
@@ -245,9 +245,7 @@ class Waiting(Generic[T]):
     def put(self, task: object, options: dict[str, Any], timeout: float | None) -> T:
         """As `Puts.put`, but waits while the queue is full. Raises Full when that takes too long, InTransaction."""
         if self._limit is None:
-            raise FeatureOff(
-                f"put(timeout=) needs the feature 'limit', which {self.puts.name} does not have", feature="limit"
-            )
+            self.tasks.refuse_option("put", "timeout")
         self._check_may_wait("put", timeout)
         deadline = Deadline(timeout)
         with self.putters.place() as waiter:
@@ -256,7 +254,7 @@ class Waiting(Generic[T]):
                     (found,) = self.puts.put([task], dict(options))
                     break
                 except Full:
-                    if not self.moves.sweep_what_is_due().moved and (timeout == 0 or not self._sleep(waiter, deadline)):
+                    if not self.moves.due.sweep_if_any().moved and (timeout == 0 or not self._sleep(waiter, deadline)):
                         raise
         self.putters.call(None)
         return found
@@ -322,7 +320,7 @@ class Waiting(Generic[T]):
                 called = ending.awake.wait(min(deadline.left, ALONE if alone else AGAIN if ending.lost else SLICE))
                 try:
                     if alone:
-                        self.moves.sweep_what_is_due()
+                        self.moves.due.sweep_if_any()
                     if ending.event is None and (alone or called):
                         self.collect()
                     if ending.lost and not self._wait_anew(ending, parts):
@@ -359,7 +357,7 @@ class Waiting(Generic[T]):
             with self._writing:
                 return self.database.whole(partial(self._begin_at_once, ending, named_task, held))
         except Exception as error:
-            if self.moves.tells(error):  # then there is no row
+            if self.moves.doubts.excluded_by(error):  # then there is no row
                 self._endings.pop(ending.waiter, None)
                 ending.parts = ()
             raise
@@ -432,7 +430,7 @@ class Waiting(Generic[T]):
         rows = self.database.execute(self.database.dialect.waiting)
         own = self.database.open().sessions.own().uuid
         return [
-            *((self.tasks.as_told(tuple(key)), session, since) for *key, session, since in rows),
+            *((self.tasks.app_key(tuple(key)), session, since) for *key, session, since in rows),
             *((None, own, since) for since in self.takers.since),
         ]
 

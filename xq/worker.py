@@ -124,7 +124,7 @@ class Workers(Generic[T]):
         me = threading.get_ident()
         self._in_hand[me] = task
         try:
-            attempts = int(self._moves().tasks.told(task, "attempts") or 0)
+            attempts = int(self._moves().tasks.in_role(task, "attempts") or 0)
             if not self._may_be_tried(task, attempts):
                 return
             try:
@@ -171,7 +171,7 @@ class Workers(Generic[T]):
     def _was_given_up(self, task: T) -> bool:
         """Whether a task that take returned was given up, and put back: so its role error says, which is cleared."""
         moves = self._moves()
-        if moves.tasks.told(task, "error") is None:
+        if moves.tasks.in_role(task, "error") is None:
             return False
         moves.write(task, {moves.tasks.table.roles["error"].name: None})
         return True

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from xq.adapters.databases.links import ALIVE, Words
+from xq.adapters.databases.mysql_utubes import MysqlUtubes
 from xq.adapters.databases.servers import BYTES, PART, ROLL_UP, Server
 from xq.adapters.databases.sql import QUEUES, Object, filled, parts_of_uuid
-from xq.adapters.databases.utubes import NEWS, ServerUtubes
+from xq.adapters.databases.utube_news import NEWS
 from xq.compile import Change, Rows, Statement
 from xq.errors import ConfigurationError, shown
 from xq.machine import ABSENT, FOREVER, TAKEN, Guard, Machine
@@ -33,105 +34,10 @@ HIGHEST = "\uffff"  # of the characters in names
 PREFIX = 191  # characters of a long text that an index holds
 
 
-AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
-
-
 def _part(n: int) -> str:
     """A part of what the statement told, as SQL."""
     told = "CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
     return f"SUBSTRING_INDEX(SUBSTRING_INDEX({told}, '{PART}', {n}), '{PART}', -1)"
-
-
-class MysqlUtubes(ServerUtubes):
-    """Heads that are called by a digest of the utube: a text may be long, and compares as its collation does.
-
-    There are no partial indexes: virtual columns tell which utube a task is of, and which heads are open.
-    """
-
-    me = "CONNECTION_ID()"
-    join = "STRAIGHT_JOIN"
-    by_key = " FORCE INDEX (PRIMARY)"  # all that an index of states was read for would be locked
-    by_open = " FORCE INDEX (open)"
-
-    @property
-    def column(self) -> str:
-        """The digest of its utube, in each row of the table."""
-        return self.of.quote(self.of.name("turn"))
-
-    def head(self, version: str) -> str:
-        return f"CONVERT({_digest(f'{version}.{self.role}')} USING ascii)"
-
-    def of_utube(self, utube: str, of: str) -> str:
-        return f"{of}{self.column} = {utube}"
-
-    @property
-    def of_none(self) -> str:
-        return f"{self.of.table}.{self.column} IS NULL"
-
-    def is_open(self, of: str = "") -> str:
-        return f"{of}open = 1"
-
-    def for_others(self, condition: str) -> str:
-        return condition
-
-    def index_of_none(self, suffix: str) -> str:
-        return suffix if suffix.endswith("tube") else "utube"
-
-    @property
-    def index(self) -> tuple[str, str, bool]:
-        return ", ".join([self.of.roles["status"], self.column, *self.ordered]), "", False
-
-    @property
-    def adding(self) -> str:
-        return self.of.on_conflict("utube", f"taken = taken + VALUES(taken), {self.nobody}")
-
-    def among(self, utubes: Collection[Any]) -> str:
-        return f"IN ({', '.join(map(self.of.literal, utubes))})"
-
-    def place(self, store: Store[Any], utubes: Collection[Any]) -> None:
-        each = ", ".join(f"({self.of.literal(utube)}, 0)" for utube in utubes)
-        adding = self.of.on_conflict("utube", "taken = taken")
-        store.change(f"{AT_ONCE}INSERT INTO {self.heads} (utube, taken) VALUES {each}{adding}")
-
-    def look_at(self, store: Store[Any], utubes: Collection[Any]) -> None:
-        # What a statement that writes reads it may lock, and wait for: a mere look does so under SERIALIZABLE alone.
-        names = map(self.of.literal, utubes)
-        firsts = (f"SELECT {name}, xq_f.* FROM ({self.first(self.wanted, name)}) AS xq_f" for name in names)
-        found = store.execute(AT_ONCE + " UNION ALL ".join(firsts))
-        if none := set(utubes) - {row[0] for row in found}:
-            unknown = ", ".join(f"({self.of.literal(utube)}, 0)" for utube in none)
-            nobody = self.of.on_conflict("utube", self.nobody)
-            store.change(f"INSERT INTO {self.heads} (utube, taken) VALUES {unknown}{nobody}")
-        if found:
-            values = {f"v{i}_{j}": value for i, row in enumerate(found) for j, value in enumerate(row)}
-            each = ", ".join(
-                "(0, " + ", ".join(f":v{i}_{j}" for j in range(len(row))) + ")" for i, row in enumerate(found)
-            )
-            known = self.of.on_conflict("utube", ", ".join(f"{column} = VALUES({column})" for column in self.columns))
-            told = f"INSERT INTO {self.heads} (taken, utube, {', '.join(self.columns)}) VALUES {each}{known}"
-            self.of.change(store, Statement(told), values)
-
-    # A list of keys it may look for in the whole table, and then it waits for what others have locked of that.
-
-    def left_again(self, utubes: Collection[Any]) -> str:
-        return f"INSERT INTO {self.news} (utube) VALUES {', '.join(f'({self.of.literal(utube)})' for utube in utubes)}"
-
-    def leave(self, store: Store[Any], utubes: Collection[Any]) -> None:
-        heads = self._joined(self.heads, "utube", [f"_ascii{self.of.literal(utube)}" for utube in utubes])
-        store.change(f"{AT_ONCE}DELETE xq_o FROM {heads} WHERE xq_o.taken = 0 AND xq_o.k0 IS NULL")
-
-    def gone(self, ids: Sequence[int]) -> str:
-        return f"{AT_ONCE}DELETE xq_o FROM {self._joined(self.news, 'id', ids)}"
-
-    def guessed(self, ids: Sequence[int]) -> str:
-        news = self._joined(self.news, "id", ids)
-        return f"{AT_ONCE}UPDATE {news} SET xq_o.teller = NULL WHERE xq_o.teller = {self.me}"
-
-    @staticmethod
-    def _joined(table: str, key: str, keys: Iterable[Any]) -> str:
-        """The rows `xq_o` of these keys, read by them alone."""
-        each = " UNION ALL ".join(f"SELECT {value} AS k" for value in keys)
-        return f"({each}) AS xq_i STRAIGHT_JOIN {table} AS xq_o FORCE INDEX (PRIMARY) ON xq_o.{key} = xq_i.k"
 
 
 class Mysql(Server):
@@ -186,6 +92,11 @@ class Mysql(Server):
         unless_there=" ON DUPLICATE KEY UPDATE uuid = uuid",
         apart="SET STATEMENT innodb_lock_wait_timeout = 0 FOR ",
     )
+
+    @staticmethod
+    def digest(value: str) -> str:
+        """What stands for a text of any length, equal to the last byte."""
+        return f"SHA2(CONVERT({value} USING utf8mb4), 256)"
 
     def __init__(
         self, table: Table, machine: Machine, words: Mapping[str, str | int], tube_stats: Sequence[str] = ()
@@ -464,6 +375,19 @@ class Mysql(Server):
         finally:
             store.execute(f"SELECT {', '.join(f'RELEASE_LOCK({lock})' for lock in locks)}")
 
+    @contextmanager
+    def closing(self, store: Store[Any]) -> Iterator[int]:
+        if store.in_transaction():
+            raise ConfigurationError("MariaDB ends a transaction where a table is dropped: do it outside of it")
+        try:
+            store.execute(f"LOCK TABLES {self.table_in_schema} WRITE")
+            taken = self.taken_now(store)
+            if not taken:
+                store.execute(f"DROP TABLE {self.table_in_schema}")  # other tables are out of reach until the unlock
+        finally:
+            store.execute("UNLOCK TABLES")
+        yield taken
+
     def _triggers(self, store: Store[Any]) -> set[str]:
         """The SQL that makes the triggers of the table as they are."""
         found = store.execute(
@@ -507,7 +431,7 @@ class Mysql(Server):
     def holder(self, guard: Guard) -> str:
         return (
             f"SELECT {self.columns} FROM {self.table_in_schema} "
-            f"WHERE {self.quote(self.name('held'))} = {_digest(':unique')}{self.lock}"
+            f"WHERE {self.quote(self.name('held'))} = {self.digest(':unique')}{self.lock}"
         )
 
     # what is installed
@@ -529,12 +453,12 @@ class Mysql(Server):
 
     def drop(self, kind: str, name: str) -> str:
         if kind == "index":
-            drop = f"DROP INDEX IF EXISTS {self.quote(name)} ON {self.table_in_schema}"
+            drop = f"ALTER TABLE IF EXISTS {self.table_in_schema} DROP INDEX IF EXISTS {self.quote(name)}"
             # With the column it is of, also that of a definition which is no longer this one.
             column = {self.name("unique"): "held", self.name("utube"): "turn"}.get(name)
             if column:
                 drop = (
-                    f"ALTER TABLE {self.table_in_schema} DROP INDEX IF EXISTS {self.quote(name)}, "
+                    f"ALTER TABLE IF EXISTS {self.table_in_schema} DROP INDEX IF EXISTS {self.quote(name)}, "
                     f"DROP COLUMN IF EXISTS {self.quote(self.name(column))}"
                 )
             return drop
@@ -627,7 +551,7 @@ class Mysql(Server):
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
         name, table = self.name(suffix), self.table_in_schema
         if suffix == "utube" and self.utubes:
-            turn = _digest(self.roles["utube"])
+            turn = self.digest(self.roles["utube"])
             alter = (
                 f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {self.utubes.column} CHAR(64) CHARACTER SET ascii "
                 f"GENERATED ALWAYS AS ({turn}) VIRTUAL INVISIBLE, "
@@ -638,7 +562,7 @@ class Mysql(Server):
             # There are no partial indexes: a column that is NULL outside the states that count is in their place. It
             # holds a digest: a text may be too long for an index, and compares as loosely as its collation does.
             held = self.quote(self.name("held"))
-            made = f"CASE WHEN {condition} THEN {_digest(columns)} END"
+            made = f"CASE WHEN {condition} THEN {self.digest(columns)} END"
             alter = (  # at once: where rows hold a value twice, nothing of it stays
                 f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {held} CHAR(64) CHARACTER SET ascii "
                 f"GENERATED ALWAYS AS ({made}) VIRTUAL INVISIBLE, "
@@ -698,10 +622,6 @@ class Mysql(Server):
             f"CREATE OR REPLACE TRIGGER {self.side(suffix)} AFTER {suffix.upper()} "
             f"ON {self.table_in_schema} FOR EACH ROW BEGIN {declared}{' '.join(body)} END",
         )
-
-
-def _digest(value: str) -> str:
-    return f"SHA2(CONVERT({value} USING utf8mb4), 256)"
 
 
 def _told(field: Field, part: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -16,159 +16,17 @@ from xq.adapters.databases.postgres_triggers import (
     part,
     unless_silenced,
 )
+from xq.adapters.databases.postgres_utubes import PostgresUtubes
 from xq.adapters.databases.servers import BYTES, ROLL_UP, Server
 from xq.adapters.databases.sql import QUEUES, SESSIONS, SETTINGS, Object
-from xq.adapters.databases.utubes import FULL, MISSING, NEWS, Again, News, ServerUtubes
+from xq.adapters.databases.utube_news import NEWS
 from xq.compile import Rows, Statement
 from xq.errors import BadValue, ConfigurationError, shown
-from xq.machine import Guard
+from xq.machine import TAKEN, Guard
 from xq.store import HISTORY, INTEGERS, TIMES, Field, Kind, Store
 
 LONG = 60  # seconds after which an open transaction is told of: takes beside it are slower already
 BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
-
-
-def _is_in(step: str) -> str:
-    """That a utube is one that a step of the statement found; an index answers."""
-    return f"utube = ANY(ARRAY(SELECT utube FROM {step}))"
-
-
-class PostgresUtubes(ServerUtubes):
-    """Heads whose rows are locked together with those of their tasks."""
-
-    me = "pg_current_xact_id()"
-
-    @property
-    def alone(self) -> str:  # type: ignore[override]
-        return f"LOCK TABLE {self.heads} IN EXCLUSIVE MODE"
-
-    def _called(self, column: str) -> str:
-        """What its head is called, whatever the column's collation, and without the blanks at the end of a CHAR."""
-        return column if self.of.kind("utube") in INTEGERS else f'(CAST({column} AS text) COLLATE "C")'
-
-    def head(self, version: str) -> str:
-        return self._called(f"{version}.{self.role}")
-
-    def of_utube(self, utube: str, of: str) -> str:
-        column = f"{of}{self.role}"
-        return f"{column} IS NOT NULL AND {self._called(column)} = {utube}"
-
-    @property
-    def index(self) -> tuple[str, str, bool]:
-        columns, condition, unique = super().index
-        return columns.replace(self.role, self._called(self.role), 1), condition, unique
-
-    def order(self, columns: Iterable[str], of: str) -> str:
-        first = {"priority", self.of.roles.get("priority")}
-        return ", ".join(f"{of}{column}{' NULLS FIRST' * (column in first)}" for column in columns)
-
-    @property
-    def adding(self) -> str:
-        return self.of.on_conflict("utube", f"taken = {self.name}.taken + excluded.taken, {self.nobody}")
-
-    def among(self, utubes: Collection[Any]) -> str:
-        return f"= ANY({self._listed})"
-
-    @property
-    def _listed(self) -> str:
-        return f"CAST(:utubes AS {Postgres.list_kinds[self.of.kind('utube')]}[])"
-
-    def place(self, store: Store[Any], utubes: Collection[Any]) -> None:
-        ((before,),) = store.execute("SELECT current_setting('lock_timeout')")
-        timeout = "SELECT set_config('lock_timeout', :timeout, true)"
-        self.of.execute(store, timeout, {"timeout": "1ms"})
-        made = f"INSERT INTO {self.heads} (utube, taken) SELECT unnest({self._listed}), 0 ORDER BY 1"
-        self.of.change(store, Statement(f"{made} ON CONFLICT DO NOTHING"), {"utubes": list(utubes)})
-        self.of.execute(store, timeout, {"timeout": before})
-
-    def look_at(self, store: Store[Any], utubes: Collection[Any]) -> None:
-        # A version of a row that says nothing new is one too many.
-        known = ", ".join(f"{self.name}.{column}" for column in self.columns)
-        first = self.first(f"ROW({self.wanted})", f"{self.name}.utube")
-        looked = (
-            f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')} "
-            f"WHERE utube {self.among(utubes)} AND ROW({known}) IS DISTINCT FROM ({first})"
-        )
-        self.of.change(store, Statement(looked), {"utubes": list(utubes)})
-
-    def left_again(self, utubes: Collection[Any]) -> str:
-        return f"INSERT INTO {self.news} (utube) SELECT unnest({self._listed})"
-
-    def leave(self, store: Store[Any], utubes: Collection[Any]) -> None:
-        empty = f"DELETE FROM {self.heads} WHERE utube {self.among(utubes)} AND taken = 0 AND k0 IS NULL"
-        self.of.change(store, Statement(empty), {"utubes": list(utubes)})
-
-    def _learning(self, news: Sequence[News], again: Again, whole: Again) -> Again:
-        return whole if any(one.head == MISSING for one in news) else again
-
-    def _learn(self, store: Store[Any], news: Sequence[News]) -> int:
-        missing = dict.fromkeys(one.utube for one in news if one.head == MISSING)
-        if missing:
-            self.place(store, missing)
-        # All at once: as in any snapshot, what it looks at is at least as new as the news that are still there.
-        values = {
-            "utubes": list(dict.fromkeys(one.utube for one in news if one.head != FULL)),
-            "ids": [one.id for one in news],
-            "of": [one.utube for one in news],
-            "over": [one.id for one in news if one.head == FULL],  # whoever makes room there leaves news
-        }
-        ((heard,),) = self.of.execute(store, self._learned, values)
-        return int(heard)
-
-    @property
-    def _learned(self) -> str:
-        """SQL that hears the news `ids` of the utubes `of`; `over` nobody needs, `utubes` may be open."""
-        kind, passing = Postgres.list_kinds[self.of.kind("utube")], f"{self.of.lock} SKIP LOCKED"
-        told = f"unnest(CAST(:ids AS bigint[]), CAST(:of AS {kind}[])) AS told (id, utube)"
-        first = self.first(f"ROW({self.wanted})", f"{self.name}.utube")
-        known = ", ".join(f"{self.name}.{column}" for column in self.columns)
-        some = f"EXISTS ({self.first('1', f'{self.name}.utube')})"
-        steps = {
-            "locked": f"SELECT utube FROM {self.heads} WHERE utube {self.among(())} AND taken < {self.most}{passing}",
-            "there": f"SELECT id, utube FROM {self.news} WHERE id = ANY(CAST(:ids AS bigint[])){passing}",
-            # Where some were heard meanwhile, somebody has looked, and may have seen more than this statement does.
-            "lost": f"SELECT utube FROM {told} WHERE id NOT IN (SELECT id FROM there)",
-            "sure": "SELECT utube FROM locked WHERE utube NOT IN (SELECT utube FROM lost)",
-            "looked": (
-                f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')} WHERE {_is_in('sure')} "
-                f"AND (taken > 0 OR {some}) AND ROW({known}) IS DISTINCT FROM ({first}) RETURNING 1"
-            ),
-            # Also what was made for news that others have heard: without a known task it is empty, or there are news.
-            "gone": (
-                f"DELETE FROM {self.heads} WHERE taken = 0 AND ({_is_in('sure')} AND NOT {some} "
-                f"OR {_is_in('locked')} AND NOT {_is_in('sure')} AND k0 IS NULL) RETURNING 1"
-            ),
-            "heard": (
-                f"DELETE FROM {self.news} WHERE id = ANY(ARRAY(SELECT id FROM there "
-                f"WHERE id = ANY(CAST(:over AS bigint[])) OR {_is_in('sure')})) RETURNING 1"
-            ),
-        }
-        parts = ", ".join(f"{name} AS ({step})" for name, step in steps.items())
-        return f"WITH {parts} SELECT COUNT(*) FROM heard"
-
-    def picked(self, columns: str, rows: Rows) -> str:
-        """A query that locks the tasks which come first, with their heads, and passes by what others have locked.
-
-        Where some tasks have no utube it locks the first of those as well, and keeps it until the transaction ends.
-        """
-        of, wanted = self.of, self.mine
-        locked = f"{of.lock} SKIP LOCKED"
-        # One head after the other, in their order, and then its task: a query that locks is not pulled up into a join,
-        # which would be free to begin with all tasks, or to sort all heads.
-        theirs = f"{of.same_wait('xq_h', of.table)} AND {self.takeable(rows)}"
-        task = f"SELECT {', '.join(wanted)} FROM {of.table_in_schema} WHERE {theirs}{locked}"
-        picks = [
-            f"SELECT xq_t.* FROM {self.heads} AS xq_h CROSS JOIN LATERAL ({task}) AS xq_t "
-            f"WHERE {self.is_open('xq_h.')} ORDER BY {self.order(self.columns, 'xq_h.')} LIMIT {self.limit(rows)}"
-            f"{of.lock} OF xq_h SKIP LOCKED"
-        ]
-        if self.may_be_none:
-            picks.append(f"{self.of_others(wanted, rows)}{locked}")
-        tables = ", ".join(f"xq_p{i} AS MATERIALIZED ({pick})" for i, pick in enumerate(picks))
-        both = " UNION ALL ".join(f"SELECT * FROM xq_p{i}" for i in range(len(picks)))
-        order = self.order(self.ordered, "")
-        first = f"SELECT {columns} FROM ({both}) AS xq_p ORDER BY {order} LIMIT {self.limit(rows)}"
-        return f"WITH {tables}, xq_picked AS MATERIALIZED ({first}) SELECT * FROM xq_picked"
 
 
 class Postgres(Server):
@@ -448,6 +306,17 @@ class Postgres(Server):
                 f"{self.source.name} is partitioned, where PostgreSQL keeps unique only what the partitions are chosen "
                 f"by ({error}): partition it by the role 'unique' alone, or leave the feature 'unique' away"
             ) from error
+
+    def taken_at_last(self, store: Store[Any]) -> int:
+        try:
+            with store.atomic():
+                # It locks the table, and looks at what there is now, also from within a transaction that sees the past.
+                store.execute(f"ALTER TABLE {self.table_in_schema} ADD CHECK (NOT ({self.is_state(TAKEN)}))")
+        except Exception as error:
+            if not store.is_refusal(error):
+                raise
+            return self.taken_now(store) or 1
+        return 0
 
     # rights
 

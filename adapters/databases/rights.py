@@ -34,7 +34,11 @@ RIGHTS: Final[Mapping[str, Mapping[str, tuple[Right, ...]]]] = {
         "consumer": (UPDATE, Right("DELETE", when="ends")),
         "operator": (DELETE,),
     },
-    "count": {"reader": (SELECT,), "consumer": (INSERT, DELETE, LOCK)},  # to add them up
+    "count": {
+        "reader": (SELECT,),
+        "producer": (Right("INSERT", when="counts puts"),),
+        "consumer": (INSERT, DELETE, LOCK),  # to add them up
+    },
     "owner": {"reader": (SELECT,), "consumer": (INSERT, UPDATE)},
     "wait": {"reader": (SELECT,), "producer": (INSERT, DELETE)},
     "history": {"reader": (SELECT,), "consumer": (Right("DELETE", when="forgets"),)},
@@ -58,8 +62,9 @@ def conditions(machine: Machine) -> dict[str, bool]:
         "": True,
         "unique": machine.guard("unique") is not None,
         "limit": machine.guard("limit") is not None,
+        "counts puts": machine.guard("unique") is not None and machine.settings.counts_events,  # those that replace
         "ends": any(row.target == ABSENT and (row.event in finished or row.due) for row in machine.rows),
-        "forgets": machine.settings.get("history", math.inf) < math.inf,
+        "forgets": machine.settings.history not in (None, math.inf),
     }
 
 

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 from xq.adapters.databases.links import ALIVE, Link, ServerWrites, Words
 from xq.adapters.databases.rights import ROLES, rights
 from xq.adapters.databases.sql import QUEUES, Dialect, Number
-from xq.adapters.databases.utubes import Again, ServerUtubes, Turn
+from xq.adapters.databases.utube_news import Again, ServerUtubes
+from xq.adapters.databases.utubes import Turn
 from xq.compile import Statement
 from xq.errors import BadValue, ConfigurationError, shown
 from xq.machine import ABSENT, TAKEN, Guard
@@ -26,7 +27,6 @@ class Server(Dialect):
     """Rows are locked, counters are appended to, and sessions live as long as a connection does."""
 
     begin_writing = ""
-    hears = True
     mark = "%s"
     lock = " FOR UPDATE"
     link: ClassVar[Words]  # what is asked on links to it

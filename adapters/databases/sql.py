@@ -10,10 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, NamedTuple
 
-from xq.adapters.databases.utubes import Again, Utubes
+from xq.adapters.databases.utube_news import Again
+from xq.adapters.databases.utubes import Utubes
 from xq.compile import After, Change, Given, Own, Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import ABSENT, ELSEWHERE, LONGEST, PLUS_ONE, READY, TAKEN, TOKEN, Guard, Machine, Marker
@@ -205,6 +206,25 @@ class Dialect(ABC):
         with store.atomic():
             yield
 
+    @contextmanager
+    def closing(self, store: Store[Any]) -> Iterator[int]:
+        """Before the table is dropped: wait for who moves tasks, and have nobody do so until it is, or this is over.
+
+        How many tasks are taken. Where that is none, and a database cannot keep others away for longer, the table is
+        gone within.
+        """
+        with self.installing(store):
+            yield self.taken_at_last(store)
+
+    def taken_at_last(self, store: Store[Any]) -> int:
+        """How many tasks are taken, when nobody can take another before the transaction ends."""
+        self.one_at_a_time(store, within=True)
+        return self.taken_now(store)
+
+    def taken_now(self, store: Store[Any]) -> int:
+        ((taken,),) = store.execute(f"SELECT COUNT(*) FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}")
+        return int(taken)
+
     @abstractmethod
     def connected(self, store: Store[Any]) -> None:
         """Set a new connection up."""
@@ -278,8 +298,7 @@ class Dialect(ABC):
     most_values: int  # that one statement may bring
     mark: str  # what stands for a value in the SQL of the driver
     longest_name: int | None = None  # in bytes
-    utubes_kind: type[Utubes] = Utubes
-    hears = False  # whether there are news of utubes
+    utubes_kind: type[Utubes]
     long_text = "TEXT"  # the type of a text of any length
     engine = ""  # what follows the columns of a table that is made
     more_of_queues = ""  # what else is written of each queue: columns, after a comma
@@ -784,6 +803,11 @@ class Dialect(ABC):
         if self.begin_writing:
             store.change(self.begin_writing)
 
+    @cached_property
+    def hears(self) -> bool:
+        """Whether there are news of utubes, without which takes do not find all."""
+        return self.utubes is not None and bool(self.utubes.has_news)
+
     def hear(self, store: Store[Any], again: Again, whole: Again, mine: bool) -> int:
         """Have takes find what has become the first of its utube: `utubes.hear`, where there are news."""
         return 0
@@ -858,7 +882,10 @@ class Dialect(ABC):
 
     @property
     def next_due(self) -> str:
-        """In how many seconds something falls due in this queue: less than none for what is late, NULL for never."""
+        """In how many seconds something falls due in this queue: less than none for what is late, NULL for never.
+
+        Nothing where nothing ever does.
+        """
         times = [
             f"SELECT (SELECT {self.seconds(self.kind(row.due), self.roles[row.due])} "
             f"FROM {self.table_in_schema}{self.by_index(self.name(row.due))} "
@@ -874,7 +901,7 @@ class Dialect(ABC):
             times.append(f"SELECT ({oldest}) / 1000000.0 + {late!r} AS at")
         if self.utubes and self.utubes.has_news:
             times.append(f"SELECT ({self.utubes.has_news}) AS at")
-        return f"SELECT MIN(at) - {self.now} FROM ({' UNION ALL '.join(times)}) AS times"
+        return f"SELECT MIN(at) - {self.now} FROM ({' UNION ALL '.join(times)}) AS times" if times else ""
 
     # waiting for the end of a task: each waiter is a row, in which triggers write how the task ended
 
@@ -932,12 +959,13 @@ class Dialect(ABC):
 
     @property
     def has_history(self) -> bool:
-        return "history" in self.machine.settings
+        return self.machine.settings.history is not None
 
     @property
     def history_kept(self) -> float:
         """For how many seconds the rows of the history are kept."""
-        return float(self.machine.settings.get("history", math.inf))
+        kept = self.machine.settings.history
+        return math.inf if kept is None else kept
 
     def noted(self, history: str, task: str, what: Mapping[str, str], rows: str) -> str:
         """SQL that writes a row of the history for each of `rows`, or one, as `what` says by column.
@@ -1012,7 +1040,12 @@ class Dialect(ABC):
 
     @property
     def forget_history(self) -> str:
-        """Delete the oldest `n` rows of the history, but for the newest and those that are to be kept."""
+        """Delete the oldest `n` rows of the history, but for the newest and those that are to be kept.
+
+        Nothing where all are.
+        """
+        if self.history_kept == math.inf:
+            return ""
         table = self.side("history")
         oldest = f"SELECT id, at_us FROM {table} WHERE {self._not_newest} ORDER BY id LIMIT :n"
         forgotten = f"SELECT id FROM ({oldest}) AS oldest WHERE at_us < {self._forgotten_before}"

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from xq.adapters.databases.sql import SESSIONS, Dialect, Number, Object, parts_of_uuid
 from xq.adapters.databases.sqlite_files import FileWrites, Locks
-from xq.adapters.databases.utubes import FIRST, Turn, Utubes
+from xq.adapters.databases.sqlite_utubes import SqliteUtubes
 from xq.compile import Rows, Statement
 from xq.machine import ABSENT, TAKEN, Guard
 from xq.sessions import ProofOfLife
@@ -101,42 +101,6 @@ def _microseconds(seconds: str) -> str:
     return f"CAST(ROUND({seconds} * 1000000.0) AS INTEGER)"
 
 
-class SqliteUtubes(Utubes):
-    """Heads whose triggers look whether they have anything to do by a condition of each statement."""
-
-    join = "CROSS JOIN"  # in this order
-
-    @property
-    def by_open(self) -> str:  # type: ignore[override]
-        return self.of.by_index(self.of.name(f"{self.suffix}_open"))
-
-    def head(self, version: str) -> str:
-        return f"({version}.{self.role} COLLATE BINARY)"  # whatever the collation of the column
-
-    def of_utube(self, utube: str, of: str) -> str:
-        column = f"{of}{self.role}"
-        return f"{column} IS NOT NULL AND {column} COLLATE BINARY = {utube}"
-
-    @property
-    def index(self) -> tuple[str, str, bool]:
-        columns, condition, unique = super().index
-        return columns.replace(self.role, f"{self.role} COLLATE BINARY", 1), condition, unique
-
-    def _is_first(self, utube: str) -> str:
-        """That the row is the first of its utube: there is but one writer, and no other can come before."""
-        mine = ", ".join(f"NEW.{key}" for key in self.of.keys)
-        key = f"({mine})" if len(self.of.keys) > 1 else mine
-        keys = ", ".join(f"{FIRST}{key}" for key in self.of.keys)
-        return f"{key} = ({self.first(keys, utube)})"
-
-    def turned(self, turn: Turn) -> list[str]:
-        when = f"{turn.when} AND {self._is_first(turn.utube)}" if turn.ready else turn.when
-        counted = f"INSERT INTO {self.heads} (utube, taken) SELECT {turn.utube}, {turn.taken} WHERE {when}"
-        leave = f"DELETE FROM {self.heads} WHERE utube = {turn.utube} AND taken = 0 AND k0 IS NULL"
-        rest = [self.look(turn.utube), *([] if turn.ready else [leave])]
-        return [f"{counted}{self.adding};", *(f"{statement} AND {when};" for statement in rest)]
-
-
 class Sqlite(Dialect):
     """One writer at a time: a statement is a transaction, and needs no lock to choose its rows."""
 
@@ -152,6 +116,7 @@ class Sqlite(Dialect):
     most_values = 32_766
     mark = "?"
     utubes_kind = SqliteUtubes
+    utubes: SqliteUtubes | None
 
     def moment(self, kind: Kind, seconds: str) -> str:
         if kind in TIMES:
@@ -346,7 +311,7 @@ class Sqlite(Dialect):
         made = [self.side_table(suffix, body) for suffix, body in tables.items()]
         return [*made, self._heads(self.utubes)] if self.utubes else made
 
-    def _heads(self, utubes: Utubes) -> Object:
+    def _heads(self, utubes: SqliteUtubes) -> Object:
         fields = [self.source.roles[role] for role in ("utube", "priority") if role in self.roles]
         names = ["utube", *utubes.columns]
         types = map(_type, [*fields, *self.source.key])

@@ -142,6 +142,14 @@ def test_an_option_that_a_call_does_not_have_is_a_bad_type(make):
     assert row(Task, taken).status == "T"
 
 
+def test_a_method_of_a_feature_is_no_event_and_its_option_no_other_calls(make):
+    Task = make({"limit": 5, "history": True})
+    with pytest.raises(xq.BadValue, match="no event 'history'"):
+        Task.xq.call("history", Task.put({}))
+    with pytest.raises(xq.BadType, match="timeout"):
+        Task.xq.put_many([{}], timeout=5)
+
+
 @pytest.mark.parametrize("call", ["put", "take", "release", "snatch"])
 def test_an_option_of_another_call_is_a_bad_type(make, call):
     Task = make(EVERY)

@@ -46,6 +46,52 @@ def test_what_time_brings_about_is_counted(Task):
     assert is_exact(Task)
 
 
+def test_an_event_is_counted_by_its_transitions(Task):
+    Task.xq.put_many(tasks(4), ttl=100)
+    kept, gone, _, _ = Task.xq.take_many(4)
+    Task.kill(gone)
+    Task.touch(kept, 100)
+    Task.release(kept)
+    Task.kill(kept)
+    Task.xq.clock.tick(101)
+    Task.xq.sweep()
+    assert Task.stats().by_event == {
+        "put": {"X-R": 4},
+        "take": {"R-T": 4},
+        "release": {"T-R": 1},
+        "kill": {"T-X": 1, "R-X": 1},
+        "touch": {"T-T": 1},
+        "lifetime": {"T-R": 2, "R-X": 2},
+    }
+    assert Task.stats(pretty=True).by_event["kill"] == {"Taken-X": 1, "Ready-X": 1}
+
+
+def test_what_was_counted_stays_what_it_was_under_other_features(make):
+    Task = make({"events": True})
+    Task.xq.put_many(tasks(4))
+    first, second, third, fourth = Task.xq.take_many(4)
+    first.ack()
+    Task.kill(second)
+    counted = Task.stats().by_event
+    Task.xq.reconfigure({"events": True, "keep": True})
+    assert Task.stats().by_event == counted
+    Task.ack(third)
+    Task.kill(fourth)
+    counted |= {"ack": {"T-X": 1, "T-D": 1}, "kill": {"T-X": 2}}
+    assert Task.stats().by_event == counted
+    Task.xq.reconfigure({"events": True, "history": True}, move={"D": "R"})
+    assert Task.stats().by_event == counted | {"reconfigure": {"D-R": 1}}
+    assert is_exact(Task)
+
+
+def test_a_put_that_replaces_is_counted_as_a_put(make):
+    Task = make({"events": True, "unique": True, "delayed": True}, roles=("unique", "runat"))
+    Task.put(task(job="a"), delay=5)
+    for delay in ({}, {}, {"delay": 5}):
+        Task.put(task(job="a"), on_conflict="replace", **delay)
+    assert Task.stats().by_event == {"put": {"X-W": 1, "W-R": 1, "R-R": 1, "R-W": 1}}
+
+
 def test_a_touch_is_counted_and_told(Task):
     told = []
     Task.xq.on_change(lambda task, *what: told.append(what))
@@ -140,6 +186,14 @@ def test_priority_needs_its_role(make):
     Task = make({"priority": True}, roles=("priority",))
     Task.xq.put_many([task(priority=2), task(priority=1)])
     assert Task.take().priority == 1
+
+
+def test_a_queue_that_has_the_role_is_installed_alike_with_the_feature_priority_and_without(make):
+    make(roles=("priority",)).put(task())
+    Other = make.model()
+    xq.upgrade(Other, {"status": "status", "priority": "priority"}, {"priority": True}, clock=make.clock)
+    assert Other.xq.check() == []
+    assert Other.take().id == 1
 
 
 def test_what_may_be_lost_in_a_crash_works_as_before(Task):

@@ -32,7 +32,7 @@ QUEUES: Mapping[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {
         (*FIELDS, "owner", "attempts"),
     ),
     "kept": ({"keep": True, "ttr": True, "history": True}, ("runat",)),
-    "unique": ({"unique": True, "delayed": True}, ("runat", "unique")),
+    "unique": ({"unique": True, "delayed": True, "events": True}, ("runat", "unique")),
     "utube": ({"utube": True, "lifetime": True, "buried": "any", "events": True}, (*FIELDS, "utube", "owner")),
 }
 
@@ -172,7 +172,7 @@ def looks(queue: Any) -> None:
     queue.check()
     if rows := queue.by_state("R", 1):
         queue.peek(rows[0])
-    if "history" in queue.machine.settings:
+    if queue.machine.settings.history is not None:
         queue.history()
 
 

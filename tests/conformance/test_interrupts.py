@@ -19,12 +19,14 @@ import xq
 from tests.conformance.steps import PATIENCE, Work, another_process, eventually, in_threads, is_exact, waiter
 from tests.conftest import Maker
 from tests.factories import tasks
-from xq import moves, sweep
+from xq import doubts, sweep
 from xq.adapters.databases.links import Link
 from xq.adapters.databases.sqlite_files import Locks
+from xq.doubts import Doubts
 from xq.machine import Feature, Transition
 from xq.moves import Moves
 from xq.sessions import Session, Sessions
+from xq.transitions import Transitions
 from xq.wait import Waiting
 
 FEATURES = {"keep": True, "ttr": 3600, "history": True}
@@ -272,17 +274,17 @@ def test_a_wait_that_is_interrupted_just_before_it_ends_leaves_nobody_waiting(ma
 
 def test_two_threads_may_settle_the_same_doubt(shared_db, monkeypatch):
     Task, together = Maker(shared_db, None)(FEATURES), threading.Barrier(2)
-    settle, give_back = Task.xq._moves.settle_doubts, Moves._give_back
-    monkeypatch.setattr(moves, "DOUBT", 0)
-    Task.xq._moves.doubt(["of nobody"], Late())
+    of_queue, give_back = Task.xq._moves.doubts, Transitions.give_back
+    monkeypatch.setattr(doubts, "LASTS", 0)
+    of_queue.add(["of nobody"], Late())
 
-    def give_back_together(self: Moves[Any], first: str, end: str, event: str) -> None:
+    def give_back_together(self: Transitions, first: str, end: str, event: str) -> None:
         together.wait(PATIENCE)
         give_back(self, first, end, event)
 
-    monkeypatch.setattr(Moves, "_give_back", give_back_together)
-    in_threads(shared_db, settle, settle)
-    assert not Task.xq._moves._doubtful
+    monkeypatch.setattr(Transitions, "give_back", give_back_together)
+    in_threads(shared_db, of_queue.settle, of_queue.settle)
+    assert not of_queue._until
 
 
 def test_what_an_interrupted_take_has_taken_comes_back_after_reconfigure(make_db, monkeypatch):
@@ -293,7 +295,7 @@ def test_what_an_interrupted_take_has_taken_comes_back_after_reconfigure(make_db
         raise Late
 
     with monkeypatch.context() as patch:
-        patch.setattr(Moves, "settle_doubts", lambda moves: None)
+        patch.setattr(Doubts, "settle", lambda doubts: None)
         patch.setattr(Moves, "_check_open", interrupted)
         with pytest.raises(Late):
             Task.take()

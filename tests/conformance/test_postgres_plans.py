@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ def db(tmp_path: Path) -> Iterator[pw.Database]:
         yield db
 
 
-def plan_of_take(connection: Any) -> str:
+def plan_of_take(connection: Any, begins: str = "") -> str:
     """As this connection has prepared it, whatever the values."""
     ((name, values),) = connection.execute(
-        "SELECT name, cardinality(parameter_types) FROM pg_prepared_statements WHERE statement LIKE '%SKIP LOCKED%'"
+        "SELECT name, cardinality(parameter_types) FROM pg_prepared_statements WHERE statement LIKE %s",
+        [f"{begins}%SKIP LOCKED%"],
     ).fetchall()
     connection.execute("SET plan_cache_mode = force_generic_plan")
     lines = connection.execute(f"EXPLAIN EXECUTE {name} ({', '.join(['NULL'] * values)})").fetchall()
@@ -55,6 +57,17 @@ def test_a_batch_is_chosen_once_though_the_plan_asks_for_it_again_for_each_row(d
     assert [found.id for found in Task.xq.take_many(3)] == [1, 2, 3]
     assert "Nested Loop Semi Join" in plan_of_take(db.connection())
     assert is_exact(Task)
+
+
+def test_which_task_of_a_utube_is_the_next_is_found_without_a_look_at_those_behind_it(db):
+    Task: Any = Maker(db, None)({"utube": True}, roles=("owner", "utube"))
+    Task.xq.put_many([{"utube": str(i % 10)} for i in range(1_000)])
+    for _ in range(9):
+        Task.take().ack()
+    lines = plan_of_take(db.connection(), "WITH locked").splitlines()
+    looks = [after for line, after in pairwise(lines) if f" on {Task._meta.table_name} " in line]
+    assert looks
+    assert all("Index Cond" in look for look in looks)
 
 
 # There and back, of columns that a take returns.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,16 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import PATIENCE, Work, another_process, eventually, in_threads, processes
+from tests.conformance.steps import (
+    PATIENCE,
+    Work,
+    another_process,
+    eventually,
+    in_threads,
+    processes,
+    until_one_waits_for_a_lock,
+    writing,
+)
 from xq.testing import Clock
 from xq.tubes import PRESETS, Tube, Tubes
 from xq.wait import Waiting
@@ -163,6 +172,14 @@ def test_to_bury_what_is_buried_changes_nothing_and_is_told_to_nobody(tube):
     assert (told, calls(tube)) == ([], {"put": 1, "bury": 1})
 
 
+def test_those_who_bury_a_task_at_once_bury_it_once(shared):
+    tube = shared.create_tube("tube", "fifo")
+    put(tube, *range(10))
+    for id in range(1, 11):
+        assert [task.state for task in in_threads(shared.database, *[partial(tube.bury, id)] * 3)] == ["!"] * 3
+    assert calls(tube) == {"put": 10, "bury": 10}
+
+
 def test_an_id_is_never_used_again(tube):
     assert put(tube, "a", "b") == [1, 2]
     tube.delete(2)
@@ -251,6 +268,13 @@ def test_data_is_any_value_of_json_or_bytes(queue):
         assert tube.ack(taken.id).data == data
     assert tube.put(bytearray(b"a")).data == tube.put(memoryview(b"a")).data == b"a"
     assert tube.put((1, (2,))).data == [1, [2]]
+
+
+def test_memory_that_was_released_is_refused(queue):
+    data = memoryview(b"a")
+    data.release()
+    with pytest.raises(xq.BadValue):
+        queue.create_tube("tube", "fifo").put(data)
 
 
 @pytest.mark.parametrize("data", [object(), {1: 2}, [{None: 1}], {"a": b"b"}, {1, 2}, 1j])
@@ -788,8 +812,10 @@ def test_a_tube_is_dropped_with_all_that_belongs_to_it(tube, queue):
     assert [name for name in queue.database.get_tables() if name.startswith(table)] == []
     again = queue.create_tube("tube", "fifo")
     assert (again.statistics()["calls"]["put"], again.take(0)) == (0, None)
-    with pytest.raises(xq.NotInstalled):
-        tube.put("a")
+    late: list[Callable[[], Any]] = [lambda: tube.put("a"), lambda: tube.take(0), tube.statistics, tube.drop]
+    for call in late:
+        with pytest.raises(xq.TubeDropped, match="'tube' was dropped"):
+            call()
 
 
 def test_a_tube_whose_tasks_are_taken_is_not_dropped(tube):
@@ -811,6 +837,100 @@ def test_a_tube_in_which_calls_wait_is_not_dropped(shared):
     assert waits.result().data == "a"
     with pytest.raises(xq.TubeBusy):
         tube.drop()
+
+
+def test_what_was_taken_while_others_drop_the_tube_is_there_until_its_ack(shared):
+    db = shared.database
+
+    def worker() -> Any:
+        with opened(db) as queue:
+            acked = 0
+            while name := (yield acked):
+                with suppress(xq.NotInstalled, xq.UnknownTube):
+                    tube = queue.tube[name]
+                    while task := tube.take(0):
+                        try:
+                            tube.ack(task)
+                        except xq.NotInstalled as error:  # no other call may come to this
+                            raise AssertionError("what was taken is gone") from error
+                        acked += 1
+
+    with processes(db, worker, worker) as running:
+        for one in running:
+            next(one)
+        for n in range(8):
+            tube = shared.create_tube(f"tube{n}", "fifo")
+            put(tube, *range(30))
+            for one in running:
+                one.tell(tube.name)
+            eventually(partial(is_used, tube))
+            eventually(partial(drops, tube))
+            for one in running:
+                one.hear()
+        assert shared.tube() == []
+
+
+def is_used(tube: Tube) -> bool:
+    return "take" in calls(tube)
+
+
+def drops(tube: Tube) -> bool:
+    """Whether nothing was in the way of dropping it."""
+    try:
+        return tube.drop()
+    except xq.TubeBusy:
+        return False
+
+
+def test_a_drop_waits_for_a_take_that_is_not_yet_committed(shared):
+    db = shared.database
+    tube = shared.create_tube("tube", "fifo")
+    put(tube, "a")
+
+    def other() -> Any:
+        with opened(db) as queue:
+            with writing(queue.database):
+                taken = queue.tube.tube.take(0)
+                yield taken.id
+                until_one_waits_for_a_lock(queue.database)
+            yield "committed"
+            yield queue.tube.tube.ack(taken).state
+
+    with another_process(db, other) as running:
+        assert next(running) == 1
+        dropping = Work(db, lambda: drops(tube))
+        assert next(running) == "committed"
+        assert dropping.result() is False
+        assert next(running) == "-"
+    assert tube.drop()
+
+
+def test_a_take_that_began_while_the_tube_is_dropped_says_so(shared):
+    db = shared.database
+    if isinstance(db, pw.MySQLDatabase):
+        return  # no transaction drops a tube there
+    tube = shared.create_tube("tube", "fifo")
+    put(tube, "a")
+    with writing(db):
+        tube.drop()
+        takes = Work(db, lambda: tube.take(0))
+        until_one_waits_for_a_lock(db)
+    with pytest.raises(xq.TubeDropped):
+        takes.result()
+
+
+def test_a_transaction_that_sees_the_past_drops_no_tube_of_which_a_task_was_taken_since(shared):
+    db = shared.database
+    if not isinstance(db, pw.PostgresqlDatabase):
+        return  # to write there is to see the present, or to be refused
+    tube = shared.create_tube("tube", "fifo")
+    with db.atomic():
+        db.execute_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        assert tube.statistics()["tasks"]["taken"] == 0
+        in_threads(db, lambda: put(tube, "a") and tube.take(0))
+        with pytest.raises(xq.TubeBusy):
+            tube.drop()
+    assert tube.ack(1).data == "a"
 
 
 @pytest.mark.parametrize("type", PRESETS)
@@ -883,6 +1003,23 @@ def test_two_of_a_process_share_their_tubes(queue, db, clock):
 # drivers
 
 
+def test_what_is_kept_when_it_is_done_is_done_once(queue):
+    queue.register_driver("kept", {"keep": True, "buried": "any"})
+    tube = queue.create_tube("tube", "kept")
+    put(tube, *"abcd")
+    told = heard(tube)
+    assert tube.ack(tube.take(0)) == tube.peek(1) == (1, "-", "a")
+    tube.ack(tube.take(0))
+    assert told == ["1t take", "1- delete", "2t take", "2- delete"]
+    assert tube.tasks_by_state("-") == [(1, "-", "a"), (2, "-", "b")]
+    tube.delete(1)
+    tube.delete(3)
+    assert tasks(tube) == {"ready": 1, "done": 3, "total": 2}
+    assert calls(tube) == {"put": 4, "take": 2, "ack": 2, "delete": 2}
+    tube.truncate()
+    assert tasks(tube) == {"done": 3}
+
+
 def test_a_preset_of_ones_own_is_a_type(queue, clock):
     queue.register_driver("kept", {"keep": True, "buried": True, "ttl": True, "priority": True})
     tube = queue.create_tube("tube", "kept", ttl=5, pri=3)
@@ -902,6 +1039,9 @@ def test_a_preset_of_ones_own_is_a_type(queue, clock):
         ("x", {"keep": True, "zombie": True}),
         ("x", {"nonsense": True}),
         ("x", {"retval": "dict"}),
+        ("x", {"events": False}),
+        ("x", {"events": None}),
+        ("x", {"events": 5}),
         ("x", 5),
     ):
         with pytest.raises(xq.ConfigurationError):
@@ -1045,6 +1185,100 @@ def test_a_class_that_lacks_something_is_refused(queue):
     with pytest.raises(xq.BadType, match="JSON"):
         queue.create_tube("tube", "rows", colour=object())
     assert queue.tube() == []
+    assert not [name for name in queue.database.get_tables() if name.startswith("xq_tube_tube_")], "nothing is left"
+
+
+def test_what_is_undone_is_not_told_and_not_counted_of_a_class_either(queue):
+    queue.register_driver("rows", Rows)
+    tube = queue.create_tube("tube", "rows")
+    told = heard(tube)
+    with queue.database.atomic() as transaction:
+        tube.put("a")
+        transaction.rollback()
+    assert (told, calls(tube)) == ([], {})
+    with queue.database.atomic():
+        tube.put("b")
+        assert tube.ack(tube.take(0)).state == "-"
+        assert (told, calls(tube)) == ([], {})
+    assert [event.split()[1] for event in told] == ["put", "take", "delete"]
+    assert calls(tube) == {"put": 1, "take": 1, "ack": 1}
+
+
+def test_what_is_wrong_with_a_call_of_a_class_is_said_as_of_any_tube(queue):
+    queue.register_driver("rows", Rows)
+    tube = queue.create_tube("tube", "rows")
+    tube.put("a")
+    named: list[Callable[[Any], Any]] = [tube.peek, tube.ack, tube.release, tube.bury, tube.delete]
+    named.append(lambda id: tube.touch(id, 5))
+    for call in named:
+        with pytest.raises(xq.NotFound):
+            call(7)
+        for id, error in ((None, xq.BadType), (True, xq.BadType), ([1], xq.BadType), ("1", xq.BadType)):
+            with pytest.raises(error):
+                call(id)
+        with pytest.raises(xq.BadValue):
+            call(2**64)
+    wrong: list[tuple[Callable[[Any], Any], Any]] = [(tube.tasks_by_state, "x"), (tube.tasks_by_state, None)]
+    wrong += [(tube.kick, -1), (tube.kick, "1"), (tube.take, -1), (tube.take, "1"), (tube.take, math.nan)]
+    wrong += [(partial(tube.touch, 1), -1), (partial(tube.touch, 1), "1"), (partial(tube.touch, 1), math.inf)]
+    for call, value in wrong:
+        with pytest.raises((xq.BadType, xq.BadValue)):
+            call(value)
+    for call in (tube.ack, tube.release):
+        with pytest.raises(xq.WrongState):
+            call(1)
+    with pytest.raises(xq.FeatureOff):
+        tube.grant("somebody", "reader")
+    with queue.database.atomic():
+        assert tube.take(0).data == "a"
+        for timeout in (1, None):
+            with pytest.raises(xq.InTransaction):
+                tube.take(timeout)
+    assert tube.tasks_by_state("-") == []
+
+
+def test_the_end_of_a_session_gives_back_what_it_has_taken_of_a_class(shared):
+    shared.register_driver("rows", Rows)
+    tube = shared.create_tube("tube", "rows")
+    for data in "abc":
+        tube.put(data)
+    with shared.session() as session:
+        assert [tube.take(0).id, tube.take(0).id] == [1, 2]
+        tube.bury(2)
+    assert [(task.id, task.state) for state in "rt!" for task in tube.tasks_by_state(state)] == [
+        (1, "r"),
+        (3, "r"),
+        (2, "!"),
+    ]
+    shared.cfg(ttr=1000)
+    with shared.session() as session:
+        assert tube.take(0).id == 1
+    with shared.session(session.uuid):
+        assert tube.ack(1).state == "-", "it was kept"
+
+
+def test_a_task_of_a_class_that_another_process_has_taken_is_its_own(shared):
+    db = shared.database
+    shared.register_driver("rows", Rows)
+    tube = shared.create_tube("tube", "rows")
+    tube.put("a")
+
+    def other() -> Any:
+        with opened(db) as queue:
+            queue.register_driver("rows", Rows)
+            yield queue.tube.tube.take(0).id
+            yield queue.tube.tube.ack(1).state
+
+    with another_process(db, other) as running:
+        assert next(running) == 1
+        with pytest.raises(xq.NotOwner):
+            tube.ack(1)
+        with pytest.raises(xq.TubeBusy):
+            tube.drop()
+        assert next(running) == "-"
+    assert tube.drop()
+    with pytest.raises(xq.TubeDropped):
+        tube.put("b")
 
 
 def test_a_take_of_a_class_waits(shared):
@@ -1090,6 +1324,42 @@ def test_identify_tells_the_session_and_joins_another(shared):
     with pytest.raises(xq.BadType):
         shared.identify(5)
     assert shared.identify() == mine
+
+
+def test_identify_holds_until_the_block_around_it_is_left(shared):
+    tube = shared.create_tube("tube", "fifo")
+    put(tube, "a", "b")
+    mine = shared.identify()
+    other, third = shared.session(), shared.session()
+    with shared.session() as session:
+        tube.take(0)
+        assert shared.identify(mine) == shared.identify() == mine
+        with pytest.raises(xq.NotOwner):
+            tube.ack(1)
+        assert shared.identify(other.uuid) == shared.identify() == other.uuid
+        with third:
+            assert shared.identify(session.uuid) == shared.identify() == session.uuid
+            assert tube.ack(1).state == "-"
+        assert shared.identify() == other.uuid
+        assert tube.take(0).id == 2
+    assert shared.identify() == mine
+    assert tube.peek(2).state == "r", "nobody is left in the other"
+    with pytest.raises(xq.UnknownSession):
+        shared.identify(other.uuid)
+
+
+def test_what_was_identified_before_a_block_is_so_after_it(shared):
+    tube = shared.create_tube("tube", "fifo")
+    put(tube, "a")
+    mine, other = shared.identify(), shared.session()
+    shared.identify(other.uuid)
+    tube.take(0)
+    with shared.session():
+        shared.identify(mine)
+    assert shared.identify() == other.uuid
+    assert tube.peek(1).state == "t"
+    shared.identify(mine)
+    assert tube.peek(1).state == "r"
 
 
 def test_whoever_leaves_a_session_last_gives_back_what_it_holds(shared):

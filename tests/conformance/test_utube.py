@@ -23,7 +23,7 @@ from tests.conformance.steps import (
 )
 from tests.conftest import DATABASES, SERVERS, SHARED, Maker, chosen
 from tests.factories import task
-from xq.adapters.databases.utubes import OPEN, News
+from xq.adapters.databases.utube_news import OPEN, News
 
 FEATURES = {"utube": True, "delayed": True, "buried": "any", "ttl": True, "ttr": True, "keep": True}
 ROLES = ("runat", "priority", "utube", "owner")
@@ -475,7 +475,7 @@ def test_news_are_heard_by_those_alone_who_have_looked_since_they_were_left(make
     all_heard(Task)
     put(Task, "a1")
     with store.atomic():
-        utubes._learn(store, [*news(), *heard])  # as one does that begins before, and comes to it later
+        utubes.learn(store, [*news(), *heard])  # as one does that begins before, and comes to it later
     assert taken(Task, 2) == ["a1"]
     assert is_exact(Task)
 

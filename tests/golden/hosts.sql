@@ -52,23 +52,21 @@ CREATE TRIGGER "visit_xq_insert" AFTER INSERT
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     INSERT INTO "visit_xq_utube_2" (utube, taken)
-        SELECT (NEW."host" COLLATE BINARY), 1
+        SELECT NEW."host" COLLATE BINARY, 1
         WHERE (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE))
         ON CONFLICT (utube) DO UPDATE
         SET taken = "visit_xq_utube_2".taken + excluded.taken;
     UPDATE "visit_xq_utube_2"
-        SET (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = (NEW."host" COLLATE BINARY) AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
-        WHERE utube = (NEW."host" COLLATE BINARY) AND (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE));
+        SET (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = "visit_xq_utube_2".utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
+        WHERE utube = NEW."host" COLLATE BINARY AND (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE));
     DELETE FROM "visit_xq_utube_2"
-        WHERE utube = (NEW."host" COLLATE BINARY) AND taken = 0 AND k0 IS NULL AND (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE));
-    INSERT INTO "visit_xq_utube_2" (utube, taken)
-        SELECT (NEW."host" COLLATE BINARY), 0
-        WHERE (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('R'), FALSE)) AND NEW."id" = (SELECT xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = (NEW."host" COLLATE BINARY) AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
+        WHERE utube = NEW."host" COLLATE BINARY AND taken = 0 AND k0 IS NULL AND (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE));
+    INSERT INTO "visit_xq_utube_2" (utube, taken, priority, k0)
+        SELECT NEW."host" COLLATE BINARY, 0, NEW."priority", NEW."id"
+        WHERE (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('R'), FALSE)) AND NEW."id" = (SELECT xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = NEW."host" COLLATE BINARY AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
         ON CONFLICT (utube) DO UPDATE
-        SET taken = "visit_xq_utube_2".taken + excluded.taken;
-    UPDATE "visit_xq_utube_2"
-        SET (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = (NEW."host" COLLATE BINARY) AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
-        WHERE utube = (NEW."host" COLLATE BINARY) AND (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('R'), FALSE)) AND NEW."id" = (SELECT xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = (NEW."host" COLLATE BINARY) AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1);
+        SET priority = excluded.priority,
+            k0 = excluded.k0;
 END;
 
 -- install: the trigger visit_xq_update
@@ -87,43 +85,41 @@ CREATE TRIGGER "visit_xq_update" AFTER UPDATE OF "status", "id", "host", "priori
             target = CASE WHEN OLD."id" IS NOT NEW."id" COLLATE BINARY THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END END
         WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN ('R', 'T') AND ((NEW."status" IN ('R', 'T')) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
     INSERT INTO "visit_xq_utube_2" (utube, taken)
-        SELECT (NEW."host" COLLATE BINARY), (CASE WHEN NEW."status" = 'T' THEN 1 ELSE 0 END) - (CASE WHEN OLD."status" = 'T' THEN 1 ELSE 0 END)
+        SELECT NEW."host" COLLATE BINARY, (CASE WHEN NEW."status" = 'T' THEN 1 ELSE 0 END) - (CASE WHEN OLD."status" = 'T' THEN 1 ELSE 0 END)
         WHERE NOT (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE)) OR (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE)))
         ON CONFLICT (utube) DO UPDATE
         SET taken = "visit_xq_utube_2".taken + excluded.taken;
     UPDATE "visit_xq_utube_2"
-        SET (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = (NEW."host" COLLATE BINARY) AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
-        WHERE utube = (NEW."host" COLLATE BINARY) AND NOT (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE)) OR (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE)));
+        SET (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = "visit_xq_utube_2".utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
+        WHERE utube = NEW."host" COLLATE BINARY AND NOT (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE)) OR (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE)));
     DELETE FROM "visit_xq_utube_2"
-        WHERE utube = (NEW."host" COLLATE BINARY) AND taken = 0 AND k0 IS NULL AND NOT (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE)) OR (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE)));
+        WHERE utube = NEW."host" COLLATE BINARY AND taken = 0 AND k0 IS NULL AND NOT (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE)) OR (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE)));
     INSERT INTO "visit_xq_utube_2" (utube, taken)
-        SELECT (OLD."host" COLLATE BINARY), -(CASE WHEN OLD."status" = 'T' THEN 1 ELSE 0 END)
+        SELECT OLD."host" COLLATE BINARY, -(CASE WHEN OLD."status" = 'T' THEN 1 ELSE 0 END)
         WHERE (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE))
         ON CONFLICT (utube) DO UPDATE
         SET taken = "visit_xq_utube_2".taken + excluded.taken;
     UPDATE "visit_xq_utube_2"
-        SET (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = (OLD."host" COLLATE BINARY) AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
-        WHERE utube = (OLD."host" COLLATE BINARY) AND (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE));
+        SET (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = "visit_xq_utube_2".utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
+        WHERE utube = OLD."host" COLLATE BINARY AND (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE));
     DELETE FROM "visit_xq_utube_2"
-        WHERE utube = (OLD."host" COLLATE BINARY) AND taken = 0 AND k0 IS NULL AND (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE));
+        WHERE utube = OLD."host" COLLATE BINARY AND taken = 0 AND k0 IS NULL AND (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE));
     INSERT INTO "visit_xq_utube_2" (utube, taken)
-        SELECT (NEW."host" COLLATE BINARY), 1
+        SELECT NEW."host" COLLATE BINARY, 1
         WHERE (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE))
         ON CONFLICT (utube) DO UPDATE
         SET taken = "visit_xq_utube_2".taken + excluded.taken;
     UPDATE "visit_xq_utube_2"
-        SET (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = (NEW."host" COLLATE BINARY) AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
-        WHERE utube = (NEW."host" COLLATE BINARY) AND (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE));
+        SET (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = "visit_xq_utube_2".utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
+        WHERE utube = NEW."host" COLLATE BINARY AND (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE));
     DELETE FROM "visit_xq_utube_2"
-        WHERE utube = (NEW."host" COLLATE BINARY) AND taken = 0 AND k0 IS NULL AND (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE));
-    INSERT INTO "visit_xq_utube_2" (utube, taken)
-        SELECT (NEW."host" COLLATE BINARY), 0
-        WHERE ((OLD."host" IS NOT NEW."host" COLLATE BINARY) OR (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND NOT (OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE))) AND (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('R'), FALSE)) AND NEW."id" = (SELECT xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = (NEW."host" COLLATE BINARY) AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
+        WHERE utube = NEW."host" COLLATE BINARY AND taken = 0 AND k0 IS NULL AND (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE));
+    INSERT INTO "visit_xq_utube_2" (utube, taken, priority, k0)
+        SELECT NEW."host" COLLATE BINARY, 0, NEW."priority", NEW."id"
+        WHERE ((OLD."host" IS NOT NEW."host" COLLATE BINARY) OR (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND NOT (OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE))) AND (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('R'), FALSE)) AND NEW."id" = (SELECT xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = NEW."host" COLLATE BINARY AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
         ON CONFLICT (utube) DO UPDATE
-        SET taken = "visit_xq_utube_2".taken + excluded.taken;
-    UPDATE "visit_xq_utube_2"
-        SET (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = (NEW."host" COLLATE BINARY) AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
-        WHERE utube = (NEW."host" COLLATE BINARY) AND ((OLD."host" IS NOT NEW."host" COLLATE BINARY) OR (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND NOT (OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE))) AND (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('R'), FALSE)) AND NEW."id" = (SELECT xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = (NEW."host" COLLATE BINARY) AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1);
+        SET priority = excluded.priority,
+            k0 = excluded.k0;
 END;
 
 -- install: the trigger visit_xq_delete
@@ -142,15 +138,15 @@ CREATE TRIGGER "visit_xq_delete" AFTER DELETE
             target = 'X'
         WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN ('R', 'T');
     INSERT INTO "visit_xq_utube_2" (utube, taken)
-        SELECT (OLD."host" COLLATE BINARY), -(CASE WHEN OLD."status" = 'T' THEN 1 ELSE 0 END)
+        SELECT OLD."host" COLLATE BINARY, -(CASE WHEN OLD."status" = 'T' THEN 1 ELSE 0 END)
         WHERE (OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE))
         ON CONFLICT (utube) DO UPDATE
         SET taken = "visit_xq_utube_2".taken + excluded.taken;
     UPDATE "visit_xq_utube_2"
-        SET (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = (OLD."host" COLLATE BINARY) AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
-        WHERE utube = (OLD."host" COLLATE BINARY) AND (OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE));
+        SET (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = "visit_xq_utube_2".utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
+        WHERE utube = OLD."host" COLLATE BINARY AND (OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE));
     DELETE FROM "visit_xq_utube_2"
-        WHERE utube = (OLD."host" COLLATE BINARY) AND taken = 0 AND k0 IS NULL AND (OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE));
+        WHERE utube = OLD."host" COLLATE BINARY AND taken = 0 AND k0 IS NULL AND (OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE));
 END;
 
 -- install: count what is there
@@ -163,7 +159,7 @@ DELETE FROM "visit_xq_utube_2";
 
 -- install, recount: the heads of utubes
 INSERT INTO "visit_xq_utube_2" (utube, taken)
-    SELECT ("visit"."host" COLLATE BINARY), SUM((CASE WHEN "visit"."status" = 'T' THEN 1 ELSE 0 END)) FROM "visit"
+    SELECT "visit"."host" COLLATE BINARY, SUM((CASE WHEN "visit"."status" = 'T' THEN 1 ELSE 0 END)) FROM "visit"
     WHERE ("visit"."host" IS NOT NULL AND COALESCE("visit"."status" IN ('R', 'T'), FALSE))
     GROUP BY 1
     ORDER BY 1
@@ -381,7 +377,7 @@ SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' EN
     GROUP BY 1, 2;
 
 -- check: heads of utubes that are wrong
-SELECT (SELECT COUNT(*) FROM (SELECT ("visit"."host" COLLATE BINARY) AS utube, SUM((CASE WHEN "visit"."status" = 'T' THEN 1 ELSE 0 END)) AS taken FROM "visit" WHERE ("visit"."host" IS NOT NULL AND COALESCE("visit"."status" IN ('R', 'T'), FALSE)) GROUP BY 1) AS xq_t LEFT JOIN "visit_xq_utube_2" AS xq_h ON xq_h.utube = xq_t.utube WHERE COALESCE(xq_h.taken, 0) <> xq_t.taken OR (xq_t.taken < 2 AND (xq_h.utube IS NULL OR xq_h.priority IS NOT (SELECT xq_first."priority" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = xq_t.utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1) COLLATE BINARY OR xq_h.k0 IS NOT (SELECT xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = xq_t.utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1) COLLATE BINARY))) + (SELECT COUNT(*) FROM "visit_xq_utube_2" AS xq_h WHERE utube NOT IN (SELECT ("visit"."host" COLLATE BINARY) FROM "visit" WHERE ("visit"."host" IS NOT NULL AND COALESCE("visit"."status" IN ('R', 'T'), FALSE))));
+SELECT (SELECT COUNT(*) FROM (SELECT "visit"."host" COLLATE BINARY AS utube, SUM((CASE WHEN "visit"."status" = 'T' THEN 1 ELSE 0 END)) AS taken FROM "visit" WHERE ("visit"."host" IS NOT NULL AND COALESCE("visit"."status" IN ('R', 'T'), FALSE)) GROUP BY 1) AS xq_t LEFT JOIN "visit_xq_utube_2" AS xq_h ON xq_h.utube = xq_t.utube WHERE COALESCE(xq_h.taken, 0) <> xq_t.taken OR (xq_t.taken < 2 AND (xq_h.utube IS NULL OR xq_h.priority IS NOT (SELECT xq_first."priority" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = xq_t.utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1) COLLATE BINARY OR xq_h.k0 IS NOT (SELECT xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = xq_t.utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1) COLLATE BINARY))) + (SELECT COUNT(*) FROM "visit_xq_utube_2" AS xq_h WHERE utube NOT IN (SELECT "visit"."host" COLLATE BINARY FROM "visit" WHERE ("visit"."host" IS NOT NULL AND COALESCE("visit"."status" IN ('R', 'T'), FALSE))));
 
 -- check, recount: the counters beside it, at one moment
 SELECT tube, source, target, n, 1 FROM "visit_xq_count"

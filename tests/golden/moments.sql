@@ -601,10 +601,6 @@ SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "atte
     WHERE at_us >= :since AND at_us < :until
     ORDER BY id;
 
--- sweep: forget what is history
-DELETE FROM "visit_xq_history"
-    WHERE id IN (SELECT id FROM (SELECT id, at_us FROM "visit_xq_history" WHERE id < (SELECT MAX(id) FROM "visit_xq_history") ORDER BY id LIMIT :n) AS oldest WHERE at_us < CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 10000000000.0 * 1000000);
-
 -- reconfigure: tell the history of tasks in R that move to B
 INSERT INTO "visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
     SELECT json_array(CASE typeof("visit"."host") WHEN 'blob' THEN hex("visit"."host") ELSE "visit"."host" END, CASE typeof("visit"."number") WHEN 'blob' THEN hex("visit"."number") ELSE "visit"."number" END), NULL, NULL, CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), 'R', 'B', :event, NULL FROM "visit"

@@ -238,7 +238,7 @@ def puts(queue: Any) -> Iterator[Entry]:
     of = dialect(queue)
     # What put_many brings: the fields that the application writes, a key that is made, and a first attempt.
     managed = [of.source.roles[role] for role in ("status", "runat", "deadline", "owner") if role in of.source.roles]
-    auto = of.source.key if queue.machine.settings["id"] == "auto_increment" else ()
+    auto = of.source.key if queue.machine.settings.id == "auto_increment" else ()
     names = tuple(field.name for field in of.source.fields if field not in (*managed, *auto))
     for row in queue.machine.rows:
         if row.source == ABSENT:
@@ -315,7 +315,8 @@ def looks(queue: Any) -> Iterator[Entry]:
     if of.has_history:
         yield Entry("history", of.history([]))
         yield Entry("history of a task, from one moment to another", of.history(["key", "since", "until"]))
-        yield Entry("sweep: forget what is history", of.forget_history)
+        if of.forget_history:
+            yield Entry("sweep: forget what is history", of.forget_history)
         yield Entry("reconfigure: tell the history of tasks in R that move to B", of.note_move("R", "B"))
     for sql in filter(None, (of.savepoints, of.savepoint_noted, of.savepoint_kept)):
         yield Entry("on_change: whether a change was committed", sql)
@@ -338,7 +339,7 @@ def looks(queue: Any) -> Iterator[Entry]:
     yield Entry("wait: forget those of a process that is gone", of.forget_waits)
     yield Entry("waiting", of.waiting)
     yield Entry("a take that waits: is there anything", of.any_ready(False))
-    if queue.machine.due:
+    if of.next_due:
         yield Entry("when something falls due", of.next_due)
     yield Entry("before anything is read within the application's transaction", of.begin_writing)
     yield Entry("what tasks there are, before another definition is installed", of.statuses_in_use)
@@ -351,7 +352,7 @@ def _entry(of: Any, title: str, source: str, statement: Statement) -> Entry:
 
 
 def _fences(queue: Any, row: Transition) -> list[Any]:
-    return ["session", "take"] if row.fenced and not queue.machine.settings.get("unfenced") else [""]
+    return ["session", "take"] if row.fenced else [""]
 
 
 def _with(given: Iterable[str]) -> str:

@@ -922,10 +922,6 @@ SELECT `id`, `at_us`, `key`, `tube`, `source`, `target`, `event`, `owner`, `atte
     WHERE at_us >= :since AND at_us < :until
     ORDER BY id;
 
--- sweep: forget what is history
-DELETE FROM `visit_xq_history`
-    WHERE id IN (SELECT id FROM (SELECT id, at_us FROM `visit_xq_history` WHERE id < (SELECT MAX(id) FROM `visit_xq_history`) ORDER BY id LIMIT :n) AS oldest WHERE at_us < CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - 10000000000.0 * 1000000);
-
 -- reconfigure: tell the history of tasks in R that move to B
 INSERT INTO `visit_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`)
     SELECT CONVERT(JSON_ARRAY(`visit`.`host`, `visit`.`number`) USING utf8mb4) COLLATE utf8mb4_nopad_bin, NULL, NULL, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), 'R', 'B', :event, NULL FROM `visit`

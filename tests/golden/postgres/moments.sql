@@ -581,10 +581,6 @@ SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "atte
     WHERE at_us >= :since AND at_us < :until
     ORDER BY id;
 
--- sweep: forget what is history
-DELETE FROM "visit_xq_history"
-    WHERE id IN (SELECT id FROM (SELECT id, at_us FROM "visit_xq_history" WHERE id < (SELECT MAX(id) FROM "visit_xq_history") ORDER BY id LIMIT :n) AS oldest WHERE at_us < CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) - 10000000000.0 * 1000000);
-
 -- reconfigure: tell the history of tasks in R that move to B
 INSERT INTO "visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
     SELECT CAST(json_build_array(CAST("visit"."host" AS text), "visit"."number") AS text), NULL, NULL, CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint), 'R', 'B', :event, NULL FROM "visit"

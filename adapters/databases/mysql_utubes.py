@@ -1,0 +1,126 @@
+"""The heads of utubes on MariaDB."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from xq.adapters.databases.utube_news import FULL, MISSING, News, ServerUtubes
+from xq.compile import Statement
+from xq.store import Store
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.mysql import Mysql
+
+AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
+
+
+class MysqlUtubes(ServerUtubes):
+    """Heads that are called by a digest of the utube: a text may be long, and compares as its collation does.
+
+    There are no partial indexes: virtual columns tell which utube a task is of, and which heads are open.
+    """
+
+    of: Mysql
+    me = "CONNECTION_ID()"
+    join = "STRAIGHT_JOIN"
+    by_key = " FORCE INDEX (PRIMARY)"  # all that an index of states was read for would be locked
+    by_open = " FORCE INDEX (open)"
+
+    @property
+    def column(self) -> str:
+        """The digest of its utube, in each row of the table."""
+        return self.of.quote(self.of.name("turn"))
+
+    def called(self, column: str) -> str:
+        return f"CONVERT({self.of.digest(column)} USING ascii)"
+
+    def of_utube(self, utube: str, of: str) -> str:
+        return f"{of}{self.column} = {utube}"
+
+    @property
+    def of_none(self) -> str:
+        return f"{self.of.table}.{self.column} IS NULL"
+
+    def is_open(self, of: str = "") -> str:
+        return f"{of}open = 1"
+
+    def for_others(self, condition: str) -> str:
+        return condition
+
+    def index_of_none(self, suffix: str) -> str:
+        return suffix if suffix.endswith("tube") else "utube"
+
+    @property
+    def index(self) -> tuple[str, str, bool]:
+        return ", ".join([self.of.roles["status"], self.column, *self.ordered]), "", False
+
+    @property
+    def adding(self) -> str:
+        return self.of.on_conflict("utube", f"taken = taken + VALUES(taken), {self.nobody}")
+
+    def among(self, utubes: Collection[Any]) -> str:
+        return f"IN ({', '.join(map(self.of.literal, utubes))})"
+
+    def place(self, store: Store[Any], utubes: Collection[Any]) -> None:
+        each = ", ".join(f"({self.of.literal(utube)}, 0)" for utube in utubes)
+        adding = self.of.on_conflict("utube", "taken = taken")
+        store.change(f"{AT_ONCE}INSERT INTO {self.heads} (utube, taken) VALUES {each}{adding}")
+
+    def look_at(self, store: Store[Any], utubes: Collection[Any]) -> None:
+        # What a statement that writes reads it may lock, and wait for: a mere look does so under SERIALIZABLE alone.
+        names = map(self.of.literal, utubes)
+        firsts = (f"SELECT {name}, xq_f.* FROM ({self.first(self.wanted, name)}) AS xq_f" for name in names)
+        found = store.execute(AT_ONCE + " UNION ALL ".join(firsts))
+        if none := set(utubes) - {row[0] for row in found}:
+            unknown = ", ".join(f"({self.of.literal(utube)}, 0)" for utube in none)
+            nobody = self.of.on_conflict("utube", self.nobody)
+            store.change(f"INSERT INTO {self.heads} (utube, taken) VALUES {unknown}{nobody}")
+        if found:
+            values = {f"v{i}_{j}": value for i, row in enumerate(found) for j, value in enumerate(row)}
+            each = ", ".join(
+                "(0, " + ", ".join(f":v{i}_{j}" for j in range(len(row))) + ")" for i, row in enumerate(found)
+            )
+            known = self.of.on_conflict("utube", ", ".join(f"{column} = VALUES({column})" for column in self.columns))
+            told = f"INSERT INTO {self.heads} (taken, utube, {', '.join(self.columns)}) VALUES {each}{known}"
+            self.of.change(store, Statement(told), values)
+
+    # A list of keys it may look for in the whole table, and then it waits for what others have locked of that.
+
+    def left_again(self, utubes: Collection[Any]) -> str:
+        return f"INSERT INTO {self.news} (utube) VALUES {', '.join(f'({self.of.literal(utube)})' for utube in utubes)}"
+
+    def learn(self, store: Store[Any], news: Sequence[News]) -> int:
+        locked, there = self.locked(store, news), self.there(store, news)
+        # Where some were heard meanwhile, somebody has looked, and may have seen more than this transaction does.
+        lost = {one.utube for one in news if one.id not in there}
+        sure = [utube for utube in locked if utube not in lost]
+        if sure:
+            self.look_at(store, sure)
+        # Also what was placed for news that others have heard: without a known task it is empty, or there are news.
+        placed = {one.utube for one in news if one.head == MISSING}
+        if emptied := [utube for utube in locked if utube in sure or utube in placed]:
+            self._leave(store, emptied)
+        # Whoever makes room in a full utube leaves news.
+        heard = [one.id for one in news if one.id in there and (one.head == FULL or one.utube in sure)]
+        if heard:
+            store.change(self.gone(heard))
+        return len(heard)
+
+    def _leave(self, store: Store[Any], utubes: Collection[Any]) -> None:
+        """Leave no head of these that is empty."""
+        heads = self._joined(self.heads, "utube", [f"_ascii{self.of.literal(utube)}" for utube in utubes])
+        store.change(f"{AT_ONCE}DELETE xq_o FROM {heads} WHERE xq_o.taken = 0 AND xq_o.k0 IS NULL")
+
+    def gone(self, ids: Sequence[int]) -> str:
+        return f"{AT_ONCE}DELETE xq_o FROM {self._joined(self.news, 'id', ids)}"
+
+    def guessed(self, ids: Sequence[int]) -> str:
+        news = self._joined(self.news, "id", ids)
+        return f"{AT_ONCE}UPDATE {news} SET xq_o.teller = NULL WHERE xq_o.teller = {self.me}"
+
+    @staticmethod
+    def _joined(table: str, key: str, keys: Iterable[Any]) -> str:
+        """The rows `xq_o` of these keys, read by them alone."""
+        each = " UNION ALL ".join(f"SELECT {value} AS k" for value in keys)
+        return f"({each}) AS xq_i STRAIGHT_JOIN {table} AS xq_o FORCE INDEX (PRIMARY) ON xq_o.{key} = xq_i.k"

@@ -1,0 +1,146 @@
+"""The heads of utubes on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from xq.adapters.databases.utube_news import FULL, MISSING, Again, News, ServerUtubes
+from xq.compile import Rows, Statement
+from xq.store import INTEGERS, Store
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.postgres import Postgres
+
+
+def _is_in(step: str) -> str:
+    """That a utube is one that a step of the statement found; an index answers."""
+    return f"utube = ANY(ARRAY(SELECT utube FROM {step}))"
+
+
+class PostgresUtubes(ServerUtubes):
+    """Heads whose rows are locked together with those of their tasks."""
+
+    of: Postgres
+    me = "pg_current_xact_id()"
+
+    @property
+    def alone(self) -> str:  # type: ignore[override]
+        return f"LOCK TABLE {self.heads} IN EXCLUSIVE MODE"
+
+    def called(self, column: str) -> str:
+        # Whatever the column's collation, and without the blanks at the end of a CHAR.
+        return column if self.of.kind("utube") in INTEGERS else f'(CAST({column} AS text) COLLATE "C")'
+
+    def order(self, columns: Iterable[str], of: str) -> str:
+        first = {"priority", self.of.roles.get("priority")}
+        return ", ".join(f"{of}{column}{' NULLS FIRST' * (column in first)}" for column in columns)
+
+    @property
+    def adding(self) -> str:
+        return self.of.on_conflict("utube", f"taken = {self.name}.taken + excluded.taken, {self.nobody}")
+
+    def among(self, utubes: Collection[Any]) -> str:
+        return f"= ANY({self._listed()})"
+
+    def _listed(self, name: str = "utubes") -> str:
+        return f"CAST(:{name} AS {self.of.list_kinds[self.of.kind('utube')]}[])"
+
+    def place(self, store: Store[Any], utubes: Collection[Any]) -> None:
+        ((before,),) = store.execute("SELECT current_setting('lock_timeout')")
+        timeout = "SELECT set_config('lock_timeout', :timeout, true)"
+        self.of.execute(store, timeout, {"timeout": "1ms"})
+        made = f"INSERT INTO {self.heads} (utube, taken) SELECT unnest({self._listed()}), 0 ORDER BY 1"
+        self.of.change(store, Statement(f"{made} ON CONFLICT DO NOTHING"), {"utubes": list(utubes)})
+        self.of.execute(store, timeout, {"timeout": before})
+
+    def look_at(self, store: Store[Any], utubes: Collection[Any]) -> None:
+        # A version of a row that says nothing new is one too many.
+        known = ", ".join(f"{self.name}.{column}" for column in self.columns)
+        first = self.first(f"ROW({self.wanted})", f"{self.name}.utube")
+        looked = (
+            f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')} "
+            f"WHERE utube {self.among(utubes)} AND ROW({known}) IS DISTINCT FROM ({first})"
+        )
+        self.of.change(store, Statement(looked), {"utubes": list(utubes)})
+
+    def left_again(self, utubes: Collection[Any]) -> str:
+        return f"INSERT INTO {self.news} (utube) SELECT unnest({self._listed()})"
+
+    def learning(self, news: Sequence[News], again: Again, whole: Again) -> Again:
+        return whole if any(one.head == MISSING for one in news) else again
+
+    def learn(self, store: Store[Any], news: Sequence[News]) -> int:
+        placed = list(dict.fromkeys(one.utube for one in news if one.head == MISSING))
+        if placed:
+            self.place(store, placed)
+        # All at once: as in any snapshot, what it looks at is at least as new as the news that are still there.
+        values = {
+            "utubes": list(dict.fromkeys(one.utube for one in news if one.head != FULL)),
+            "placed": placed,
+            "ids": [one.id for one in news],
+            "of": [one.utube for one in news],
+            "over": [one.id for one in news if one.head == FULL],  # whoever makes room there leaves news
+        }
+        ((heard,),) = self.of.execute(store, self._learned, values)
+        return int(heard)
+
+    @property
+    def _learned(self) -> str:
+        """SQL that hears the news `ids` of the utubes `of`; `over` nobody needs, `utubes` may be open.
+
+        Those that were `placed` for that are not left there if they are empty.
+        """
+        kind, passing = self.of.list_kinds[self.of.kind("utube")], f"{self.of.lock} SKIP LOCKED"
+        told = f"unnest(CAST(:ids AS bigint[]), CAST(:of AS {kind}[])) AS told (id, utube)"
+        first = self.first(f"ROW({self.wanted})", f"{self.name}.utube")
+        known = ", ".join(f"{self.name}.{column}" for column in self.columns)
+        # True or nothing; of EXISTS, PostgreSQL might hash all tasks that are ready.
+        some = f"({self.first('TRUE', f'{self.name}.utube')})"
+        steps = {
+            "locked": f"SELECT utube FROM {self.heads} WHERE utube {self.among(())} AND taken < {self.most}{passing}",
+            "there": f"SELECT id, utube FROM {self.news} WHERE id = ANY(CAST(:ids AS bigint[])){passing}",
+            # Where some were heard meanwhile, somebody has looked, and may have seen more than this statement does.
+            "lost": f"SELECT utube FROM {told} WHERE id NOT IN (SELECT id FROM there)",
+            "sure": "SELECT utube FROM locked WHERE utube NOT IN (SELECT utube FROM lost)",
+            "looked": (
+                f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')} WHERE {_is_in('sure')} "
+                f"AND (taken > 0 OR {some}) AND ROW({known}) IS DISTINCT FROM ({first}) RETURNING 1"
+            ),
+            # Also what was placed for news that others have heard: without a known task it is empty, or there are news.
+            "gone": (
+                f"DELETE FROM {self.heads} WHERE taken = 0 AND ({_is_in('sure')} AND {some} IS NULL "
+                f"OR utube = ANY({self._listed('placed')}) AND {_is_in('locked')} AND NOT {_is_in('sure')} "
+                "AND k0 IS NULL) RETURNING 1"
+            ),
+            "heard": (
+                f"DELETE FROM {self.news} WHERE id = ANY(ARRAY(SELECT id FROM there "
+                f"WHERE id = ANY(CAST(:over AS bigint[])) OR {_is_in('sure')})) RETURNING 1"
+            ),
+        }
+        parts = ", ".join(f"{name} AS ({step})" for name, step in steps.items())
+        return f"WITH {parts} SELECT COUNT(*) FROM heard"
+
+    def picked(self, columns: str, rows: Rows) -> str:
+        """A query that locks the tasks which come first, with their heads, and passes by what others have locked.
+
+        Where some tasks have no utube it locks the first of those as well, and keeps it until the transaction ends.
+        """
+        of, wanted = self.of, self.mine
+        locked = f"{of.lock} SKIP LOCKED"
+        # One head after the other, in their order, and then its task: a query that locks is not pulled up into a join,
+        # which would be free to begin with all tasks, or to sort all heads.
+        theirs = f"{of.same_wait('xq_h', of.table)} AND {self.takeable(rows)}"
+        task = f"SELECT {', '.join(wanted)} FROM {of.table_in_schema} WHERE {theirs}{locked}"
+        picks = [
+            f"SELECT xq_t.* FROM {self.heads} AS xq_h CROSS JOIN LATERAL ({task}) AS xq_t "
+            f"WHERE {self.is_open('xq_h.')} ORDER BY {self.order(self.columns, 'xq_h.')} LIMIT {self.limit(rows)}"
+            f"{of.lock} OF xq_h SKIP LOCKED"
+        ]
+        if self.may_be_none:
+            picks.append(f"{self.of_others(wanted, rows)}{locked}")
+        tables = ", ".join(f"xq_p{i} AS MATERIALIZED ({pick})" for i, pick in enumerate(picks))
+        both = " UNION ALL ".join(f"SELECT * FROM xq_p{i}" for i in range(len(picks)))
+        order = self.order(self.ordered, "")
+        first = f"SELECT {columns} FROM ({both}) AS xq_p ORDER BY {order} LIMIT {self.limit(rows)}"
+        return f"WITH {tables}, xq_picked AS MATERIALIZED ({first}) SELECT * FROM xq_picked"
