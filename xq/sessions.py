@@ -334,13 +334,16 @@ class Sessions:
 
     def _lose(self, session: Session) -> None:
         """A session was ended, and not by this process: it takes nothing any more, and is no more this process's."""
-        lost = self.proof is not None and not self.proof.holds(session.uuid)  # else another process closed it
         own = session is self._own
-        if lost:
-            self._lost.add(session.uuid)
-            self._own_lost |= own
-        session.closed = True
-        session.let_go()
+        with session._lock:
+            if session.closed:  # another thread noticed it first, and proves it no longer
+                return
+            lost = self.proof is not None and not self.proof.holds(session.uuid)  # else another process closed it
+            if lost:
+                self._lost.add(session.uuid)
+                self._own_lost |= own
+            session.closed = True
+            session.let_go()
         self._open.pop(session.uuid, None)
         for keeper in self.keepers if lost and own else ():
             keeper.session_lost()

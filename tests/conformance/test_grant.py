@@ -14,6 +14,7 @@ import peewee as pw
 import pytest
 
 import xq
+from tests.conformance.steps import PATIENCE, STUCK, eventually
 from tests.conftest import SERVERS, Maker, chosen, database_on
 from xq import sessions
 from xq.adapters.databases.rights import RIGHTS
@@ -363,21 +364,25 @@ def test_a_producer_hears_of_the_end_of_its_task_and_a_consumer_of_the_task(land
         task = {"name": "w", **({"utube": "w"} if kind == "utube" else {})}
 
         def wait() -> None:
-            ended.append(puts_it.put(task, wait=60))
+            ended.append(puts_it.put(task, wait=PATIENCE))
             one.close()
 
         thread = threading.Thread(target=wait)
         thread.start()
-        found = takes_it.take(60)
+        found = takes_it.take(PATIENCE)
         takes_it.ack(found)
-        thread.join(60)
+        thread.join(STUCK)
         assert [processed for _, processed in ended] == [True]
         # What the session of the producer leaves is cleared away by whoever may move tasks.
         sessions.of(one).exit()
-        sessions.of(other).looked_at = 0.0
-        sessions.of(other).end_the_dead()
-        left = {uuid for (uuid,) in land.owner.execute_sql("SELECT DISTINCT uuid FROM xq_session").fetchall()}
-        assert left <= {session.uuid for session in sessions.of(other).held()}
+
+        def nothing_is_left() -> bool:
+            sessions.of(other).looked_at = 0.0
+            sessions.of(other).end_the_dead()
+            left = {uuid for (uuid,) in land.owner.execute_sql("SELECT DISTINCT uuid FROM xq_session").fetchall()}
+            return left <= {session.uuid for session in sessions.of(other).held()}
+
+        eventually(nothing_is_left)
         if kind == "all":
             for _ in range(100):
                 puts_it.put({"name": "x"})

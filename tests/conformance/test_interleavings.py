@@ -313,6 +313,28 @@ def test_a_session_that_is_about_to_end_is_joined_by_no_other_process(make_share
     assert state(Task, put) == "R"
 
 
+def test_a_session_closed_elsewhere_that_two_threads_notice_at_once_is_not_taken_for_lost(make_shared, monkeypatch):
+    Task = make_shared(roles=("owner",))
+    Task.put(task())
+    held, lose = Task.take(), sessions.Sessions._lose
+
+    def child() -> Any:
+        Task.xq.session(mine).close()
+        yield "closed"
+
+    def loses_late(self: sessions.Sessions, session: sessions.Session) -> None:
+        monkeypatch.undo()
+        look(make_shared.db)  # as the thread that looks after the database does
+        lose(self, session)
+
+    mine = sessions.of(make_shared.db).own().uuid
+    monkeypatch.setattr(sessions.Sessions, "_lose", loses_late)
+    with another_process(make_shared.db, child) as other:
+        assert next(other) == "closed"
+        with pytest.raises(xq.WrongState):
+            held.ack()
+
+
 ON_SERVERS = pytest.mark.parametrize("shared_db", chosen(SERVERS), indirect=True)  # where writers are side by side
 LEVELS = pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
 
