@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from xq.compile import Rows, Statement
+from xq.errors import BadValue
 from xq.machine import Transition
 from xq.tasks import Parts, named
 from xq.transitions import BATCH, Call, Transitions
@@ -89,12 +90,16 @@ class Due:
             run = partial(self.transitions.run, self.database.open(), call, which, transition, {"n": BATCH})
             moved, refused = len(self.database.guarded(run)), 0
         except Exception as error:
-            if not self.store.is_refusal(error):
+            if not self._is_refused(error):
                 raise
             moved, refused = self._sweep_singly(call, which, transition)
         if moved:
             self.log.debug("%s: %d tasks %s-%s", transition.event, moved, transition.source, transition.target)
         return moved, refused
+
+    def _is_refused(self, error: Exception) -> bool:
+        """Whether the database keeps a task where it is, or has no place for what it holds where it would come."""
+        return self.store.is_refusal(error) or isinstance(error, BadValue)
 
     def _sweep_singly(self, call: Call, which: Rows, transition: Transition) -> tuple[int, int]:
         """Move what is due one by one: rows that the database keeps, since others refer to them, stop no others."""
@@ -111,7 +116,7 @@ class Due:
                     run = partial(self.transitions.run, self.database.open(), call, one, transition, named(parts))
                     moved += len(self.database.guarded(run))
                 except Exception as error:
-                    if not self.store.is_refusal(error):
+                    if not self._is_refused(error):
                         raise
                     key = self.transitions.tasks.app_key(parts)
                     level = logging.DEBUG if key in self._stuck else logging.WARNING  # it is tried again and again

@@ -16,7 +16,7 @@ from xq.adapters.databases.servers import BYTES, PART, ROLL_UP, Server
 from xq.adapters.databases.sql import QUEUES, Object, filled, parts_of_uuid
 from xq.adapters.databases.utube_news import NEWS
 from xq.compile import Change, Rows, Statement
-from xq.errors import ConfigurationError, shown
+from xq.errors import BadValue, ConfigurationError, shown
 from xq.machine import ABSENT, FOREVER, TAKEN, Guard, Machine
 from xq.sessions import UUID_LENGTH
 from xq.store import HISTORY, INTEGERS, TIMES, Field, Kind, Row, Store, Table, Values
@@ -405,6 +405,8 @@ class Mysql(Server):
     def grantee(self, user: str) -> str:
         # Without a host it is a role, or whoever has this name wherever he comes from.
         name, at, host = user.rpartition("@")
+        if not at and user.upper() == "PUBLIC":
+            raise BadValue("PUBLIC is everybody on MariaDB, and no user")
         return f"{self.quote(name)}@{self.quote(host)}" if at else self.quote(user)
 
     def more_grants(self, store: Store[Any], to: str) -> list[str]:

@@ -43,7 +43,7 @@ RIGHTS: Final[Mapping[str, Mapping[str, tuple[Right, ...]]]] = {
     "wait": {"reader": (SELECT,), "producer": (INSERT, DELETE)},
     "history": {"reader": (SELECT,), "consumer": (Right("DELETE", when="forgets"),)},
     "utube": {"reader": (SELECT,), "consumer": (INSERT, UPDATE, DELETE)},
-    "utube_news": {"reader": (SELECT,), "consumer": (DELETE, LOCK), "operator": (INSERT,)},  # recount
+    "utube_news": {"reader": (SELECT,), "consumer": (INSERT, UPDATE, DELETE)},
     "xq_queue": {
         "reader": (SELECT,),
         "producer": (Right("UPDATE", when="limit", some=True),),

@@ -199,23 +199,26 @@ class ServerUtubes(Utubes):
     def _guess(self, store: Store[Any], news: Sequence[News], own: bool = False) -> int:
         """Look from here which tasks are the first of those utubes of which none is known, or of all for `own` news.
 
-        It leaves news of its own: those of the past somebody may have heard since, who has seen more.
+        Where it may have written less than others knew it leaves news of its own: those of the past somebody may have
+        heard since, who has seen more.
         """
-        locked = self.locked(store, news, " AND k0 IS NULL")
+        locked, known = self.locked(store, news, " AND k0 IS NULL"), []
         if own:
             known = self.locked(store, news, " AND k0 IS NOT NULL")
             # Those of an earlier transaction of the connection somebody may have heard: what is known is right then.
             there = self.there(store, [one for one in news if one.utube in known])
-            locked += [utube for utube in known if any(one.id in there for one in news if one.utube == utube)]
+            known = [utube for utube in known if any(one.id in there for one in news if one.utube == utube)]
+            locked += known
         if not locked:
             return 0
         self.look_at(store, locked)
-        self.of.change(store, Statement(self.left_again(locked)), {"utubes": locked})
+        ready = f"SELECT utube FROM {self.heads}{self.by_key} WHERE utube {self.among(locked)} AND k0 IS NOT NULL"
+        found = [utube for (utube,) in self.of.execute(store, ready, {"utubes": locked})]
+        if changed := list(dict.fromkeys([*known, *found])):
+            self.of.change(store, Statement(self.left_again(changed)), {"utubes": changed})
         if own:
             store.change(self.guessed([one.id for one in news if one.utube in locked]))
-        ready = f"SELECT COUNT(*) FROM {self.heads}{self.by_key} WHERE utube {self.among(locked)} AND k0 IS NOT NULL"
-        ((found,),) = self.of.execute(store, ready, {"utubes": locked})
-        return int(found)
+        return len(found)
 
     @abstractmethod
     def learn(self, store: Store[Any], news: Sequence[News]) -> int:

@@ -244,6 +244,6 @@ class Utubes(ABC):
         return (
             f"SELECT (SELECT COUNT(*) FROM ({each}) AS xq_t LEFT JOIN {self.heads} AS xq_h "
             f"ON xq_h.utube = xq_t.utube WHERE COALESCE(xq_h.taken, 0) <> xq_t.taken OR {first}) + "
-            f"(SELECT COUNT(*) FROM {self.heads} AS xq_h "
-            f"WHERE utube NOT IN (SELECT {utube} {rows}){self.but_for_news('xq_h.utube')})"
+            f"(SELECT COUNT(*) FROM (SELECT utube FROM {self.heads} AS xq_h WHERE TRUE"
+            f"{self.but_for_news('xq_h.utube')} EXCEPT SELECT {utube} {rows}) AS xq_e)"
         )

@@ -187,6 +187,10 @@ def works(queue: Any) -> None:
         queue.touch(taken(queue), 5)
     queue.wait(put(queue), 0.01)
     queue.release_all()
+    with queue.model._meta.database.atomic():
+        queue.release(taken(queue))
+        put(queue)
+        queue.ack(taken(queue))
 
 
 def sweeps(queue: Any) -> None:
@@ -456,8 +460,8 @@ def test_who_is_nobody_or_has_no_such_role_is_refused_in_words(land):
     if land.is_postgres:
         with pytest.raises(xq.errors.BadValue, match="63 bytes"):
             queue.grant("u" * 64, "producer")
-        with pytest.raises(xq.errors.BadValue, match="everybody"):
-            queue.grant("public", "producer")
+    with pytest.raises(xq.errors.BadValue, match="everybody"):
+        queue.grant("public", "producer")
 
 
 @pytest.mark.parametrize("land", chosen(["mariadb"]), indirect=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.conformance.steps import (
     isolate,
     processes,
     transitions,
+    writing,
 )
 from tests.conftest import DATABASES, SERVERS, SHARED, Maker, chosen
 from tests.factories import task
@@ -407,6 +409,26 @@ def test_a_transaction_takes_what_others_have_put_a_moment_ago(at_level):
     assert is_exact(Task)
 
 
+def test_a_transaction_that_has_emptied_many_utubes_may_go_on_to_take(queue):
+    names = [chr(ord("a") + i // 2) + str(i % 2) for i in range(46)]
+    put(queue, *names)
+    with writing(queue._meta.database):
+        for _ in range(2):
+            assert len(queue.xq.ack_many(queue.xq.take_many(100))) == 23
+        assert taken(queue, 5) == []
+    put(queue, "a9")
+    assert taken(queue, 9) == ["a9"]
+
+
+def test_a_transaction_takes_though_others_have_emptied_many_utubes(make_server):
+    Task = make_server(FEATURES, roles=ROLES)
+    put(Task, *(chr(ord("a") + i) + "0" for i in range(26)))
+    assert Work(make_server.db, lambda: len(Task.xq.ack_many(Task.xq.take_many(26)))).result() == 26
+    with writing(make_server.db):
+        assert taken(Task, 5) == []
+    assert is_exact(Task)
+
+
 def test_nobody_waits_for_a_transaction_that_has_put_and_taken(make_server):
     isolate(make_server.db, "READ COMMITTED")  # else MariaDB locks gaps
     Task = make_server({"utube": True, "keep": True}, roles=("utube", "owner"))
@@ -443,6 +465,15 @@ def test_news_that_nobody_can_hear_yet_do_not_pile_up(make_server):
     Task.xq.ack(1)
     assert taken(Task, 2) == ["a1"]
     assert is_exact(Task)
+
+
+def test_a_utube_that_no_index_holds_keeps_no_other_task_from_becoming_ready(make):
+    Task = make({"utube": True, "delayed": True}, roles=("utube", "runat"), attributes={"utube": pw.TextField()})
+    long = "".join(sha256(bytes([i])).hexdigest() for i in range(256))
+    for name, utube in {"a": "a", "long": long, "b": "b"}.items():
+        Task.put({"name": name, "utube": utube}, delay=1)
+    Task.xq.clock.tick(2)
+    assert {"a", "b"} <= {*taken(Task, 4)}
 
 
 def test_a_transaction_that_sees_the_past_spoils_nothing_for_others(make_server):
