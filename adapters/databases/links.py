@@ -88,6 +88,7 @@ class Link(Proof):
         self._process = 0  # the number whose lock proves that this process lives
         self._stays = True  # whether the connection keeps its session at the server
         self._lost: list[str] = []
+        self._kept: set[str] = set()  # what was let go of while the server might only be read
         self._expects = False  # whether the server knows that somebody waits
         self._silenced = False  # whether it was told to tell nobody
         self._expected_at = 0.0  # the monotonic time at which somebody last began to wait, or was seen to
@@ -270,17 +271,21 @@ class Link(Proof):
         return uuid in self._held or self._joined(uuid)
 
     def _end(self, uuid: str) -> None:
+        self._kept.discard(uuid)
         try:
             if self.is_open:
                 self._run(self._words.part, uuid=uuid, process=self._process)
         except Exception as error:
             if not self._connector.is_failure(error):
-                raise  # else it went with the connection
+                raise
+            if self.is_open:  # else it went with the connection
+                self._kept.add(uuid)
 
     def _joined(self, uuid: str) -> bool:
         with self._gate(uuid) as open_:
             if open_:
                 self._run(self._words.join, uuid=uuid, process=self._process)
+                self._kept.discard(uuid)
             return open_
 
     def _regained(self, uuid: str) -> bool:
@@ -312,6 +317,9 @@ class Link(Proof):
         if not uuids:
             return []
         self.open()
+        with self._lock:
+            for uuid in [*self._kept]:
+                self._end(uuid)
         living = {uuid for (uuid,) in self._run(self._words.living)} | {*self._held}  # no lock keeps its owner out
         return [uuid for uuid in uuids if uuid not in living]
 

@@ -10,7 +10,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -409,6 +409,19 @@ def test_who_waits_outlives_a_server_that_cannot_be_asked_for_a_while(server, th
     eventually(lambda: told(queue) == "RUNNING")
     tube.put("a")
     assert waiting.result().data == "a"
+
+
+def test_what_a_session_held_that_was_left_while_the_server_only_read_comes_back(server, there):
+    queue: Any = Tubes(there)
+    tube = queue.create_tube("tube", "fifottl")
+    tube.put("a")
+    with suppress(pw.PeeweeException), queue.session():
+        assert tube.take(0).data == "a"
+        may_be_written(server, there.database, False)
+    may_be_written(server, there.database, True)
+    there.close()
+    eventually(lambda: told(queue) == "RUNNING")
+    eventually(lambda: ready(tube) == 1)
 
 
 def test_a_process_that_only_puts_is_refused_at_once(server, there):
