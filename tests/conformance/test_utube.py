@@ -413,8 +413,10 @@ def test_a_transaction_that_has_emptied_many_utubes_may_go_on_to_take(queue):
     names = [chr(ord("a") + i // 2) + str(i % 2) for i in range(46)]
     put(queue, *names)
     with writing(queue._meta.database):
-        for _ in range(2):
-            assert len(queue.xq.ack_many(queue.xq.take_many(100))) == 23
+        done = 0
+        while found := queue.xq.take_many(100):
+            done += len(queue.xq.ack_many(found))
+        assert done == 46
         assert taken(queue, 5) == []
     put(queue, "a9")
     assert taken(queue, 9) == ["a9"]
