@@ -296,7 +296,7 @@ class Queue(Generic[T]):
             raise BadType(f"an event is named by text, not by {shown(event)}")
         if not event.isidentifier() or len(event) > LONGEST_EVENT:
             raise BadValue(f"an event is named as a method is, in up to {LONGEST_EVENT} letters, not {shown(event)}")
-        return self._database.whole(lambda: self._moves.all("kill", self.machine.states, event))
+        return self._moves.all("kill", self.machine.states, event)
 
     def sweep(self) -> int:
         """Move what is due until nothing is. Returns how many moves that were."""

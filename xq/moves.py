@@ -307,27 +307,41 @@ class Moves(Generic[T]):
     def all(self, event: str, states: Sequence[str], as_event: str = "") -> int:
         """Move every task in these states, whoever holds it, by its own event or as another. Returns how many.
 
-        Those that are deleted with one statement: it finds a task wherever another process moves it meanwhile.
+        Those that are deleted as one step, which finds a task wherever another process moves it meanwhile.
         """
-        self.database.begin_writing()
         chosen = [self.transitions.choose(state, Call(event)) for state in states]
         gone = [transition for transition in chosen if transition.target == ABSENT]
         together = [*([other] for other in chosen if other not in gone), *([gone] if gone else [])]
-        return sum(self._all(Call(as_event or event), *alike) for alike in together)
+
+        def move() -> int:
+            self.database.begin_writing()
+            return sum(self._all(Call(as_event or event), *alike) for alike in together)
+
+        return self.database.whole(move)
 
     def _all(self, call: Call, transition: Transition, *alike: Transition) -> int:
         """Move every task in the states from which these lead, which do the same."""
         opened, more = self.database.open(), tuple(other.source for other in alike)
-        if self.transitions.counts_apart(call.event, transition, *alike) or self.database.observers.anybody:
+        if self.database.observers.anybody:
             which = Rows("each", transition.source, more=more)
             return len(self.transitions.run(opened, call, which, transition, {}))
+        if more and self.transitions.counts_apart(call.event, transition, *alike):
+            # How many leave each state must be known, so one after the other: what is held stays where it is.
+            self.database.execute(opened.dialect.hold_all((transition.source, *more)))
+            return sum(self._all(call, each) for each in (transition, *alike))
         statement = opened.statements.move(Rows("all", transition.source, more=more), transition)
-        return self.database.change(opened, statement, self.database.values(), call.event)
+        moved = self.database.change(opened, statement, self.database.values(), call.event)
+        self.transitions.count(opened, call.event, transition.source, transition.target, moved)
+        return moved
 
     def give_back(self, session: str, event: str) -> None:
         """Release what a session that has ended still holds, as the event `event`."""
         self.transitions.give_back(*sessions_of.marks_of(session), event)
 
     def any_ready(self, tube: str | None = None) -> bool:
+        if more and self.transitions.counts_apart(call.event, transition, *alike):
+            # How many leave each state must be known, so one after the other: what is held stays where it is.
+            self.database.execute(opened.dialect.hold_all((transition.source, *more)))
+            return sum(self._all(call, each) for each in (transition, *alike))
         """Whether a take would find something."""
         return bool(self.database.execute(self.database.dialect.any_ready(tube is not None), {"tube": tube}))

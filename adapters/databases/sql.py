@@ -731,6 +731,10 @@ class Dialect(ABC):
         """A value that more tasks in these states hold than may, if there is one."""
         role, most = self.roles[guard.role], guard.value or 1
         value = self.exact(role, self.kind(guard.role))
+    def hold_all(self, states: Iterable[str]) -> str:
+        """Has whoever would move a task in one of these states wait for the end of this transaction."""
+        return self.begin_writing
+
         of = f"{self.table_in_schema} WHERE {self.in_states(states)} AND {role} IS NOT NULL"
         return f"SELECT {value} FROM {of} GROUP BY {value} HAVING COUNT(*) > {most} LIMIT 1"
 

@@ -492,10 +492,11 @@ MOVED = {
 }
 
 
+@pytest.mark.parametrize("counted", [False, True], ids=["", "counted"])
 @pytest.mark.parametrize("observed", [False, True], ids=["", "observed"])
 @pytest.mark.parametrize("event", MOVED)
-def test_truncate_deletes_what_another_transaction_moves_meanwhile(make_shared, event, observed):
-    Task = make_shared({**FEATURES, "history": True}, roles=("runat", "owner"))
+def test_truncate_deletes_what_another_transaction_moves_meanwhile(make_shared, event, observed, counted):
+    Task = make_shared({**FEATURES, "history": True, "events": counted}, roles=("runat", "owner"))
     source, target, move = MOVED[event]
     heard: list[tuple[int, str]] = []
     if observed:
@@ -512,6 +513,8 @@ def test_truncate_deletes_what_another_transaction_moves_meanwhile(make_shared, 
     assert is_exact(Task)
     moved = transitions(Task)
     assert [moved[f"{source}-{target}"], moved[f"{target}-X"]] == [1, 2 if target == "B" else 1]
+    killed = {"B-X": 2} if target == "B" else {"B-X": 1, f"{target}-X": 1}
+    assert Task.stats().by_event.get("kill") == (killed if counted else None)
     told = [(each.source, each.target, each.event) for each in Task.xq.history(held.id)]
     assert told[-2:] == [(source, target, event if event != "delay" else "release"), (target, "X", "kill")]
     if observed:

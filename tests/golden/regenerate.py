@@ -231,6 +231,9 @@ def entries(queue: Any) -> Iterator[Entry]:
     for rows in (Rows(way, first.source, more=tuple(row.source for row in more)) for way in ("all", "each")):
         killed = of.move(rows, change(queue.machine, first, frozenset()))
         yield _entry(of, f"kill in {first.source}{''.join(rows.more)}: {_chosen(rows)}", "", killed)
+    yield Entry(
+        "before a kill in each of several states, of which events are counted", of.hold_all(queue.machine.states)
+    )
     yield from looks(queue)
 
 
