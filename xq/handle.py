@@ -208,8 +208,11 @@ class Queue(Generic[T]):
         return self._moves.one("release", key, options, update)
 
     def bury(self, key: object, *, update: Mapping[str, Any] | None = None) -> T:
-        """Put a taken task aside until it is dug out: to B. One that is there stays as it is, but for `update`."""
-        return self._moves.one("bury", key, {}, update, unless="" if update else "B")
+        """Put a taken task aside until it is dug out: to B. With buried="any" a task in any state, whoever holds it.
+
+        Then one that is in B stays as it is, which is no move, unless there is an `update`.
+        """
+        return self._moves.one("bury", key, {}, update)
 
     def touch(self, key: object, increment: float) -> T:
         """Push the time at which the task's state ends on by `increment` seconds, and its deadline with it."""
