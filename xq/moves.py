@@ -346,10 +346,6 @@ class Moves(Generic[T]):
         """Release what a session that has ended still holds, as the event `event`."""
         self.transitions.give_back(*sessions_of.marks_of(session), event)
 
-    def any_ready(self, tube: str | None = None) -> bool:
-        if more and self.transitions.counts_apart(call.event, transition, *alike):
-            # How many leave each state must be known, so one after the other: what is held stays where it is.
-            self.database.execute(opened.dialect.hold_all((transition.source, *more)))
-            return sum(self._all(call, each) for each in (transition, *alike))
+    def any_ready(self) -> bool:
         """Whether a take would find something."""
-        return bool(self.database.execute(self.database.dialect.any_ready(tube is not None), {"tube": tube}))
+        return bool(self.database.execute(self.database.dialect.any_ready))

@@ -341,7 +341,7 @@ def looks(queue: Any) -> Iterator[Entry]:
     yield Entry("wait: end", of.end_wait)
     yield Entry("wait: forget those of a process that is gone", of.forget_waits)
     yield Entry("waiting", of.waiting)
-    yield Entry("a take that waits: is there anything", of.any_ready(False))
+    yield Entry("a take that waits: is there anything", of.any_ready)
     if of.next_due:
         yield Entry("when something falls due", of.next_due)
     yield Entry("before anything is read within the application's transaction", of.begin_writing)
