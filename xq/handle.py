@@ -392,8 +392,9 @@ class Queue(Generic[T]):
     def on_change(self, callback: Callback[T]) -> Callback[T]:
         """Call this with (task, event, source, target) after each transition that this process made is committed.
 
-        The task is as the method returned it. An exception is logged. Returns the callback, so this may stand as a
-        decorator; `off_change` removes it. Where the application commits by plain SQL, the next call tells.
+        The task is as the method returned it. A touch is no transition, and told with the feature events alone. An
+        exception is logged. Returns the callback, so this may stand as a decorator; `off_change` removes it. Where the
+        application commits by plain SQL, the next call tells.
         """
         if not callable(callback):
             raise BadType(f"on_change takes a function, not {shown(callback)}")
