@@ -14,6 +14,7 @@ from tests.conformance.steps import (
     Work,
     another_process,
     bring,
+    in_threads,
     is_exact,
     isolate,
     refused,
@@ -480,6 +481,27 @@ def test_a_take_passes_by_what_an_open_transaction_has_taken(db_kind, tmp_path):
             assert first == 1
             assert Work(db, lambda: Task.take().id).result() == 2
             assert Work(db, lambda: [found.id for found in Task.xq.take_many(2)]).result() == [3, 4]
+        assert is_exact(Task)
+
+
+@pytest.mark.parametrize("db_kind", chosen(SERVERS))
+def test_truncate_counts_what_it_deletes_where_others_put_meanwhile(db_kind, tmp_path):
+    with DATABASES[db_kind](tmp_path) as db:
+        isolate(db, "READ COMMITTED")  # where a second look may find what was put since the first
+        Task = Maker(db, None)({"events": True})
+        Task.xq.put_many(tasks(5))
+        deleted: list[int] = []
+
+        def put() -> None:
+            for _ in range(20):
+                Task.put(task())
+
+        def truncate() -> None:
+            deleted.append(sum(Task.xq.truncate() for _ in range(10)))
+
+        in_threads(db, put, put, truncate)
+        assert Task.stats().by_event["kill"] == {"R-X": deleted[0]}
+        assert Task.select().count() == 45 - deleted[0]
         assert is_exact(Task)
 
 
