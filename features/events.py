@@ -6,5 +6,8 @@ from xq.machine import Feature, On, Settings
 
 
 def events(on: On = True) -> Feature:
-    """stats() counts events, too: what a transition does not tell, such as a kill or a touch, is counted by itself."""
+    """stats() counts events, too: what a transition does not tell, such as a kill or a touch, is counted by itself.
+
+    on_change tells of touches then, which are no transitions.
+    """
     return Feature("events", settings=Settings(counts_events=True))

@@ -174,3 +174,12 @@ def test_a_statement_is_compiled_once():
     assert statements.move(Rows("key", "T", "take"), row) is first
     assert statements.move(Rows("key", "T", "session"), row) is not first
     assert statements.move(Rows("key", "T", "take"), row, update=("url",)).sql != first.sql
+
+
+def test_events_that_write_the_same_share_a_statement_and_what_is_put_anew_has_its_own():
+    queue = QUEUES["words"](pw.SqliteDatabase(":memory:"))
+    statements = Statements(queue.machine, dialect(queue))
+    release, snatch = (queue.machine.choose("T", event, ()) for event in ("release", "snatch"))
+    assert statements.move(Rows("key", "T"), release) is statements.move(Rows("key", "T"), snatch)
+    put, restart = queue.machine.choose("X", "put", ()), queue.machine.choose("W", "restart", ())
+    assert statements.move(Rows("key", "W"), put) is not statements.move(Rows("key", "W"), restart)

@@ -158,6 +158,28 @@ def test_what_time_brings_under_the_name_of_a_method_opens_no_fence(make, event)
     assert state(Task, taken) == target
 
 
+def test_seconds_of_a_task_that_a_detour_of_its_own_delays_need_their_role(make):
+    later = Feature(
+        "later",
+        needs=("runat",),
+        timers=(Timer("P", "due", "R", "later"),),
+        detours=(Detour("R", "P", "later"),),
+    )
+    Task = make({"later": later, "ttl": True}, roles=("runat",))
+    with pytest.raises(xq.FeatureOff, match="map the role 'ttl'"):
+        Task.put(task(), later=5, ttl=10)
+    assert Task.put(task(), later=5).status == "P"
+
+
+def test_only_what_an_ack_leads_to_counts_as_processed(make):
+    reject = Feature("reject", transitions=(Transition("T", "reject", "J", fenced=True),))
+    Task = make({"keep": True, "reject": reject})
+    rejected = Task.xq.call("reject", bring(Task, "T"))
+    assert Task.wait(rejected, 0) == (rejected, False)
+    done = bring(Task, "D")
+    assert Task.wait(done, 0) == (done, True)
+
+
 @pytest.mark.parametrize("event", ["take", "put", "kill"])
 def test_what_time_brings_under_the_name_of_a_method_leaves_that_method_as_it_was(make, event):
     late = Feature("late", needs=("runat",), timers=(Timer("T", event, "R", "late", 60),))

@@ -148,7 +148,7 @@ class Statements:
     ) -> Statement:
         """Take `row` of the table with these rows."""
         # What of a row is written, and not the row: its hash would be made of all that is in it, at each call.
-        name = (rows, row.event, row.target, row.given, row.enters, given, update)
+        name = (rows, row.source, row.target, row.given, row.enters, given, update)
         statement = self._kept.get(name)
         if statement is None:
             statement = self._kept[name] = self._dialect.move(rows, change(self._machine, row, given, update))
@@ -156,7 +156,7 @@ class Statements:
 
     def insert(self, row: Transition, given: frozenset[str], names: tuple[str, ...], count: int = 1) -> Statement:
         """Put `count` tasks that bring values for the fields `names`."""
-        name = (row.event, row.target, row.given, given, names, count)
+        name = (row.source, row.target, row.given, given, names, count)
         statement = self._kept.get(name)
         if statement is None:
             statement = self._kept[name] = self._dialect.insert(change(self._machine, row, given), names, count)

@@ -36,7 +36,8 @@ class Due:
         self.machine = transitions.machine
         self.log = logging.getLogger(f"xq.{self.store.name}")
         self._swept_at = 0.0  # the monotonic time
-        self._stuck: set[Any] = set()  # keys of tasks that could not be moved, and were told of
+        # Keys of tasks that could not be moved, and were told of.
+        self._stuck: dict[Transition, set[Any]] = {}
 
     def seconds(self) -> float | None:
         """In how many seconds something falls due: less than none for what is late, None for never."""
@@ -89,6 +90,8 @@ class Due:
         try:
             run = partial(self.transitions.run, self.database.open(), call, which, transition, {"n": BATCH})
             moved, refused = len(self.database.guarded(run)), 0
+            if moved < BATCH:
+                self._stuck.pop(transition, None)
         except Exception as error:
             if not self._is_refused(error):
                 raise
@@ -105,6 +108,7 @@ class Due:
         """Move what is due one by one: rows that the database keeps, since others refer to them, stop no others."""
         moved, refused, n = 0, 0, BATCH
         tried: set[Parts] = set()
+        stuck, told = set[Any](), self._stuck.get(transition, set())
         one = Rows("key", transition.source)
         while True:
             due = [tuple(parts) for parts in self.database.execute(self.database.dialect.due(which), {"n": n})]
@@ -119,11 +123,13 @@ class Due:
                     if not self._is_refused(error):
                         raise
                     key = self.transitions.tasks.app_key(parts)
-                    level = logging.DEBUG if key in self._stuck else logging.WARNING  # it is tried again and again
+                    level = logging.DEBUG if key in told else logging.WARNING  # it is tried again and again
                     self.log.log(level, "%s cannot move task %r: %s", transition.event, key, error)
-                    self._stuck.add(key)
+                    stuck.add(key)
                     refused += 1
             if moved or len(due) < n:
                 break
             n = 2 * n  # behind those that cannot be moved
+        # Those that are due no more are forgotten, where this has seen all that are.
+        self._stuck[transition] = stuck if len(due) < n else stuck | told
         return moved, refused

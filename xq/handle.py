@@ -208,8 +208,11 @@ class Queue(Generic[T]):
         return self._moves.one("release", key, options, update)
 
     def bury(self, key: object, *, update: Mapping[str, Any] | None = None) -> T:
-        """Put a taken task aside until it is dug out: to B. One that is there stays as it is, but for `update`."""
-        return self._moves.one("bury", key, {}, update, unless="" if update else "B")
+        """Put a taken task aside until it is dug out: to B. With buried="any" a task in any state, whoever holds it.
+
+        Then one that is in B stays as it is, which is no move, unless there is an `update`.
+        """
+        return self._moves.one("bury", key, {}, update)
 
     def touch(self, key: object, increment: float) -> T:
         """Push the time at which the task's state ends on by `increment` seconds, and its deadline with it."""
@@ -296,7 +299,7 @@ class Queue(Generic[T]):
             raise BadType(f"an event is named by text, not by {shown(event)}")
         if not event.isidentifier() or len(event) > LONGEST_EVENT:
             raise BadValue(f"an event is named as a method is, in up to {LONGEST_EVENT} letters, not {shown(event)}")
-        return self._database.whole(lambda: self._moves.all("kill", self.machine.states, event))
+        return self._moves.all("kill", self.machine.states, event)
 
     def sweep(self) -> int:
         """Move what is due until nothing is. Returns how many moves that were."""
@@ -389,8 +392,9 @@ class Queue(Generic[T]):
     def on_change(self, callback: Callback[T]) -> Callback[T]:
         """Call this with (task, event, source, target) after each transition that this process made is committed.
 
-        The task is as the method returned it. An exception is logged. Returns the callback, so this may stand as a
-        decorator; `off_change` removes it. Where the application commits by plain SQL, the next call tells.
+        The task is as the method returned it. A touch is no transition, and told with the feature events alone. An
+        exception is logged. Returns the callback, so this may stand as a decorator; `off_change` removes it. Where the
+        application commits by plain SQL, the next call tells.
         """
         if not callable(callback):
             raise BadType(f"on_change takes a function, not {shown(callback)}")

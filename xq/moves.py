@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from xq import sessions as sessions_of
 from xq.compile import Fence, Rows, Way
@@ -22,6 +22,7 @@ from xq.transitions import BATCH, Call, Transitions
 
 T = TypeVar("T")
 
+STAYS: Final = {"bury": "B"}  # event -> the state in which it finds nothing to do, but for an update
 TRIES = 20  # how often a task that others keep moving is tried again
 BEING_MOVED = (0.002, 0.004, 0.008)  # seconds to wait for what is due, and which another moves at this moment
 
@@ -49,9 +50,8 @@ class Moves(Generic[T]):
         update: Mapping[str, Any] | None = None,
         to: str | None = None,
         sets_error: bool = False,
-        unless: str = "",
     ) -> T:
-        """Move one task out of whatever state it is in, as the table says, but for `unless`, where it stays.
+        """Move one task out of whatever state it is in, as the table says, or leave it where it stays.
 
         With `sets_error`, `update` may set the role error, too.
         """
@@ -62,7 +62,7 @@ class Moves(Generic[T]):
             self.database.begin_writing()
             state = self._find(call, parts, mark)
         for _ in range(TRIES):
-            if state == unless:
+            if self._stays(state, call):
                 return self.tasks.returned(self.look(parts)[0])
             transition = self.transitions.choose(state, call)
             opened = self.database.open(to_write=True)
@@ -123,6 +123,11 @@ class Moves(Generic[T]):
             except Error as error:
                 refused.append(error)
         raise refused[0]  # no state takes these options
+
+    @staticmethod
+    def _stays(state: str, call: Call) -> bool:
+        """Whether a task in this state is left as it is, since it is where the event leads."""
+        return not call.fields and STAYS.get(call.event) == state
 
     def _move(
         self,
@@ -282,6 +287,9 @@ class Moves(Generic[T]):
             for parts, mark in identified:
                 groups.setdefault((only or self._find(call, parts, mark), mark), []).append(parts)
             for (state, mark), group in groups.items():
+                if self._stays(state, call):
+                    moved |= {self.tasks.app_key(parts): self.look(parts)[0] for parts in group}
+                    continue
                 for batch in chunks(group, BATCH):
                     moved |= self._batch(call, state, mark, batch)
             return [self.tasks.returned(moved[self.tasks.app_key(parts)]) for parts, _ in identified]
@@ -307,27 +315,37 @@ class Moves(Generic[T]):
     def all(self, event: str, states: Sequence[str], as_event: str = "") -> int:
         """Move every task in these states, whoever holds it, by its own event or as another. Returns how many.
 
-        Those that are deleted with one statement: it finds a task wherever another process moves it meanwhile.
+        Those that are deleted as one step, which finds a task wherever another process moves it meanwhile.
         """
-        self.database.begin_writing()
         chosen = [self.transitions.choose(state, Call(event)) for state in states]
         gone = [transition for transition in chosen if transition.target == ABSENT]
         together = [*([other] for other in chosen if other not in gone), *([gone] if gone else [])]
-        return sum(self._all(Call(as_event or event), *alike) for alike in together)
+
+        def move() -> int:
+            self.database.begin_writing()
+            return sum(self._all(Call(as_event or event), *alike) for alike in together)
+
+        return self.database.whole(move)
 
     def _all(self, call: Call, transition: Transition, *alike: Transition) -> int:
         """Move every task in the states from which these lead, which do the same."""
         opened, more = self.database.open(), tuple(other.source for other in alike)
-        if self.transitions.counts_apart(call.event, transition, *alike) or self.database.observers.anybody:
+        if self.database.observers.anybody:
             which = Rows("each", transition.source, more=more)
             return len(self.transitions.run(opened, call, which, transition, {}))
+        if more and self.transitions.counts_apart(call.event, transition, *alike):
+            # How many leave each state must be known, so one after the other: what is held stays where it is.
+            self.database.execute(opened.dialect.hold_all((transition.source, *more)))
+            return sum(self._all(call, each) for each in (transition, *alike))
         statement = opened.statements.move(Rows("all", transition.source, more=more), transition)
-        return self.database.change(opened, statement, self.database.values(), call.event)
+        moved = self.database.change(opened, statement, self.database.values(), call.event)
+        self.transitions.count(opened, call.event, transition.source, transition.target, moved)
+        return moved
 
     def give_back(self, session: str, event: str) -> None:
         """Release what a session that has ended still holds, as the event `event`."""
         self.transitions.give_back(*sessions_of.marks_of(session), event)
 
-    def any_ready(self, tube: str | None = None) -> bool:
+    def any_ready(self) -> bool:
         """Whether a take would find something."""
-        return bool(self.database.execute(self.database.dialect.any_ready(tube is not None), {"tube": tube}))
+        return bool(self.database.execute(self.database.dialect.any_ready))

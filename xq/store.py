@@ -1,6 +1,7 @@
 """The seam to a database: what xq asks of the program that owns the table.
 
-An ORM is one implementation of `Store` (adapters/peewee.py). Nothing else in xq names an ORM or a driver.
+An ORM is one implementation of `Store` (adapters/peewee.py). Nothing else in xq names an ORM or a driver, but for the
+models of the tubes (adapters/tubes.py).
 """
 
 from __future__ import annotations

@@ -366,7 +366,7 @@ class Tasks(Generic[T]):
             raise BadValue(f"{event} to {to} needs {needed}=seconds")
         for option in options:
             if option not in self.machine.accepts(row):
-                if option in REMEMBERED and option not in self.machine.roles and row.target in ("R", "W"):
+                if option in REMEMBERED and option not in self.machine.roles and self.machine.before_take(row):
                     raise FeatureOff(
                         f"{event} into {row.target} cannot remember {option!r} until it counts: "
                         f"map the role {option!r} to a field that holds it",

@@ -57,20 +57,20 @@ class Transitions:
             self.database.run, opened, statement, whole, event, source, transition.target
         )
         if self._counts and call.event:
-            run = self.counting(opened, call.event, transition, run)
+            run = self.counting(opened, call.event, transition, run, several=bool(which.more))
         if self._unique is None:  # what an update brings only the database may find fault with
             return self.database.guarded(run) if call.fields else run()
         with self._telling_duplicates():
             return self.database.guarded(run)
 
     def counting(
-        self, opened: Opened, event: str, transition: Transition, run: Callable[[], list[Row]]
+        self, opened: Opened, event: str, transition: Transition, run: Callable[[], list[Row]], several: bool = False
     ) -> Callable[[], list[Row]]:
         """`run`, which also counts the event of the rows that it returns, where it is not the usual one.
 
-        Observers hear of it where no state is entered.
+        They may leave `several` states. Observers hear of it where no state is entered.
         """
-        if not self.counts_apart(event, transition):
+        if not several and not self.counts_apart(event, transition):
             return run
         return partial(self.database.whole, partial(self._counted, opened, event, transition, run))
 
@@ -82,11 +82,15 @@ class Transitions:
         rows, target = run(), transition.target
         sources = Counter(opened.dialect.state(row) or "" for row in rows) if target == ABSENT else Counter()
         for source, n in (sources or {transition.source: len(rows)}).items():
-            if n and not self.machine.is_usual(event, source, target):
-                opened.installation.add_counter(*apart(event, source, target), n)
+            self.count(opened, event, source, target, n)
         if rows and not transition.enters:
             self.database.observers.hear(opened.dialect, event, transition.source, target, rows)
         return rows
+
+    def count(self, opened: Opened, event: str, source: str, target: str, n: int) -> None:
+        """Count the event of so many transitions, where events are counted and it is not the usual one."""
+        if n and self._counts and not self.machine.is_usual(event, source, target):
+            opened.installation.add_counter(*apart(event, source, target), n)
 
     @contextmanager
     def _telling_duplicates(self) -> Iterator[None]:

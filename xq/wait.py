@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from xq.database import Database
 from xq.errors import Error, Full, InTransaction, NotFound
-from xq.machine import ABSENT
+from xq.machine import ABSENT, READY
 from xq.moves import Moves
 from xq.puts import Puts
 from xq.store import Row
@@ -248,6 +248,8 @@ class Waiting(Generic[T]):
             self.tasks.refuse_option("put", "timeout")
         self._check_may_wait("put", timeout)
         deadline = Deadline(timeout)
+        if timeout != 0:
+            self.listen()  # from before the look: room that is made after it is told of
         with self.putters.place() as waiter:
             while True:
                 try:
@@ -423,7 +425,9 @@ class Waiting(Generic[T]):
 
     def _processed(self, event: str, state: str) -> bool:
         """Whether the end of a task is that it was done."""
-        return event == "ack" if state == ABSENT else state not in (*self.machine.pending, "B")
+        if state == ABSENT:
+            return event == "ack"
+        return any(row.event == "ack" and row.target == state for row in self.machine.rows)
 
     def waited_for(self) -> list[tuple[Any, str, float]]:
         """Which tasks are waited for, by which sessions, and since when; None for this process's waiting takers."""
@@ -457,9 +461,9 @@ class Waiting(Generic[T]):
 
     def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
         """This process moved tasks, and has committed since."""
-        if target != "R" and self.machine.frees(source, target):
+        if target != READY and self.machine.frees(source, target):
             self.takers.call_for_any()
-        if target == "R" and self.takers.waiters:
+        if target == READY and self.takers.waiters:
             tube = self.tasks.table.roles.get("tube")
             place = None if tube is None else self.tasks.table.fields.index(tube)
             for tube_of_rows, n in Counter(None if place is None else row[place] for row in rows).items():

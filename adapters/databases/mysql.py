@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -31,6 +31,7 @@ DENIED = (1142, 1143)  # the numbers of the errors: no right on a table, or on a
 CHANGED = 1020  # the number of the error: a row was changed since the transaction began to read
 PUT_SINCE = "another put since this transaction began to read, and the number of tasks is limited: begin it anew"
 HIGHEST = "\uffff"  # of the characters in names
+BATCH = 1_000  # rows that one statement changes by their keys: its text names each
 PREFIX = 191  # characters of a long text that an index holds
 
 
@@ -291,17 +292,21 @@ class Mysql(Server):
                 )
                 found = [row for row in (*found, *others) if tuple(row[-wide:]) in meant]
             found = found or others
-            if not found:
-                return []
-            chosen, named = self._chosen([row[-wide:] for row in found])
-            whole = {**values, **named, "many": len(found)}
-            if statement.before:
-                rows = ", ".join(f"{key[:-1]}, :owner)" for key in self._each(len(found)))
-                self.execute(store, filled(statement.before, rows=rows), whole)
-            self.execute(store, filled(statement.sql, chosen=chosen), whole)
-            if not statement.back:
-                return [row[: len(row) - wide] for row in found]
-            return self.execute(store, filled(statement.back, chosen=chosen), whole)
+            batches = (found[i : i + BATCH] for i in range(0, len(found), BATCH))
+            return [row for batch in batches for row in self._change_locked(store, statement, values, batch)]
+
+    def _change_locked(self, store: Store[Any], statement: Statement, values: Values, found: list[Row]) -> list[Row]:
+        """Change the rows that the parts of a statement have locked, and return them."""
+        wide = len(self.keys)
+        chosen, named = self._chosen([row[-wide:] for row in found])
+        whole = {**values, **named, "many": len(found)}
+        if statement.before:
+            rows = ", ".join(f"{key[:-1]}, :owner)" for key in self._each(len(found)))
+            self.execute(store, filled(statement.before, rows=rows), whole)
+        self.execute(store, filled(statement.sql, chosen=chosen), whole)
+        if not statement.back:
+            return [row[: len(row) - wide] for row in found]
+        return self.execute(store, filled(statement.back, chosen=chosen), whole)
 
     def _each(self, many: int) -> list[str]:
         """The keys of so many rows, as SQL."""
@@ -339,6 +344,10 @@ class Mysql(Server):
     @property
     def hold(self) -> str:
         return f"SELECT 1 FROM {self.table_in_schema} WHERE {self.by_key()}{self.lock} SKIP LOCKED"
+
+    def hold_all(self, states: Iterable[str]) -> str:
+        first, *more = states
+        return self._locked(Rows("all", first, more=tuple(more)), "COUNT(*)")
 
     @contextmanager
     def installing(self, store: Store[Any]) -> Iterator[None]:

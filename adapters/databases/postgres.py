@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -260,6 +260,10 @@ class Postgres(Server):
         # Written: that a row was merely locked would not be noticed under REPEATABLE READ.
         status = self.roles["status"]
         return f"UPDATE {self.table_in_schema} SET {status} = {status} WHERE {self.key} IN ({free}) RETURNING 1"
+
+    def hold_all(self, states: Iterable[str]) -> str:
+        held = f"SELECT 1 FROM {self.table_in_schema} WHERE {self.in_states(states)}{self.lock}"
+        return f"SELECT COUNT(*) FROM ({held}) AS held"
 
     @property
     def session_listed(self) -> str:

@@ -6,9 +6,7 @@ and what is can be told from one another only then, be its key another.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xq.adapters.databases.links import ALIVE
@@ -58,9 +56,7 @@ class Triggers:
             here += "@"
         self.here = of.quote(here)
         self.made_for = of
-        self.of = copy.copy(of)
-        if not of.source.schema:
-            self.of.source = replace(of.source, schema=here)
+        self.of = of.in_schema(of.source.schema or here)
         self.status = of.roles["status"]
         # A commit that notifies waits for all others that do, so it happens only when somebody listens, and has reason.
         self.waited_for = f"EXISTS (SELECT 1 FROM {self.here}.{ALIVE} WHERE uuid = '' AND waits)"

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from xq.machine import ABSENT, Machine
+from xq.machine import ABSENT, TAKEN, Machine, Transition
 
 ROLES: Final = ("reader", "producer", "consumer", "operator")  # each may do what those before it may
 
@@ -57,15 +57,19 @@ RIGHTS: Final[Mapping[str, Mapping[str, tuple[Right, ...]]]] = {
 
 def conditions(machine: Machine) -> dict[str, bool]:
     """What a queue is like, as far as rights depend on it."""
-    finished = ("ack", "release", "bury")
     return {
         "": True,
         "unique": machine.guard("unique") is not None,
         "limit": machine.guard("limit") is not None,
         "counts puts": machine.guard("unique") is not None and machine.settings.counts_events,  # those that replace
-        "ends": any(row.target == ABSENT and (row.event in finished or row.due) for row in machine.rows),
+        "ends": any(row.target == ABSENT and (row.due or _finishes(row)) for row in machine.rows),
         "forgets": machine.settings.history not in (None, math.inf),
     }
+
+
+def _finishes(row: Transition) -> bool:
+    """Whether it is what becomes of a taken task by those who take: kill is an operator's."""
+    return row.source == TAKEN and row.event != "kill"
 
 
 def rights(table: str, role: str, machine: Machine) -> Iterator[Right]:

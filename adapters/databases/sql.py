@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import math
@@ -9,9 +10,9 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from xq.adapters.databases.utube_news import Again
 from xq.adapters.databases.utubes import Utubes
@@ -374,6 +375,15 @@ class Dialect(ABC):
         """The name of something that belongs to this queue."""
         return beside(self.source.name, suffix, self.longest_name)
 
+    def in_schema(self, schema: str) -> Self:
+        """The same, but for the schema in which triggers are told to find the tables."""
+        found = copy.copy(self)
+        found.source = replace(self.source, schema=schema)
+        for name in list(vars(found)):
+            if isinstance(getattr(type(self), name, None), cached_property):
+                del vars(found)[name]
+        return found
+
     def object(self, name: str) -> str:
         """A name, quoted, in the schema of the table."""
         return f"{self.quote(self.source.schema)}.{self.quote(name)}" if self.source.schema else self.quote(name)
@@ -462,7 +472,7 @@ class Dialect(ABC):
         """What begins a condition of rows of which no key is NULL, where it may be; `of` as in `by_key`."""
         return ""
 
-    @property
+    @cached_property
     def utubes(self) -> Utubes | None:
         """What the feature utube needs."""
         guard = self.machine.guard("utube")
@@ -721,6 +731,10 @@ class Dialect(ABC):
         """
         return self.begin_writing
 
+    def hold_all(self, states: Iterable[str]) -> str:
+        """Has whoever would move a task in one of these states wait for the end of this transaction."""
+        return self.begin_writing
+
     def holder(self, guard: Guard) -> str:
         """The row that holds a unique value."""
         role = self.roles[guard.role]
@@ -880,7 +894,7 @@ class Dialect(ABC):
 
     # time
 
-    @property
+    @cached_property
     def next_due(self) -> str:
         """In how many seconds something falls due in this queue: less than none for what is late, NULL for never.
 
@@ -941,17 +955,16 @@ class Dialect(ABC):
     def forget_waits(self) -> str:
         return f"DELETE FROM {self.waits} WHERE session = :uuid"
 
-    def any_ready(self, tube: bool) -> str:
+    @cached_property
+    def any_ready(self) -> str:
         """Whether take would find something: a look that takes no lock."""
         if self.utubes:
-            picks = self.utubes.picks(["1"], Rows("first", READY, tube=tube))
+            picks = self.utubes.picks(["1"], Rows("first", READY))
             found = [f"EXISTS ({look})" for look in [*picks, *filter(None, [self.utubes.has_news])]]
             return f"SELECT 1{self.absent_rows} WHERE {' OR '.join(found)}"
-        of_tube = f" AND {self.in_tube}" if tube else ""
-        by = self.by_index(self.name("oldest_R" + "_of_tube" * tube))
-        return (
-            f"SELECT 1 FROM {self.table_in_schema}{by} WHERE {self.is_state('R')}{of_tube}{self.not_due('R')} LIMIT 1"
-        )
+        by = self.by_index(self.name(f"oldest_{READY}"))
+        ready = f"{self.is_state(READY)}{self.not_due(READY)}"
+        return f"SELECT 1 FROM {self.table_in_schema}{by} WHERE {ready} LIMIT 1"
 
     # the history. A row of it is a transition of one task, in the order of the commits.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import random
 import threading
@@ -354,9 +353,7 @@ class Sqlite(Dialect):
                 self._note("OLD", old, absent, f"({moved}) AND {was}"),
                 self._note("NEW", absent, new, f"({moved}) AND {is_}"),
             ]
-        within = copy.copy(self)  # a trigger names no schema
-        within.source = replace(self.source, schema="")
-        utubes = within.utubes
+        utubes = self.in_schema("").utubes  # a trigger names none
         if isinstance(utubes, SqliteUtubes):
             inserted += [sql for turn in utubes.turns_of("NEW", came=True) for sql in utubes.turned(turn)]
             updated += [sql for turn in utubes.turns_of_change() for sql in utubes.turned(turn)]

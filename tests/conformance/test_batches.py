@@ -90,6 +90,25 @@ def test_instances_of_every_kind_of_key_may_be_named(make, kind):
         assert {each.status for each in moved} == {"T" if many == "kill_many" else TARGETS[many]}
 
 
+@pytest.mark.parametrize("observed", [False, True], ids=["", "observed"])
+def test_no_statement_names_all_tasks_of_a_large_queue(make, monkeypatch, observed):
+    Task = make({"events": True})
+    taken(Task, 3_000)
+    if observed:
+        Task.xq.on_change(lambda *told: None)
+    sent, cursor = [0], Task.xq.store._cursor
+
+    def noting(sql: str, values: Any) -> Any:
+        sent.append(len(values))
+        return cursor(sql, values)
+
+    monkeypatch.setattr(Task.xq.store, "_cursor", noting)
+    assert Task.xq.release_all() == 3_000
+    assert Task.xq.truncate() == 3_000
+    assert max(sent) < 3_000
+    assert is_exact(Task)
+
+
 def test_keys_tasks_and_mappings_may_be_mixed(queue):
     one, two, three = taken(queue, 3)
     assert [each.id for each in queue.xq.ack_many([two.id, one, {"id": three.id}])] == [two.id, one.id, three.id]

@@ -128,6 +128,24 @@ def test_truncate_is_told_as_it_is_called(Task):
     assert Task.stats().events["kill"] == 3
 
 
+@pytest.mark.parametrize("observed", [False, True], ids=["", "observed"])
+@pytest.mark.parametrize("event", ["cleared", "kill", "ack"])
+def test_truncate_counts_its_event_in_whatever_state_tasks_are(make, event, observed):
+    Task = make({**FEATURES, "keep": True})
+    for here in "RRTTTBWWWWD":
+        bring(Task, here)
+    Task.xq.reset()
+    told: Counter[str] = Counter()
+    if observed:
+        Task.xq.on_change(lambda task, event, source, target: told.update([f"{source}-{target} {event}"]))
+    assert Task.xq.truncate(event) == 11
+    left = {"R-X": 2, "T-X": 3, "B-X": 1, "W-X": 4, "D-X": 1}
+    assert Task.stats().by_event == {event: left}
+    if observed:
+        assert told == {f"{move} {event}": n for move, n in left.items()}
+    assert is_exact(Task)
+
+
 @pytest.mark.parametrize("told", ["", "a b", "x" * 65, "a-b", "\0", None, 5, b"kill"])
 def test_an_event_is_named_as_a_method_is(Task, told):
     Task.put(task())

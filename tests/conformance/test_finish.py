@@ -68,6 +68,46 @@ def test_buried_any_buries_from_every_state_and_by_anyone(make):
     assert is_exact(Task)
 
 
+BURY = {
+    "bury": lambda Task, key, **update: Task.bury(key, **update),
+    "bury_many": lambda Task, key, **update: Task.xq.bury_many([key], **update)[0],
+    "call": lambda Task, key, **update: Task.xq.call("bury", key, **update),
+}
+
+
+@pytest.mark.parametrize("way", BURY)
+def test_to_bury_what_is_buried_is_no_move_but_for_an_update(make, way):
+    Task = make({"buried": "any", "events": True, "history": True})
+    there = bring(Task, "B")
+    told: list[tuple[str, ...]] = []
+    Task.xq.on_change(lambda task, *what: told.append(what))
+    before = Task.stats()
+    assert BURY[way](Task, there.id).status == "B"
+    assert (told, Task.stats(), Task.xq.history()[-1].event) == ([], before, "bury")
+    assert len(Task.xq.history()) == 3
+    assert BURY[way](Task, there.id, update={"name": "new"}).name == "new"
+    assert told == [("bury", "B", "B")]
+    assert Task.stats().by_event["bury"] == {"T-B": 1, "B-B": 1}
+
+
+@pytest.mark.parametrize("way", BURY)
+def test_what_is_buried_is_not_buried_again_where_only_taken_tasks_are(make, way):
+    Task = make({"buried": True})
+    there = bring(Task, "B")
+    with pytest.raises(xq.WrongState) as wrong:
+        BURY[way](Task, there)
+    assert (wrong.value.state, wrong.value.allowed) == ("B", ("T",))
+
+
+def test_of_many_to_bury_those_that_are_buried_come_back_with_the_others(make):
+    Task = make({"buried": "any"})
+    there = [bring(Task, here) for here in "BTBR"]
+    assert [(found.id, found.status) for found in Task.xq.bury_many(there[::-1])] == [
+        (task.id, "B") for task in there[::-1]
+    ]
+    assert is_exact(Task)
+
+
 @pytest.mark.parametrize("event", EVENTS)
 def test_the_object_stays_as_it_is_and_what_comes_back_is_another(make, event):
     Task = make({"buried": True, "keep": True})

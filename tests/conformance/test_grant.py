@@ -18,6 +18,7 @@ from tests.conformance.steps import PATIENCE, STUCK, eventually
 from tests.conftest import SERVERS, Maker, chosen, database_on
 from xq import sessions
 from xq.adapters.databases.rights import RIGHTS
+from xq.machine import Feature, Transition
 from xq.tubes import Tubes
 
 ROLES = ("reader", "producer", "consumer", "operator")
@@ -33,6 +34,7 @@ QUEUES: Mapping[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {
     ),
     "kept": ({"keep": True, "ttr": True, "history": True}, ("runat",)),
     "unique": ({"unique": True, "delayed": True, "events": True}, ("runat", "unique")),
+    "own": ({"keep": True, "reject": Feature("reject", transitions=(Transition("T", "reject", "X"),))}, ()),
     "utube": ({"utube": True, "lifetime": True, "buried": "any", "events": True}, (*FIELDS, "utube", "owner")),
 }
 
@@ -183,6 +185,8 @@ def works(queue: Any) -> None:
     queue.release(taken(queue))
     if "buried" in features:
         queue.bury(taken(queue))
+    if "reject" in features:
+        queue.call("reject", taken(queue))
     if features & {"ttr", "lifetime"}:
         queue.touch(taken(queue), 5)
     queue.wait(put(queue), 0.01)
@@ -302,6 +306,7 @@ QUIET = {("DELETE", "task_xq_wait"), ("DELETE", "xq_alive")}
         ("unique", "producer"),
         ("plain", "consumer"),
         ("kept", "consumer"),
+        ("own", "consumer"),
     ],
 )
 def test_each_right_is_needed(land, kind, role):

@@ -131,10 +131,10 @@ def test_a_take_that_is_interrupted_when_it_calls_the_next_who_waits_is_given_ba
     Task = Maker(shared_db, None)(FEATURES | {"retval": retval}, roles=("runat", "tube"))
     db, ready = Task._meta.database, Moves.any_ready
 
-    def any_ready(moves: Moves[Any], tube: str | None = None) -> bool:
+    def any_ready(moves: Moves[Any]) -> bool:
         if threading.current_thread() is threading.main_thread():  # those that listen ask, too
             signal.raise_signal(signal.SIGALRM)
-        return ready(moves, tube)
+        return ready(moves)
 
     def put() -> None:
         with db.connection_context():

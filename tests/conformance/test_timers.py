@@ -294,6 +294,34 @@ def test_a_row_that_cannot_be_moved_stops_no_other_and_is_not_tried_without_end(
     seen(Task, "R-X", 5)
 
 
+def test_what_cannot_be_moved_is_told_of_once_until_it_is_due_no_more(make, caplog):
+    keep_references(make.db)
+    Task = make({"ttl": True, "delayed": True})
+    Child: Any = type(
+        "Child", (pw.Model,), {"task": pw.ForeignKeyField(Task), "Meta": type("M", (), {"database": make.db})}
+    )
+    make.db.create_tables([Child])
+    caplog.set_level(logging.DEBUG, "xq")
+
+    def told() -> list[str]:
+        found = [record.levelname for record in caplog.records if "cannot move" in record.getMessage()]
+        caplog.clear()
+        return found
+
+    for _ in range(2):
+        kept = Task.put({"id": 7}, ttl=0)
+        Child.insert(task=kept.id).execute()
+        Task.put({}, delay=1)
+        assert Task.xq.sweep() == 0
+        assert told() == ["WARNING"]
+        Task.xq.clock.tick(2)
+        assert Task.xq.sweep() == 1
+        assert told()[0] == "DEBUG", "another timer has forgotten nothing of this one"
+        Child.delete().execute()
+        assert Task.xq.sweep() == 1
+        assert told() == []
+
+
 def test_more_than_a_batch_of_rows_that_cannot_be_moved_stops_no_other(make):
     keep_references(make.db)
     Task = make({"ttl": True})

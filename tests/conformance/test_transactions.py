@@ -14,6 +14,7 @@ from tests.conformance.steps import (
     Work,
     another_process,
     bring,
+    in_threads,
     is_exact,
     isolate,
     refused,
@@ -483,6 +484,27 @@ def test_a_take_passes_by_what_an_open_transaction_has_taken(db_kind, tmp_path):
         assert is_exact(Task)
 
 
+@pytest.mark.parametrize("db_kind", chosen(SERVERS))
+def test_truncate_counts_what_it_deletes_where_others_put_meanwhile(db_kind, tmp_path):
+    with DATABASES[db_kind](tmp_path) as db:
+        isolate(db, "READ COMMITTED")  # where a second look may find what was put since the first
+        Task = Maker(db, None)({"events": True})
+        Task.xq.put_many(tasks(5))
+        deleted: list[int] = []
+
+        def put() -> None:
+            for _ in range(20):
+                Task.put(task())
+
+        def truncate() -> None:
+            deleted.append(sum(Task.xq.truncate() for _ in range(10)))
+
+        in_threads(db, put, put, truncate)
+        assert Task.stats().by_event["kill"] == {"R-X": deleted[0]}
+        assert Task.select().count() == 45 - deleted[0]
+        assert is_exact(Task)
+
+
 MOVED = {
     "take": ("R", "T", lambda Task, key: Task.take()),
     "release": ("T", "R", lambda Task, key: Task.release(key)),
@@ -492,10 +514,11 @@ MOVED = {
 }
 
 
+@pytest.mark.parametrize("counted", [False, True], ids=["", "counted"])
 @pytest.mark.parametrize("observed", [False, True], ids=["", "observed"])
 @pytest.mark.parametrize("event", MOVED)
-def test_truncate_deletes_what_another_transaction_moves_meanwhile(make_shared, event, observed):
-    Task = make_shared({**FEATURES, "history": True}, roles=("runat", "owner"))
+def test_truncate_deletes_what_another_transaction_moves_meanwhile(make_shared, event, observed, counted):
+    Task = make_shared({**FEATURES, "history": True, "events": counted}, roles=("runat", "owner"))
     source, target, move = MOVED[event]
     heard: list[tuple[int, str]] = []
     if observed:
@@ -512,6 +535,8 @@ def test_truncate_deletes_what_another_transaction_moves_meanwhile(make_shared, 
     assert is_exact(Task)
     moved = transitions(Task)
     assert [moved[f"{source}-{target}"], moved[f"{target}-X"]] == [1, 2 if target == "B" else 1]
+    killed = {"B-X": 2} if target == "B" else {"B-X": 1, f"{target}-X": 1}
+    assert Task.stats().by_event.get("kill") == (killed if counted else None)
     told = [(each.source, each.target, each.event) for each in Task.xq.history(held.id)]
     assert told[-2:] == [(source, target, event if event != "delay" else "release"), (target, "X", "kill")]
     if observed:

@@ -514,6 +514,21 @@ def test_as_many_puts_as_there_is_room_for_wake(full):
 
 
 @pytest.mark.parametrize("timeout", [0, 0.1])
+def test_a_put_that_may_wait_for_room_listens_before_it_looks(make_shared, timeout):
+    looked: list[bool] = []
+
+    def key(task: Any) -> int:
+        looked.append(Task.xq._keeper.is_attended)
+        return len(looked)
+
+    Task = make_shared({"limit": 1, "id": key})
+    assert Task.put(task(), timeout=0).id == 1
+    with pytest.raises(xq.Full):
+        Task.put(task(), timeout=timeout)
+    assert looked[:2] == [False, timeout > 0]
+
+
+@pytest.mark.parametrize("timeout", [0, 0.1])
 def test_a_put_gives_up_when_no_room_comes(make, timeout):
     Task = make({"limit": 1})
     Task.put(task(), timeout=timeout)

@@ -355,6 +355,11 @@ DELETE FROM "visit"
     WHERE "status" IN ('R', 'T')
     RETURNING "id", "url", "host", "status", "runat", "priority", "owner";
 
+-- before a kill in each of several states, of which events are counted
+UPDATE xq_session
+    SET since = since
+    WHERE FALSE;
+
 -- look at one task, and at who holds it
 SELECT "id", "url", "host", "status", "runat", "priority", "owner", "owner" FROM "visit"
     WHERE "id" = :k0;
@@ -377,7 +382,7 @@ SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' EN
     GROUP BY 1, 2;
 
 -- check: heads of utubes that are wrong
-SELECT (SELECT COUNT(*) FROM (SELECT "visit"."host" COLLATE BINARY AS utube, SUM((CASE WHEN "visit"."status" = 'T' THEN 1 ELSE 0 END)) AS taken FROM "visit" WHERE ("visit"."host" IS NOT NULL AND COALESCE("visit"."status" IN ('R', 'T'), FALSE)) GROUP BY 1) AS xq_t LEFT JOIN "visit_xq_utube_2" AS xq_h ON xq_h.utube = xq_t.utube WHERE COALESCE(xq_h.taken, 0) <> xq_t.taken OR (xq_t.taken < 2 AND (xq_h.utube IS NULL OR xq_h.priority IS NOT (SELECT xq_first."priority" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = xq_t.utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1) COLLATE BINARY OR xq_h.k0 IS NOT (SELECT xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = xq_t.utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1) COLLATE BINARY))) + (SELECT COUNT(*) FROM "visit_xq_utube_2" AS xq_h WHERE utube NOT IN (SELECT "visit"."host" COLLATE BINARY FROM "visit" WHERE ("visit"."host" IS NOT NULL AND COALESCE("visit"."status" IN ('R', 'T'), FALSE))));
+SELECT (SELECT COUNT(*) FROM (SELECT "visit"."host" COLLATE BINARY AS utube, SUM((CASE WHEN "visit"."status" = 'T' THEN 1 ELSE 0 END)) AS taken FROM "visit" WHERE ("visit"."host" IS NOT NULL AND COALESCE("visit"."status" IN ('R', 'T'), FALSE)) GROUP BY 1) AS xq_t LEFT JOIN "visit_xq_utube_2" AS xq_h ON xq_h.utube = xq_t.utube WHERE COALESCE(xq_h.taken, 0) <> xq_t.taken OR (xq_t.taken < 2 AND (xq_h.utube IS NULL OR xq_h.priority IS NOT (SELECT xq_first."priority" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = xq_t.utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1) COLLATE BINARY OR xq_h.k0 IS NOT (SELECT xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = xq_t.utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1) COLLATE BINARY))) + (SELECT COUNT(*) FROM (SELECT utube FROM "visit_xq_utube_2" AS xq_h WHERE TRUE EXCEPT SELECT "visit"."host" COLLATE BINARY FROM "visit" WHERE ("visit"."host" IS NOT NULL AND COALESCE("visit"."status" IN ('R', 'T'), FALSE))) AS xq_e);
 
 -- check, recount: the counters beside it, at one moment
 SELECT tube, source, target, n, 1 FROM "visit_xq_count"

@@ -217,6 +217,11 @@ DELETE FROM "job"
     WHERE "status" IN (0, 1)
     RETURNING "id", "name", "status";
 
+-- before a kill in each of several states, of which events are counted
+UPDATE xq_session
+    SET since = since
+    WHERE FALSE;
+
 -- look at one task, and at who holds it
 SELECT "id", "name", "status", (SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id") FROM "job"
     WHERE "id" = :k0;

@@ -560,6 +560,11 @@ DELETE FROM "visit"
     WHERE "status" IN ('R', 'T', 'W', 'B')
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
+-- before a kill in each of several states, of which events are counted
+UPDATE xq_session
+    SET since = since
+    WHERE FALSE;
+
 -- look at one task, and at who holds it
 SELECT "host", "number", "note", "status", "runat", "deadline", (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") FROM "visit"
     WHERE "host" = :k0 AND "number" = :k1;

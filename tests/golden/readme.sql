@@ -434,6 +434,11 @@ DELETE FROM "page"
     WHERE "status" IN ('R', 'T', 'W', 'B', 'D')
     RETURNING "id", "url", "title", "status", "runat";
 
+-- before a kill in each of several states, of which events are counted
+UPDATE xq_session
+    SET since = since
+    WHERE FALSE;
+
 -- look at one task, and at who holds it
 SELECT "id", "url", "title", "status", "runat", (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") FROM "page"
     WHERE "id" = :k0;

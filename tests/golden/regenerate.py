@@ -231,6 +231,9 @@ def entries(queue: Any) -> Iterator[Entry]:
     for rows in (Rows(way, first.source, more=tuple(row.source for row in more)) for way in ("all", "each")):
         killed = of.move(rows, change(queue.machine, first, frozenset()))
         yield _entry(of, f"kill in {first.source}{''.join(rows.more)}: {_chosen(rows)}", "", killed)
+    yield Entry(
+        "before a kill in each of several states, of which events are counted", of.hold_all(queue.machine.states)
+    )
     yield from looks(queue)
 
 
@@ -338,7 +341,7 @@ def looks(queue: Any) -> Iterator[Entry]:
     yield Entry("wait: end", of.end_wait)
     yield Entry("wait: forget those of a process that is gone", of.forget_waits)
     yield Entry("waiting", of.waiting)
-    yield Entry("a take that waits: is there anything", of.any_ready(False))
+    yield Entry("a take that waits: is there anything", of.any_ready)
     if of.next_due:
         yield Entry("when something falls due", of.next_due)
     yield Entry("before anything is read within the application's transaction", of.begin_writing)

@@ -755,6 +755,11 @@ DELETE FROM "mail"
     WHERE "status" IN ('R', 'T', 'W', 'B', 'Z')
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
+-- before a kill in each of several states, of which events are counted
+UPDATE xq_session
+    SET since = since
+    WHERE FALSE;
+
 -- look at one task, and at who holds it
 SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr", "owner" FROM "mail"
     WHERE "id" = :k0;

@@ -420,6 +420,11 @@ DELETE FROM "order"
     WHERE "select" IN ('new', 'in hand', 'W', 'won''t do', 'done')
     RETURNING "id", "number", """x", "select", "runat";
 
+-- before a kill in each of several states, of which events are counted
+UPDATE xq_session
+    SET since = since
+    WHERE FALSE;
+
 -- look at one task, and at who holds it
 SELECT "id", "number", """x", "select", "runat", (SELECT o.owner FROM "order_xq_owner" AS o WHERE o."id" = "order"."id") FROM "order"
     WHERE "id" = :k0;

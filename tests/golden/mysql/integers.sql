@@ -297,6 +297,10 @@ DELETE FROM `job`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
+-- before a kill in each of several states, of which events are counted
+SELECT COUNT(*) FROM `job` FORCE INDEX (PRIMARY)
+    WHERE `status` IN (0, 1) FOR UPDATE;
+
 -- look at one task, and at who holds it
 SELECT `id`, `name`, `status`, (SELECT o.owner FROM `job_xq_owner` AS o WHERE o.`id` = `job`.`id`) FROM `job`
     WHERE `id` = :k0;

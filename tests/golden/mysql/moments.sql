@@ -881,6 +881,10 @@ DELETE FROM `visit`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `host`, `number` LIMIT :many;
 
+-- before a kill in each of several states, of which events are counted
+SELECT COUNT(*) FROM `visit` FORCE INDEX (PRIMARY)
+    WHERE (`status` IN ('R', 'T', 'W', 'B') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B')) FOR UPDATE;
+
 -- look at one task, and at who holds it
 SELECT `host`, `number`, `note`, `status`, `runat`, `deadline`, (SELECT o.owner FROM `visit_xq_owner` AS o WHERE o.`host` = `visit`.`host` AND o.`number` = `visit`.`number`) FROM `visit`
     WHERE (`host` = :k0 AND CONVERT(`host` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0) AND `number` = :k1;

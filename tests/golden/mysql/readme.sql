@@ -659,6 +659,10 @@ DELETE FROM `page`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
+-- before a kill in each of several states, of which events are counted
+SELECT COUNT(*) FROM `page` FORCE INDEX (PRIMARY)
+    WHERE (`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')) FOR UPDATE;
+
 -- look at one task, and at who holds it
 SELECT `id`, `url`, `title`, `status`, `runat`, (SELECT o.owner FROM `page_xq_owner` AS o WHERE o.`id` = `page`.`id`) FROM `page`
     WHERE `id` = :k0;

@@ -1098,6 +1098,10 @@ DELETE FROM `mail`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
+-- before a kill in each of several states, of which events are counted
+SELECT COUNT(*) FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE (`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')) FOR UPDATE;
+
 -- look at one task, and at who holds it
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`, `owner` FROM `mail`
     WHERE `id` = :k0;

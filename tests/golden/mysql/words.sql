@@ -598,6 +598,10 @@ DELETE FROM `order`
     WHERE :chosen AND (@xq_told := CONCAT(:told, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
 
+-- before a kill in each of several states, of which events are counted
+SELECT COUNT(*) FROM `order` FORCE INDEX (PRIMARY)
+    WHERE (`select` IN ('new', 'in hand', 'W', 'won''t do', 'done') AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W', 'won''t do', 'done')) FOR UPDATE;
+
 -- look at one task, and at who holds it
 SELECT `id`, `number`, `"x`, `select`, `runat`, (SELECT o.owner FROM `order_xq_owner` AS o WHERE o.`id` = `order`.`id`) FROM `order`
     WHERE (`id` = :k0 AND CONVERT(`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :k0);

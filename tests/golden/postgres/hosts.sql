@@ -344,6 +344,9 @@ DELETE FROM "visit"
     WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN ('R', 'T')
     RETURNING "id", "url", "host", "status", "runat", "priority", "owner";
 
+-- before a kill in each of several states, of which events are counted
+SELECT COUNT(*) FROM (SELECT 1 FROM "visit" WHERE "status" IN ('R', 'T') FOR UPDATE) AS held;
+
 -- look at one task, and at who holds it
 SELECT "id", "url", "host", "status", "runat", "priority", "owner", "owner" FROM "visit"
     WHERE "id" = :k0;
@@ -367,7 +370,7 @@ SELECT '' AS tube, CASE "status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' EN
     GROUP BY 1, 2;
 
 -- check: heads of utubes that are wrong
-SELECT (SELECT COUNT(*) FROM (SELECT (CAST("visit"."host" AS text) COLLATE "C") AS utube, SUM((CASE WHEN "visit"."status" = 'T' THEN 1 ELSE 0 END)) AS taken FROM "visit" WHERE ("visit"."host" IS NOT NULL AND COALESCE("visit"."status" IN ('R', 'T'), FALSE)) GROUP BY 1) AS xq_t LEFT JOIN "visit_xq_utube_2" AS xq_h ON xq_h.utube = xq_t.utube WHERE COALESCE(xq_h.taken, 0) <> xq_t.taken OR (xq_t.taken < 2 AND (xq_h.utube IS NULL OR xq_h.priority IS DISTINCT FROM (SELECT xq_first."priority" FROM "visit" AS xq_first WHERE xq_first."host" IS NOT NULL AND (CAST(xq_first."host" AS text) COLLATE "C") = xq_t.utube AND xq_first."status" = 'R' ORDER BY xq_first."priority" NULLS FIRST, xq_first."id" LIMIT 1) OR xq_h.k0 IS DISTINCT FROM (SELECT xq_first."id" FROM "visit" AS xq_first WHERE xq_first."host" IS NOT NULL AND (CAST(xq_first."host" AS text) COLLATE "C") = xq_t.utube AND xq_first."status" = 'R' ORDER BY xq_first."priority" NULLS FIRST, xq_first."id" LIMIT 1)) AND xq_t.utube NOT IN (SELECT utube FROM "visit_xq_utube_news"))) + (SELECT COUNT(*) FROM "visit_xq_utube_2" AS xq_h WHERE utube NOT IN (SELECT (CAST("visit"."host" AS text) COLLATE "C") FROM "visit" WHERE ("visit"."host" IS NOT NULL AND COALESCE("visit"."status" IN ('R', 'T'), FALSE))) AND xq_h.utube NOT IN (SELECT utube FROM "visit_xq_utube_news"));
+SELECT (SELECT COUNT(*) FROM (SELECT (CAST("visit"."host" AS text) COLLATE "C") AS utube, SUM((CASE WHEN "visit"."status" = 'T' THEN 1 ELSE 0 END)) AS taken FROM "visit" WHERE ("visit"."host" IS NOT NULL AND COALESCE("visit"."status" IN ('R', 'T'), FALSE)) GROUP BY 1) AS xq_t LEFT JOIN "visit_xq_utube_2" AS xq_h ON xq_h.utube = xq_t.utube WHERE COALESCE(xq_h.taken, 0) <> xq_t.taken OR (xq_t.taken < 2 AND (xq_h.utube IS NULL OR xq_h.priority IS DISTINCT FROM (SELECT xq_first."priority" FROM "visit" AS xq_first WHERE xq_first."host" IS NOT NULL AND (CAST(xq_first."host" AS text) COLLATE "C") = xq_t.utube AND xq_first."status" = 'R' ORDER BY xq_first."priority" NULLS FIRST, xq_first."id" LIMIT 1) OR xq_h.k0 IS DISTINCT FROM (SELECT xq_first."id" FROM "visit" AS xq_first WHERE xq_first."host" IS NOT NULL AND (CAST(xq_first."host" AS text) COLLATE "C") = xq_t.utube AND xq_first."status" = 'R' ORDER BY xq_first."priority" NULLS FIRST, xq_first."id" LIMIT 1)) AND xq_t.utube NOT IN (SELECT utube FROM "visit_xq_utube_news"))) + (SELECT COUNT(*) FROM (SELECT utube FROM "visit_xq_utube_2" AS xq_h WHERE TRUE AND xq_h.utube NOT IN (SELECT utube FROM "visit_xq_utube_news") EXCEPT SELECT (CAST("visit"."host" AS text) COLLATE "C") FROM "visit" WHERE ("visit"."host" IS NOT NULL AND COALESCE("visit"."status" IN ('R', 'T'), FALSE))) AS xq_e);
 
 -- check, recount: the counters beside it, at one moment
 SELECT tube, source, target, CAST(SUM(n) AS BIGINT) AS n, COUNT(*) FROM "visit_xq_count"

@@ -223,6 +223,9 @@ DELETE FROM "job"
     WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN (0, 1)
     RETURNING "id", "name", "status";
 
+-- before a kill in each of several states, of which events are counted
+SELECT COUNT(*) FROM (SELECT 1 FROM "job" WHERE "status" IN (0, 1) FOR UPDATE) AS held;
+
 -- look at one task, and at who holds it
 SELECT "id", "name", "status", (SELECT o.owner FROM "job_xq_owner" AS o WHERE o."id" = "job"."id") FROM "job"
     WHERE "id" = :k0;

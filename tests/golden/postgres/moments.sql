@@ -540,6 +540,9 @@ DELETE FROM "visit"
     WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN ('R', 'T', 'W', 'B')
     RETURNING "host", "number", "note", "status", "runat", "deadline";
 
+-- before a kill in each of several states, of which events are counted
+SELECT COUNT(*) FROM (SELECT 1 FROM "visit" WHERE "status" IN ('R', 'T', 'W', 'B') FOR UPDATE) AS held;
+
 -- look at one task, and at who holds it
 SELECT "host", "number", "note", "status", "runat", "deadline", (SELECT o.owner FROM "visit_xq_owner" AS o WHERE o."host" = "visit"."host" AND o."number" = "visit"."number") FROM "visit"
     WHERE "host" = :k0 AND "number" = :k1;

@@ -423,6 +423,9 @@ DELETE FROM "page"
     WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN ('R', 'T', 'W', 'B', 'D')
     RETURNING "id", "url", "title", "status", "runat";
 
+-- before a kill in each of several states, of which events are counted
+SELECT COUNT(*) FROM (SELECT 1 FROM "page" WHERE "status" IN ('R', 'T', 'W', 'B', 'D') FOR UPDATE) AS held;
+
 -- look at one task, and at who holds it
 SELECT "id", "url", "title", "status", "runat", (SELECT o.owner FROM "page_xq_owner" AS o WHERE o."id" = "page"."id") FROM "page"
     WHERE "id" = :k0;

@@ -733,6 +733,9 @@ DELETE FROM "mail"
     WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "status" IN ('R', 'T', 'W', 'B', 'Z')
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
+-- before a kill in each of several states, of which events are counted
+SELECT COUNT(*) FROM (SELECT 1 FROM "mail" WHERE "status" IN ('R', 'T', 'W', 'B', 'Z') FOR UPDATE) AS held;
+
 -- look at one task, and at who holds it
 SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr", "owner" FROM "mail"
     WHERE "id" = :k0;

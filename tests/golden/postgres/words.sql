@@ -417,6 +417,9 @@ DELETE FROM "order"
     WHERE set_config('xq.told', :told || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "select" IN ('new', 'in hand', 'W', 'won''t do', 'done')
     RETURNING "id", "number", """x", "select", "runat";
 
+-- before a kill in each of several states, of which events are counted
+SELECT COUNT(*) FROM (SELECT 1 FROM "order" WHERE "select" IN ('new', 'in hand', 'W', 'won''t do', 'done') FOR UPDATE) AS held;
+
 -- look at one task, and at who holds it
 SELECT "id", "number", """x", "select", "runat", (SELECT o.owner FROM "order_xq_owner" AS o WHERE o."id" = "order"."id") FROM "order"
     WHERE "id" = :k0;
