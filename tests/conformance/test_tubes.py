@@ -25,6 +25,7 @@ from tests.conformance.steps import (
     until_one_waits_for_a_lock,
     writing,
 )
+from xq.machine import Feature
 from xq.testing import Clock
 from xq.tubes import PRESETS, Tube, Tubes
 from xq.wait import Waiting
@@ -1114,6 +1115,32 @@ def test_a_preset_of_ones_own_is_a_type(queue, clock):
         with pytest.raises(xq.ConfigurationError):
             queue.register_driver(name, driver)
     assert set(queue.driver) == {*PRESETS, "kept"}
+
+
+def test_a_feature_that_a_preset_has_off_is_not_there(queue):
+    queue.register_driver("off", {"lifetime": False, "ttl": True, "ttr": None})
+    tube = queue.create_tube("tube", "off", ttl=60)
+    assert tube.put("a", ttl=5).state == "r"
+    with pytest.raises(xq.FeatureOff):
+        tube.put("a", ttr=5)
+    with pytest.raises(xq.FeatureOff):
+        queue.create_tube("other", "off", ttr=5)
+
+
+def test_the_ttr_of_a_preset_is_not_taken_for_the_ttl_of_a_tube(queue, clock):
+    queue.register_driver("own", {"lifetime": True, "ttr": 5})
+    tube = queue.create_tube("tube", "own", ttl=1000)
+    put(tube, "a")
+    tube.take(0)
+    clock.tick(6)
+    sweep(tube)
+    assert tube.peek(1).state == "r"
+
+
+def test_a_feature_that_needs_a_role_which_tubes_lack_is_refused(queue):
+    with pytest.raises(xq.ConfigurationError, match="'payload'"):
+        queue.register_driver("own", {"own": Feature("own", needs=("payload",))})
+    assert set(queue.driver) == set(PRESETS)
 
 
 class Rows:
