@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -40,7 +41,7 @@ FIELDS: Mapping[str, Callable[[], pw.Field[Any]]] = {
 
 
 class Record(NamedTuple):
-    """A tube, as it is recorded."""
+    """A tube, as it is recorded; an option that is math.inf as null, since JSON has no word for it."""
 
     name: str
     type: str
@@ -114,6 +115,11 @@ def key_types(model: type[pw.Model]) -> tuple[type, ...]:
     """What the keys of a model are: where they are integers, a text is none, whatever a database makes of it."""
     of_integers = isinstance(model._meta.primary_key, pw.IntegerField)
     return (int,) if of_integers else (int, str, bytes, uuid.UUID)
+
+
+def transaction(model: type[pw.Model]) -> object:
+    """The transaction of Peewee's in which this thread is, if any."""
+    return model._meta.database.top_transaction()
 
 
 def is_there(model: type[pw.Model]) -> bool:
@@ -194,7 +200,9 @@ class Records:
         """Record a tube. False when there is one of this name."""
         try:
             with self.model._meta.database.atomic():
-                options = json.dumps(dict(record.options))
+                options = json.dumps(
+                    {name: None if value == math.inf else value for name, value in record.options.items()}
+                )
                 self.model.insert(name=record.name, type=record.type, options=options, table=record.table).execute()
             return True
         except pw.IntegrityError:
@@ -209,4 +217,5 @@ class Records:
 
 def _record(row: Any) -> Record:
     name, kind, options, table, *_ = row
-    return Record(name, kind, json.loads(options), table)
+    given = json.loads(options)
+    return Record(name, kind, {name: math.inf if value is None else value for name, value in given.items()}, table)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from xq import sessions
@@ -48,6 +51,18 @@ def lacking(found: object, wanted: tuple[str, ...]) -> list[str]:
     return [name for name in wanted if not callable(getattr(found, name, None))]
 
 
+@dataclass
+class Hold:
+    """That a session has taken a task. Where the transaction is rolled back, what was before holds again."""
+
+    session: str
+    before: Hold | None
+    within: object  # the transaction, until it is committed
+
+    def keep(self) -> None:
+        self.before = self.within = None
+
+
 class Driven(Tube):
     """A tube of a class: the same methods as those of any tube, by way of the object that the class makes.
 
@@ -59,7 +74,7 @@ class Driven(Tube):
 
     def __init__(self, record: Record, driver: Any, database: Any, host: Host) -> None:
         super().__init__(record, driver.create_space(database, record.table, dict(record.options)), host)
-        self._owners: dict[Any, str] = {}  # the uuid of the session that has taken a task
+        self._holds: dict[Any, Hold] = {}  # who has taken a task, by its id
         self._counted: Counter[str] = Counter()
         self._waiting = 0
         self._changes = threading.Condition()
@@ -88,11 +103,11 @@ class Driven(Tube):
         """What the object calls for each change."""
         if row is not None:
             task = self._told(row)
-            if event != "touch":
-                self._owners.pop(task.id, None)
-            self._host.records.after_commit(lambda: self._committed(task, event))
+            held = self._holds.get(task.id) if event != "touch" else None
+            self._host.records.after_commit(lambda: self._committed(task, event, held))
 
-    def _committed(self, task: Task, event: str) -> None:
+    def _committed(self, task: Task, event: str, held: Hold | None) -> None:
+        self._forget(task.id, held)
         with self._changes:
             self._counted[event] += 1
             if task.state == "r":
@@ -102,6 +117,22 @@ class Driven(Tube):
                 self._on_change(task, event)
             except Exception:  # the change is true already
                 log.exception("on_task_change: %r failed for %s", self._on_change, event)
+
+    def _forget(self, id: Any, held: Hold | None) -> None:
+        """A task is not held so any more; it may be held anew."""
+        if held is not None and self._holds.get(id) is held:
+            self._holds.pop(id, None)
+
+    def _forget_all(self, holds: Mapping[Any, Hold]) -> None:
+        for id, held in holds.items():
+            self._forget(id, held)
+
+    def _owner(self, id: Any) -> str | None:
+        """The uuid of the session that has taken a task."""
+        held, now = self._holds.get(id), tables.transaction(self.model)
+        while held is not None and held.within not in (None, now):
+            held = held.before
+        return held.session if held else None
 
     def _named(self, id: object) -> tuple[Any, Task]:
         """The id of a task that is there, and the task. Raises NotFound, BadType, BadValue."""
@@ -123,7 +154,7 @@ class Driven(Tube):
         id, task = self._named(id)
         if task.state != STATES["T"]:
             raise WrongState(what, id, LETTERS.get(task.state, task.state), ["T"])
-        owner = self._owners.get(id)
+        owner = self._owner(id)
         if owner != self._host.session():
             raise NotOwner(what, id, owner)
         return id
@@ -157,15 +188,21 @@ class Driven(Tube):
             if row is None:
                 return None
             task = self._told(row)
-            self._owners[task.id] = session
+            held = self._holds[task.id] = Hold(session, self._holds.get(task.id), tables.transaction(self.model))
+            self._host.records.after_commit(held.keep)
             return task
 
     def ack(self, id: object) -> Task:
         """Say that a task, taken by this session, is done. Raises NotFound, WrongState, NotOwner."""
         with self._calls:
             done = self._told(self._object.delete(self._mine("ack", id)))
-            self._host.records.after_commit(lambda: self._counted.update({"ack": 1, "delete": -1}))
+            self._host.records.after_commit(self._acked)
             return done
+
+    def _acked(self) -> None:
+        """What the object told as a delete was an ack."""
+        with self._changes:
+            self._counted.update({"ack": 1, "delete": -1})
 
     def release(self, id: object, **options: Any) -> Task:
         """Give a task, taken by this session, back. Raises NotFound, WrongState, NotOwner."""
@@ -218,27 +255,40 @@ class Driven(Tube):
 
     def give_back(self, session: str) -> None:
         """A session has ended: release what it has taken in this process."""
-        for id in [id for id, owner in list(self._owners.items()) if owner == session]:
+        for id, held in list(self._holds.items()):
+            if self._owner(id) != session:
+                continue
             try:
                 row = self._object.peek(id)
                 if row is not None and self._told(row).state == STATES["T"]:
                     self._object.release(id, {})
             except Exception:  # that of the class: the other tasks, and tubes, shall not suffer from it
                 log.exception("task %r of the tube %s was not released at the end of its session", id, self.name)
-            self._owners.pop(id, None)
+            self._host.records.after_commit(partial(self._forget, id, held))
 
     def truncate(self) -> Any:
         """Delete every task."""
         with self._calls:
-            self._owners.clear()
-            return self._object.truncate()
+            holds = dict(self._holds)
+            found = self._object.truncate()
+            self._host.records.after_commit(partial(self._forget_all, holds))
+            return found
 
     def _drop(self) -> int:
         if not (taken := len(self._in_state(STATES["T"]))):
-            self._call("stop")
-            self._host.forget()
-            tables.drop(self.model)
+            self.erase()
         return taken
+
+    def stop(self) -> None:
+        """As the class likes it."""
+        self._call("stop")
+
+    def erase(self) -> bool:
+        """Forget the tube, and drop the table. Whether it was known."""
+        self.stop()
+        known = self._host.forget()
+        tables.drop(self.model)
+        return known
 
     def grant(self, user: str, role: str, *, run: bool = True) -> list[str]:
         """Raises FeatureOff: what rights a class needs xq does not know."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from xq.adapters.tubes import FIELDS
 from xq.catalogue import compose
 from xq.errors import BadType, BadValue, ConfigurationError, FeatureOff, shown
 from xq.machine import LONGEST, REMEMBERED, Feature, Machine
@@ -15,11 +16,11 @@ Preset = Mapping[str, Any]  # features=, as upgrade takes it
 
 UNLIMITED: Final = 2**62  # the feature limit at its highest
 
-FIFO: Final[Preset] = {"id": "auto_increment", "buried": "any"}
-FIFOTTL: Final[Preset] = FIFO | {"delayed": True, "lifetime": True, "ttr": True, "endless": True, "priority": True}  # type: ignore[operator]
-LIMFIFOTTL: Final[Preset] = FIFOTTL | {"limit": UNLIMITED}  # type: ignore[operator]
-UTUBE: Final[Preset] = FIFO | {"utube": True}  # type: ignore[operator]
-UTUBETTL: Final[Preset] = FIFOTTL | {"utube": True}  # type: ignore[operator]
+FIFO: Final[dict[str, Any]] = {"id": "auto_increment", "buried": "any"}
+FIFOTTL: Final = FIFO | {"delayed": True, "lifetime": True, "ttr": True, "endless": True, "priority": True}
+LIMFIFOTTL: Final = FIFOTTL | {"limit": UNLIMITED}
+UTUBE: Final = FIFO | {"utube": True}
+UTUBETTL: Final = FIFOTTL | {"utube": True}
 
 PRESETS: Final[Mapping[str, Preset]] = {
     "fifo": FIFO,
@@ -76,8 +77,10 @@ OPTIONS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[str, object], Any]]
 
 
 def _counted(preset: Preset) -> dict[str, Any]:
-    """The features of a preset, with those that the statistics of any tube need."""
-    return {"events": True, **preset}
+    """The features of a preset that are on, with those that the statistics of any tube need."""
+    return {"events": True} | {
+        name: value for name, value in preset.items() if value is not None and value is not False
+    }
 
 
 def features(type: str, preset: Preset, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,7 +90,7 @@ def features(type: str, preset: Preset, options: Mapping[str, Any]) -> dict[str,
     """
     found = _counted(preset)
     given = {name: value for name, value in options.items() if value is not None}
-    if "ttl" in given and "ttr" in found:
+    if "ttl" in given and found.get("ttr") is True:
         given.setdefault("ttr", given["ttl"])
     for name, value in given.items():
         wanted, read = OPTIONS[name]
@@ -116,4 +119,10 @@ def check_preset(name: str, preset: Preset) -> None:
     if not preset.get("events", True):
         raise ConfigurationError(f"the driver {name!r} turns events off, by which the statistics of a tube are counted")
     whole = _counted(preset)
-    Machine(compose(whole, "auto_increment"), ["status", *roles(whole)])
+    needed = roles(whole)
+    if unknown := [role for role in needed if role not in FIELDS]:
+        raise ConfigurationError(
+            f"the driver {name!r} needs the role {shown(unknown[0])}, for which a tube has no field: there are "
+            f"{', '.join(FIELDS)}"
+        )
+    Machine(compose(whole, "auto_increment"), ["status", *needed])

@@ -154,6 +154,9 @@ class Tube:
         if self.options.get("temporary"):
             self._queue.forgo_safety()
 
+    def stop(self) -> None:
+        """It is used no more in this process."""
+
     def is_gone(self, error: BaseException) -> bool:
         """Whether an error came of it that the tube was dropped."""
         store = self._host.records.store
@@ -267,6 +270,8 @@ class Tube:
     def kick(self, count: int = 1) -> int:
         """Have so many buried tasks be ready, in the order of a take. Returns how many there were."""
         with self._calls:
+            if count is None:  # all, for a queue
+                raise BadType("a number of tasks is an integer, not None")
             return len(self._queue.dig(n=count))
 
     def delete(self, id: object) -> Task:
@@ -298,18 +303,22 @@ class Tube:
     def _drop(self) -> int:
         """Drop the table, and forget the tube, unless tasks are taken. Returns how many are."""
         try:
-            return self._queue.drop(self._clear)
+            return self._queue.drop(self.erase)
         except Exception as error:
             # On MariaDB a process that is killed may have dropped the table, and not forgotten the tube.
-            if not self.is_gone(error) or not self._clear():
+            if not self.is_gone(error) or not self.erase():
                 raise
             return 0
 
-    def _clear(self) -> bool:
-        """Drop the table with what belongs to it, and forget the tube. Whether that was known."""
+    def erase(self) -> bool:
+        """Forget the tube, and drop the table with what belongs to it, as far as it is there. Whether it was known.
+
+        `drop` is for whoever has a tube; this is for what is left of one.
+        """
+        known = self._host.forget()  # first: to be known without a table is worse than a table that nobody knows
         self._queue.uninstall()  # of a table that is gone already Peewee drops nothing
         tables.drop(self.model)
-        return self._host.forget()
+        return known
 
     def grant(self, user: str, role: str, *, run: bool = True) -> list[str]:
         """Give a user of the database the rights of a "reader", "producer", "consumer" or "operator" of this tube.

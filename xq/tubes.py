@@ -132,7 +132,7 @@ class Tubes:
         chosen = self._features(type, options)
         with self._running:
             self._installed()
-            found = self._records.find(name)
+            found = self._standing(name)
             tube = None if found is None else self._there(found, if_not_exists)
             if tube is None:
                 given = {option: value for option, value in options.items() if value is not None}
@@ -158,6 +158,17 @@ class Tubes:
                 raise BadType(f"create_tube has no option {shown(option)}: tubes have {', '.join(OPTIONS)}")
         return features(type, self._drivers[type], options)
 
+    def _standing(self, name: str) -> Record | None:
+        """The tube of this name. One without its table, which who died while he dropped it has left, is none."""
+        found = self._records.find(name)
+        if found is None or not isinstance(self._drivers.get(found.type), Mapping):  # a class makes its table anew
+            return found
+        if self.database.table_exists(found.table):
+            return found
+        self._records.check_transaction()
+        self._tube(found).erase()
+        return None
+
     def _there(self, record: Record, if_not_exists: bool) -> Tube:
         if not if_not_exists:
             raise TubeExists(record.name, record.type)
@@ -166,18 +177,20 @@ class Tubes:
     def _create(self, record: Record, chosen: Mapping[str, Any], if_not_exists: bool) -> Tube:
         """Make the table first: who finds the record finds the tube, whole."""
         self._records.check_transaction()
+        tube = None
         try:
             tube = self._build(record, chosen)
             tube.create()
-            added = self._records.add(record)
+            if self._records.add(record):
+                return self._opened(record, tube)
         except BaseException:
             with suppress(Exception):  # a transaction that failed has undone it already
-                tables.drop_again(self.database, record.table)
+                if tube is None:
+                    tables.drop_again(self.database, record.table)
+                else:
+                    tube.erase()
             raise
-        if added:
-            self._open[record.table, id(self._clock)] = tube
-            return tube
-        tables.drop(tube.model)  # another process was first
+        tube.erase()  # another process was first
         found = self._records.find(record.name)
         if found is None:
             raise TubeExists(record.name, record.type)  # and has dropped it again
@@ -212,8 +225,15 @@ class Tubes:
             except Exception as error:
                 self._running.explain(error)  # a class may write to find its table
                 raise
-            tube = self._open.setdefault((record.table, id(self._clock)), built)
+            tube = self._opened(record, built)
         return tube
+
+    def _opened(self, record: Record, tube: Tube) -> Tube:
+        """This one, unless another thread has opened the tube already."""
+        found = self._open.setdefault((record.table, id(self._clock)), tube)
+        if found is not tube:
+            tube.stop()
+        return found
 
     def _names(self) -> list[str]:
         return [record.name for record in self._records if record.type in self._drivers]

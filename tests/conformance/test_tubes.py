@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import re
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +28,8 @@ from tests.conformance.steps import (
     until_one_waits_for_a_lock,
     writing,
 )
+from xq.adapters.tubes import Records
+from xq.machine import Feature
 from xq.testing import Clock
 from xq.tubes import PRESETS, Tube, Tubes
 from xq.wait import Waiting
@@ -155,6 +160,15 @@ def test_a_task_is_buried_in_any_state_and_kicked_in_the_order_of_take(tube):
     assert tube.kick(9) == 2
     assert tube.kick(9) == 0
     assert took(tube) == ["b", "c"]
+
+
+def test_a_kick_of_no_number_of_tasks_is_refused(tube):
+    put(tube, "a")
+    tube.bury(1)
+    for count in (None, "1", True, -1):
+        with pytest.raises((xq.BadType, xq.BadValue)):
+            tube.kick(count)
+    assert tasks(tube) == {"buried": 1, "total": 1}
 
 
 def test_a_task_is_deleted_in_any_state(tube):
@@ -972,6 +986,58 @@ def test_a_tube_whose_table_is_gone_is_dropped_to_free_its_name(queue):
     queue.create_tube("tube", "fifo").put("a")
 
 
+def left_of_tubes(queue: Tubes) -> list[Any]:
+    """What the database has of the tables of tubes."""
+    tables = [name for name in queue.database.get_tables() if name.startswith("xq_tube_")]
+    known = queue.database.execute_sql("SELECT name FROM xq_queue").fetchall()
+    return tables + [name for (name,) in known if name.startswith("xq_tube_")]
+
+
+def test_a_name_whose_table_is_gone_is_free(queue):
+    queue.create_tube("free", "fifo").drop()
+    before = left_of_tubes(queue)
+    for if_not_exists in (False, True):
+        tube = queue.create_tube("tube", "utube")
+        queue.database.execute_sql(f"DROP TABLE {tube.model._meta.table_name}")
+        again = queue.create_tube("tube", "fifo", if_not_exists=if_not_exists)
+        assert (again.type, again.put("a").id) == ("fifo", 1)
+        assert again.drop()
+    assert left_of_tubes(queue) == before, "and nothing stays of what was there"
+
+
+class Interrupted(Exception):
+    pass
+
+
+@contextmanager
+def interrupted(function: Callable[..., Any], at: str) -> Iterator[None]:
+    """Have the next call of a function be interrupted when it begins, or when it has returned, as by Ctrl-C."""
+
+    def profile(frame: Any, event: str, _: Any) -> None:
+        if frame.f_code is function.__code__ and event == at:
+            sys.setprofile(former)
+            raise Interrupted
+
+    former = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        yield
+    finally:
+        sys.setprofile(former)
+
+
+@pytest.mark.parametrize("type", ["utubettl", "rows"])
+@pytest.mark.parametrize("at", ["call", "return"])
+def test_a_create_tube_that_is_interrupted_leaves_its_name_free_and_nothing_else(queue, type, at):
+    queue.register_driver("rows", Rows)
+    queue.create_tube("free", "fifo").drop()
+    before = left_of_tubes(queue)
+    with pytest.raises(Interrupted), interrupted(Records.add, at):
+        queue.create_tube("tube", type)
+    assert (queue.tube(), left_of_tubes(queue)) == ([], before)
+    assert queue.create_tube("tube", "fifo").put("a").id == 1
+
+
 def test_a_take_that_began_while_the_tube_is_dropped_says_so(shared):
     db = shared.database
     if isinstance(db, pw.MySQLDatabase):
@@ -1036,6 +1102,24 @@ def test_a_tube_is_created_and_dropped_with_the_transaction(queue):
         assert queue.tube() == []
         transaction.rollback()
     assert queue.tube.tube.take(0).data == "b"
+
+
+def test_what_is_recorded_of_a_tube_any_reader_of_json_reads(queue, db, clock):
+    def no_json(word: str) -> Any:
+        raise AssertionError(word)
+
+    options = {"ttl": math.inf, "ttr": 5, "capacity": 3}
+    queue.create_tube("tube", "limfifottl", **options)
+    queue.create_tube("old", "limfifottl", **options)
+    read = "SELECT options FROM xq_tube WHERE name = 'tube'"
+    ((kept,),) = db.execute_sql(read).fetchall()
+    json.loads(kept, parse_constant=no_json)
+    db.execute_sql(f"UPDATE xq_tube SET options = '{json.dumps(options)}' WHERE name = 'old'")
+    vars(db).pop("_xq_tubes")  # as a process that has just begun
+    again: Any = Tubes(db, clock=clock)
+    for name in again.tube:
+        assert again.tube[name].options == options
+        assert again.tube[name].put("a").state == "r"
 
 
 def test_a_storage_mode_is_accepted(queue):
@@ -1114,6 +1198,32 @@ def test_a_preset_of_ones_own_is_a_type(queue, clock):
         with pytest.raises(xq.ConfigurationError):
             queue.register_driver(name, driver)
     assert set(queue.driver) == {*PRESETS, "kept"}
+
+
+def test_a_feature_that_a_preset_has_off_is_not_there(queue):
+    queue.register_driver("off", {"lifetime": False, "ttl": True, "ttr": None})
+    tube = queue.create_tube("tube", "off", ttl=60)
+    assert tube.put("a", ttl=5).state == "r"
+    with pytest.raises(xq.FeatureOff):
+        tube.put("a", ttr=5)
+    with pytest.raises(xq.FeatureOff):
+        queue.create_tube("other", "off", ttr=5)
+
+
+def test_the_ttr_of_a_preset_is_not_taken_for_the_ttl_of_a_tube(queue, clock):
+    queue.register_driver("own", {"lifetime": True, "ttr": 5})
+    tube = queue.create_tube("tube", "own", ttl=1000)
+    put(tube, "a")
+    tube.take(0)
+    clock.tick(6)
+    sweep(tube)
+    assert tube.peek(1).state == "r"
+
+
+def test_a_feature_that_needs_a_role_which_tubes_lack_is_refused(queue):
+    with pytest.raises(xq.ConfigurationError, match="'payload'"):
+        queue.register_driver("own", {"own": Feature("own", needs=("payload",))})
+    assert set(queue.driver) == set(PRESETS)
 
 
 class Rows:
@@ -1271,6 +1381,66 @@ def test_what_is_undone_is_not_told_and_not_counted_of_a_class_either(queue):
     assert calls(tube) == {"put": 1, "take": 1, "ack": 1}
 
 
+def test_who_has_taken_a_task_of_a_class_has_it_after_what_is_undone_too(queue):
+    queue.register_driver("rows", Rows)
+    tube = queue.create_tube("tube", "rows")
+    tube.put("a")
+    tube.take(0)
+
+    def another_takes() -> None:
+        tube.release(1)
+        with queue.session():
+            tube.take(0)
+
+    finish: list[Callable[[], Any]] = [lambda: tube.ack(1), lambda: tube.release(1), lambda: tube.bury(1)]
+    for call in [*finish, tube.truncate, another_takes]:
+        with queue.database.atomic() as transaction:
+            call()
+            transaction.rollback()
+        assert tube.touch(1, 5) == (1, "t", "a")
+    with queue.database.atomic():
+        tube.release(1)
+        tube.take(0)
+        assert tube.touch(1, 5).state == "t"
+    assert tube.ack(1).state == "-"
+
+
+def test_a_take_of_a_class_that_is_undone_leaves_nobody_with_the_task(queue):
+    queue.register_driver("rows", Rows)
+    tube = queue.create_tube("tube", "rows")
+    tube.put("a")
+    with queue.database.atomic() as transaction:
+        tube.take(0)
+        transaction.rollback()
+    tube.model.update(state="t").execute()  # by another process
+    with pytest.raises(xq.NotOwner):
+        tube.ack(1)
+
+
+def test_a_tube_of_a_class_that_two_threads_open_at_once_is_started_once(shared):
+    db, started, stopped = shared.database, [], []
+
+    class Counted(Rows):
+        def start(self) -> None:
+            started.append(self)
+            with suppress(threading.BrokenBarrierError):
+                both.wait(1)
+
+        def stop(self) -> None:
+            stopped.append(self)
+
+    both = threading.Barrier(1)
+    shared.register_driver("counted", Counted)
+    shared.create_tube("tube", "counted")
+    vars(db).pop("_xq_tubes")  # as a process that has just begun
+    again: Any = Tubes(db)
+    again.register_driver("counted", Counted)
+    both = threading.Barrier(2)
+    one, other = in_threads(db, lambda: again.tube.tube, lambda: again.tube.tube)
+    assert one is other
+    assert [found for found in started[1:] if found not in stopped] == [one._object]
+
+
 def test_what_is_wrong_with_a_call_of_a_class_is_said_as_of_any_tube(queue):
     queue.register_driver("rows", Rows)
     tube = queue.create_tube("tube", "rows")
@@ -1286,7 +1456,14 @@ def test_what_is_wrong_with_a_call_of_a_class_is_said_as_of_any_tube(queue):
         with pytest.raises(xq.BadValue):
             call(2**64)
     wrong: list[tuple[Callable[[Any], Any], Any]] = [(tube.tasks_by_state, "x"), (tube.tasks_by_state, None)]
-    wrong += [(tube.kick, -1), (tube.kick, "1"), (tube.take, -1), (tube.take, "1"), (tube.take, math.nan)]
+    wrong += [
+        (tube.kick, -1),
+        (tube.kick, "1"),
+        (tube.kick, None),
+        (tube.take, -1),
+        (tube.take, "1"),
+        (tube.take, math.nan),
+    ]
     wrong += [(partial(tube.touch, 1), -1), (partial(tube.touch, 1), "1"), (partial(tube.touch, 1), math.inf)]
     for call, value in wrong:
         with pytest.raises((xq.BadType, xq.BadValue)):
