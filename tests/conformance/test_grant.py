@@ -193,7 +193,8 @@ def works(queue: Any) -> None:
     queue.release_all()
     with queue.model._meta.database.atomic():
         queue.release(taken(queue))
-        put(queue)
+        # A utube of which nobody else has heard.
+        put(queue, **({"utube": f"u{next(_numbers)}"} if "utube" in queue.machine.roles else {}))
         queue.ack(taken(queue))
 
 
