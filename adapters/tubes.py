@@ -7,6 +7,7 @@ import math
 import secrets
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import peewee as pw
@@ -24,6 +25,15 @@ PARAMETERS: Mapping[str, Mapping[str, Any]] = {
     "mariadb": {"mariadb": True},
 }
 
+# the scheme of a URL -> the package that speaks to such a server, and the extra of xq that brings it
+DRIVERS: Mapping[str, tuple[str, str]] = {
+    "postgres": ("psycopg", "postgres"),
+    "postgresql": ("psycopg", "postgres"),
+    "psycopg3": ("psycopg", "postgres"),
+    "mysql": ("pymysql", "mysql"),
+    "mariadb": ("pymysql", "mysql"),
+}
+
 # role -> the field that holds it
 FIELDS: Mapping[str, Callable[[], pw.Field[Any]]] = {
     "runat": lambda: pw.DoubleField(null=True),
@@ -35,7 +45,6 @@ FIELDS: Mapping[str, Callable[[], pw.Field[Any]]] = {
     "ttl": lambda: pw.DoubleField(null=True),
     "ttr": lambda: pw.DoubleField(null=True),
     "utube": lambda: pw.TextField(default="nil"),
-    "unique": lambda: pw.TextField(null=True),
     "error": lambda: pw.TextField(null=True),
 }
 
@@ -64,8 +73,13 @@ def database(where: object) -> pw.Database:
         raise BadType(f"tubes are in a database of Peewee's, or of a URL, not in {shown(where)}")
     from playhouse import db_url  # imports every driver that there is
 
+    scheme, _, place = where.partition("://")
+    if scheme.startswith("sqlite") and not place.startswith(("/", ":memory:")):
+        raise BadValue(f"{shown(where)} names no file: sqlite:///app.db is one here, sqlite:////srv/app.db one there")
+    needed, extra = DRIVERS.get(scheme.partition("+")[0], ("", ""))
+    if needed and find_spec(needed) is None:
+        raise ConfigurationError(f"{shown(where)} needs {needed}: pip install 'xq-tables[{extra}]'")
     try:
-        scheme = where.partition(":")[0]
         known = where.replace(scheme, scheme.replace("mariadb", "mysql"), 1)  # as Peewee calls it
         found: pw.Database = db_url.connect(known, **PARAMETERS.get(scheme.partition("+")[0], {}))
         return found

@@ -186,9 +186,12 @@ class TubeExists(BadValue):
 class UnknownTube(Error, KeyError):
     """There is no tube of this name, or none whose type is registered in this process."""
 
-    def __init__(self, name: object, known: Iterable[str]) -> None:
+    def __init__(self, name: object, known: Iterable[str], type: str | None = None) -> None:
         self.name = name
-        super().__init__(f"there is no tube {shown(name)}: there are {', '.join(map(shown, known)) or 'none'}")
+        there = f"there are {', '.join(map(shown, known)) or 'none'}"
+        if type is not None:
+            there = f"it is of the type {shown(type)}, which register_driver has not made known here"
+        super().__init__(f"there is no tube {shown(name)}: {there}")
 
     def __str__(self) -> str:
         return str(self.args[0])  # a KeyError shows a key

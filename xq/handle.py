@@ -419,6 +419,8 @@ class Queue(Generic[T]):
 
     def current_session(self) -> Session:
         """The session by which this thread, or asyncio task, takes: from now on others can join it by its uuid."""
+        if self._clock is None and not self._keeper.is_attended:
+            self._keeper.attend()  # what it takes must come back, also of what is no queue
         return self._keeper.current_session()
 
     def configure(self, *, session_ttr: float | None = MISSING, notify: bool = MISSING) -> None:

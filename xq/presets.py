@@ -118,6 +118,8 @@ def check_preset(name: str, preset: Preset) -> None:
         raise ConfigurationError(f"the driver {name!r} sets retval: a tube returns its own tasks")
     if not preset.get("events", True):
         raise ConfigurationError(f"the driver {name!r} turns events off, by which the statistics of a tube are counted")
+    if preset.get("id", "auto_increment") != "auto_increment":
+        raise ConfigurationError(f"the driver {name!r} sets id: the ids of a tube are integers from 1 on")
     whole = _counted(preset)
     needed = roles(whole)
     if unknown := [role for role in needed if role not in FIELDS]:

@@ -325,7 +325,8 @@ class Tube:
 
         As the `grant` of a queue; and the right to find the tubes of the database. Returns the SQL.
         """
-        return [*self._queue.grant(user, role, run=run), *self._host.records.grant(user, "reader", run=run)]
+        with self._calls:
+            return [*self._queue.grant(user, role, run=run), *self._host.records.grant(user, "reader", run=run)]
 
     # looking
 

@@ -155,7 +155,8 @@ class Tubes:
             return {}
         for option in options:
             if option not in OPTIONS:
-                raise BadType(f"create_tube has no option {shown(option)}: tubes have {', '.join(OPTIONS)}")
+                known = ", ".join([*OPTIONS, "temporary", "if_not_exists", "on_task_change", "storage_mode"])
+                raise BadType(f"create_tube has no option {shown(option)}: it has {known}")
         return features(type, self._drivers[type], options)
 
     def _standing(self, name: str) -> Record | None:
@@ -218,7 +219,7 @@ class Tubes:
         tube = self._open.get((record.table, id(self._clock)))
         if tube is None:
             if record.type not in self._drivers:
-                raise UnknownTube(record.name, self._names())
+                raise UnknownTube(record.name, self._names(), record.type)
             given = {option: value for option, value in record.options.items() if option != "temporary"}
             try:
                 built = self._build(record, self._features(record.type, given))

@@ -1130,6 +1130,9 @@ def test_a_storage_mode_is_accepted(queue):
 
 
 def test_a_url_leads_to_the_tubes_of_a_database(tmp_path):
+    for wrong in ("sqlite:app.db", "sqlite://app.db"):
+        with pytest.raises(xq.errors.BadValue, match="sqlite:///app.db"):
+            Tubes(wrong)
     url = f"sqlite:///{tmp_path}/app.db"
     queue = Tubes(url)
     queue.create_tube("tube", "fifo").put("a")
@@ -1338,7 +1341,7 @@ def test_a_tube_is_hidden_until_its_type_is_registered(queue, db, clock):
     vars(db).pop("_xq_tubes")  # as a process that has just begun
     again: Any = Tubes(db, clock=clock)
     assert again.tube() == []
-    with pytest.raises(xq.UnknownTube):
+    with pytest.raises(xq.UnknownTube, match="of the type 'rows', which register_driver"):
         again.tube["a"]
     again.register_driver("rows", Rows)
     again.register_driver("plain", {"buried": True})
@@ -1617,6 +1620,24 @@ def test_what_was_identified_before_a_block_is_so_after_it(shared):
     assert tube.peek(1).state == "t"
     shared.identify(mine)
     assert tube.peek(1).state == "r"
+
+
+def test_what_a_session_has_taken_of_a_class_is_kept_for_its_ttr_and_given_back_then(shared):
+    shared.register_driver("rows", Rows)
+    tube = shared.create_tube("tube", "rows")
+    tube.put("a")
+    shared.cfg(ttr=0.3)
+    with shared.session():
+        assert tube.take(0).id == 1
+    eventually(lambda: tube.peek(1).state == "r")
+
+
+@pytest.mark.parametrize(
+    ("features", "why"), [({"id": "required"}, "sets id"), ({"unique": True}, "the role 'unique'")]
+)
+def test_a_preset_whose_tasks_put_could_not_make_is_refused(queue, features, why):
+    with pytest.raises(xq.ConfigurationError, match=why):
+        queue.register_driver("mine", features)
 
 
 def test_whoever_leaves_a_session_last_gives_back_what_it_holds(shared):
