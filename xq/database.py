@@ -238,7 +238,11 @@ class Database:
         """Whether this user of the database may move tasks: whoever only puts them sweeps nothing for others."""
         opened, (known, may, until) = self.open(), self._may_move
         if known is not opened or (not may and time.monotonic() > until):
-            may = self.again(lambda: opened.dialect.may_move(self.store))
+            try:
+                may = self.again(lambda: opened.dialect.may_move(self.store))
+            except Exception as error:
+                self._explain(opened, error)
+                raise
             self._may_move = (opened, may, time.monotonic() + ASK)
         return may
 
