@@ -69,7 +69,7 @@ storm: $(TEST) ## processes and servers that are killed at any moment; ARGS='--r
 	@$(BIN)/python -m benchmarks.storm $(ARGS)
 
 wheel-test: $(WHEEL)/.installed ## the conformance tests on the built wheel, away from the checkout (on SQLite; takes on all)
-	@rm -rf $(WHEEL)/run && mkdir $(WHEEL)/run && cp -R tests benchmarks pyproject.toml $(WHEEL)/run
+	@rm -rf $(WHEEL)/run && mkdir $(WHEEL)/run && cp -R tests benchmarks docs pyproject.toml $(WHEEL)/run
 	@cd $(WHEEL)/run && PYTHONPATH= ../bin/python -c 'import xq; print("testing", xq.__file__)' | tee ../tested
 	@grep -q site-packages $(WHEEL)/tested || { echo 'this is not the wheel'; exit 1; }
 	cd $(WHEEL)/run && PYTHONPATH= XQ_TEST_DB=$${XQ_TEST_DB:-sqlite} ../bin/python -m pytest \
