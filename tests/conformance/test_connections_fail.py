@@ -404,6 +404,19 @@ def ends_connections_of(place: Any, condition: str) -> None:
         for (number,) in ended:
             execute(end.format(number))
         eventually(lambda: not {*ended} & {*execute(look.format(condition))})  # others come in their place
+        if place.kind == "postgres":  # which lists a process no more while its end of the connection is still open
+            eventually(lambda: not any(exists(pid) for (pid,) in ended))
+
+
+def exists(pid: int) -> bool:
+    """Whether there is a process of that number, whoever's it is."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 OF_USER = {"postgres": "usename = 'worker'", "mariadb": "user = 'worker'"}
