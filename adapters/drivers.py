@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 import select
+import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from xq.errors import ConfigurationError
-from xq.store import Driver, Row, ServerDriver
+from xq.store import Address, Driver, Row, ServerDriver
 
 PLANNED = 1.0  # seconds after which PostgreSQL plans prepared statements anew
 OUTDATED = -math.inf  # when that was, where what is prepared can be run no more
@@ -308,3 +309,19 @@ class Pymysql:
 
 SERVERS: Mapping[str, ServerDriver] = {"postgres": Psycopg(), "mysql": Pymysql()}
 DRIVERS: Mapping[str, Driver] = {"sqlite": Sqlite3(), **SERVERS}
+
+
+def connect(address: Address) -> Any:
+    """A plain connection of the driver, in autocommit, to the database at an address. Raises the driver's errors."""
+    parameters: dict[str, Any] = {**address.parameters}
+    if address.password is not None:
+        parameters["password"] = address.password
+    if address.engine == "postgres":
+        import psycopg
+
+        return psycopg.connect(**parameters, autocommit=True)
+    if address.engine == "mysql":
+        import pymysql
+
+        return pymysql.connect(**parameters, autocommit=True)
+    return sqlite3.connect(**parameters, isolation_level=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -15,7 +16,7 @@ from playhouse import pool
 
 from xq.adapters.drivers import DRIVERS, SERVERS
 from xq.errors import BadType, BadValue, ConfigurationError, shown
-from xq.store import Connector, Driver, Field, Kind, Row
+from xq.store import Address, Connector, Driver, Field, Kind, Row
 
 M = TypeVar("M", bound=pw.Model)
 
@@ -53,6 +54,9 @@ NATIVE: Mapping[type[pw.Field[Any]], type] = {
     pw.DoubleField: float,
     pw.FloatField: float,
 }
+
+# What psycopg's connect() takes and no other program understands.
+OF_PSYCOPG = frozenset({"autocommit", "prepare_threshold", "context", "row_factory", "cursor_factory"})
 
 # The drivers take these as they are.
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
@@ -414,6 +418,24 @@ class PeeweeStore(Generic[M]):
             return pw.__exception_wrapper__  # type: ignore[attr-defined]
 
         return Connector(connect, SERVERS[self.engine], errors, _is_failure)
+
+    def address(self) -> Address:
+        database: Any = self._known_database
+        name, parameters, engine = os.fspath(database.database), dict(database.connect_params), self.engine
+        if engine == "sqlite":
+            if name in ("", ":memory:") or "mode=memory" in name or name.startswith("file::memory:"):
+                raise ConfigurationError(f"{self.name} is in memory, where no other process sees it: use a file")
+            parameters |= {"database": name if name.startswith("file:") else os.path.abspath(name)}
+            return Address(engine, parameters | {"timeout": database._timeout})
+        if engine == "postgres":
+            from psycopg.conninfo import conninfo_to_dict
+
+            named = {name: value for name, value in parameters.items() if name not in OF_PSYCOPG}
+            is_url = name.startswith(("postgresql://", "postgres://"))
+            parameters = dict(conninfo_to_dict(name, **named) if is_url else {"dbname": name, **named})
+        else:
+            parameters["database"] = name
+        return Address(engine, parameters, parameters.pop("password", None) or parameters.pop("passwd", None))
 
     def read(self, row: Row) -> Sequence[Any]:
         if not self._readers:

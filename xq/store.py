@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -207,6 +207,15 @@ class Connector:
     is_failure: Callable[[BaseException], bool]  # whether an error is one of those
 
 
+@dataclass(frozen=True)
+class Address:
+    """Where a database is: what another process needs to reach it without the ORM. May be pickled."""
+
+    engine: str  # the name of the dialect
+    parameters: Mapping[str, Any]  # of the driver's connect()
+    password: str | None = field(default=None, repr=False)
+
+
 class Store(Protocol[T]):
     """One model of one ORM, with its connection."""
 
@@ -291,6 +300,9 @@ class Store(Protocol[T]):
 
     def connector(self) -> Connector:
         """What makes connections that the ORM knows nothing of. Keeps nothing of the ORM's alive."""
+
+    def address(self) -> Address:
+        """Where the database is. Raises ConfigurationError where no other process can reach it."""
 
     # Called when a statement is about to run on a new connection; again, when that was within a transaction, after it.
     connected: Callable[[], None]

@@ -1,0 +1,47 @@
+"""Where a database is, as another process is told that has no model."""
+
+from __future__ import annotations
+
+import pickle
+from contextlib import closing
+
+import peewee as pw
+import pytest
+
+import xq
+from tests.conftest import Maker
+from xq.adapters.drivers import connect
+
+
+def upgraded(database: pw.Database) -> xq.Queue[pw.Model]:
+    return xq.upgrade(Maker(database, None).model(), fields={"status": "status"})
+
+
+def test_what_a_model_writes_is_read_by_a_plain_connection_to_its_address(make_shared):
+    Task = make_shared()
+    Task.put({"name": "here"})
+    address = pickle.loads(pickle.dumps(Task.xq.store.address()))
+    with closing(connect(address)) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SELECT name FROM task")
+        assert [*cursor.fetchall()] == [("here",)]
+
+
+@pytest.mark.parametrize(
+    "database",
+    [
+        pw.PostgresqlDatabase("app", user="me", password="secret", prefer_psycopg3=True),
+        pw.PostgresqlDatabase("postgresql://me:secret@localhost/app", prefer_psycopg3=True),
+        pw.MySQLDatabase("app", user="me", password="secret"),
+    ],
+)
+def test_a_password_stands_apart_and_is_not_shown(database):
+    address = upgraded(database).store.address()
+    assert (address.password, address.parameters["user"]) == ("secret", "me")
+    assert "secret" not in repr(address)
+
+
+@pytest.mark.parametrize("name", [":memory:", "", "file::memory:?cache=shared", "file:x?mode=memory"])
+def test_what_is_in_memory_has_no_address(name):
+    with pytest.raises(xq.ConfigurationError, match="in memory, where no other process sees it: use a file"):
+        upgraded(pw.SqliteDatabase(name)).store.address()
