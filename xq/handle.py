@@ -17,6 +17,7 @@ from xq.observers import Callback, Observers
 from xq.puts import Puts
 from xq.reconfigure import reconfigure
 from xq.sessions import Session
+from xq.sinks import Sinks, Tally
 from xq.stats import Stats, stats
 from xq.store import Store, fits_a_column
 from xq.sweep import QueueKeeper
@@ -259,6 +260,19 @@ class Queue(Generic[T]):
         application it is a part of that, and not called again.
         """
         return self._database.whole(work)
+
+    def once(self, sink: str, stream: str, batch: int, work: Callable[[], object]) -> bool:
+        """Call `work` unless it was for this batch before, and note that in the transaction of what it writes.
+
+        `sink` names what is written, `stream` whose batches they are, which are numbered from 0 on. Returns whether it
+        was called; as in `transaction`. Raises BadValue where the sink has batches of another stream, and within a
+        transaction.
+        """
+        return Sinks(self._database).once(sink, stream, batch, work)
+
+    def tally(self, table: str) -> Tally:
+        """A table in this database that streams count transitions in."""
+        return Tally(self._database, table)
 
     # operators
 

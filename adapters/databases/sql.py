@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, NamedTuple, Self
 
+from xq.adapters.databases.sinks import Sinks, TallySql
 from xq.adapters.databases.utube_news import Again
 from xq.adapters.databases.utubes import Utubes
 from xq.compile import After, Change, Given, Own, Rows, Statement
@@ -127,6 +128,8 @@ class Dialect(ABC):
         source, target, count, event   a transition, how often it was seen, and what it was of
         name, value          a setting
         savepoint            one in which something was changed
+        sink, stream, batch  the number of the batch of a stream that was written there last
+        unit, bucket         a span of time, and the second at which one begins
 
     Three names are none of values: `filled` puts SQL in their places, when it is known of how many rows a statement is.
     `listed` and `rows` become values beside one another, and `chosen` a condition.
@@ -1077,6 +1080,17 @@ class Dialect(ABC):
         oldest = f"SELECT id, at_us FROM {table} WHERE {self._not_newest} ORDER BY id LIMIT :n"
         forgotten = f"SELECT id FROM ({oldest}) AS oldest WHERE at_us < {self._forgotten_before}"
         return f"DELETE FROM {table} WHERE id IN ({forgotten})"
+
+    # streams
+
+    @cached_property
+    def sinks(self) -> Sinks:
+        """Which batches of streams were written into this database."""
+        return Sinks(self)
+
+    def tally(self, table: str) -> TallySql:
+        """A table of the application's that counts transitions."""
+        return TallySql(self, table)
 
     # the records of xq in a database
 
