@@ -1,5 +1,6 @@
 """Queues and their history in Spark, through PySpark: what `xq.spark` offers."""
 
+from xq.adapters.spark.consume import consume
 from xq.adapters.spark.session import register, session
 
-__all__ = ["register", "session"]
+__all__ = ["consume", "register", "session"]
