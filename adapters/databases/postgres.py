@@ -46,6 +46,7 @@ class Postgres(Server):
     savepoint_kept = "SELECT 1 WHERE pg_xact_status(CAST(CAST(:savepoint AS text) AS xid8)) = 'committed'"
     no_limit = None
     most_values = 65_535
+    create_view = "CREATE OR REPLACE VIEW"
     utubes_kind = PostgresUtubes
     extracts = PostgresExtract
     utubes: PostgresUtubes | None
