@@ -2,5 +2,6 @@
 
 from xq.adapters.spark.consume import consume
 from xq.adapters.spark.session import register, session
+from xq.adapters.spark.source import options
 
-__all__ = ["consume", "register", "session"]
+__all__ = ["consume", "options", "register", "session"]
