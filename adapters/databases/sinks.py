@@ -28,7 +28,7 @@ class Sinks:
     def __init__(self, dialect: Dialect) -> None:
         text = dialect.varying(255)
         columns = f"sink {text} NOT NULL PRIMARY KEY, stream {text} NOT NULL, batch BIGINT NOT NULL"
-        self.create = (f"CREATE TABLE IF NOT EXISTS {SINKS} ({columns}){dialect.engine}",)
+        self.create: tuple[str, ...] = (f"CREATE TABLE IF NOT EXISTS {SINKS} ({columns}){dialect.engine}",)
         self.look = f"SELECT 1 FROM {SINKS} WHERE 1 = 0"
         self.last = f"SELECT stream, batch FROM {SINKS} WHERE sink = :sink{dialect.lock}"
         self.first = f"INSERT INTO {SINKS} (sink, stream, batch) VALUES (:sink, :stream, :batch)"
@@ -59,7 +59,7 @@ class TallySql:
         counted = {c: f"SUM(CASE WHEN {what} THEN n ELSE 0 END)" for c, what in THROUGHPUT.items()}
         numbers = ", ".join(f"{dialect.whole(total)} AS {column}" for column, total in counted.items())
         buckets, any_ = "queue, tube, unit, bucket", f"{' + '.join(counted.values())} > 0"
-        self.create = (
+        self.create: tuple[str, ...] = (
             f"CREATE TABLE IF NOT EXISTS {name} {body}{dialect.engine}",
             f"{dialect.create_view} {view} AS SELECT {buckets}, {numbers} FROM {name} GROUP BY {buckets} HAVING {any_}",
         )

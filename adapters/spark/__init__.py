@@ -1,7 +1,8 @@
 """Queues and their history in Spark, through PySpark: what `xq.spark` offers."""
 
 from xq.adapters.spark.consume import consume
+from xq.adapters.spark.live import once, stream
 from xq.adapters.spark.session import register, session
 from xq.adapters.spark.source import options
 
-__all__ = ["consume", "options", "register", "session"]
+__all__ = ["consume", "once", "options", "register", "session", "stream"]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import reduce
-from typing import Any, TypeVar
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
-from xq.adapters.spark.source import options, queue_of
+from xq.adapters.spark.queues import named, queue_of
+from xq.adapters.spark.source import options
 from xq.errors import BadType, BadValue, shown
 from xq.sinks import Counted
-
-T = TypeVar("T")
 
 UNITS: Mapping[str, int] = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 STREAM = "sql.streaming.queryId"  # where Spark tells whose batch it is
@@ -84,13 +83,13 @@ def stream(
     without its checkpoint, or the other way round, is refused (BadValue): drop the table as well. Returns the running
     query. Raises FeatureOff, BadType, BadValue, and ConfigurationError for a database in memory.
     """
-    named = _named(queues)
+    several = named(queues)
     if unit not in UNITS:
         raise BadValue(f"unit is {', '.join(UNITS)}, not {shown(unit)}")
     for name, number in {"every": every, "max_rows": max_rows}.items():
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not number > 0:
             raise BadValue(f"{name} is a number above 0, not {shown(number)}")
-    handles = [queue_of(queue) for queue in named.values()]
+    handles = [queue_of(queue) for queue in several.values()]
     if any(handle.store.address() != handles[0].store.address() for handle in handles):
         raise BadValue("the queues are in several databases: start a stream for each of them")
     tally = handles[0].tally(table)
@@ -109,7 +108,7 @@ def stream(
         tally.add(_stream(frame), number, [Counted(*row) for row in rows])
 
     # In one order: by it a checkpoint knows which offsets are whose.
-    whole = reduce(DataFrame.unionAll, (history(name, named[name]) for name in sorted(named)))
+    whole = reduce(DataFrame.unionAll, (history(name, several[name]) for name in sorted(several)))
     tally.install()
     writer = whole.writeStream.foreachBatch(count).option("checkpointLocation", checkpoint)
     when: dict[str, Any] = {"availableNow": True} if available_now else {"processingTime": f"{every} seconds"}
