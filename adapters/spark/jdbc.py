@@ -81,8 +81,8 @@ def jdbc(
         if f"ClassNotFoundException: {driver}" not in str(error):
             raise
         raise ConfigurationError(
-            f"Spark has no {driver}: name its jar in XQ_SPARK_JARS, or its coordinates in XQ_SPARK_PACKAGES, before the "
-            "session starts (docs/spark.md), or read by format('xq')"
+            f"Spark has no {driver}: name its jar in XQ_SPARK_JARS, or its coordinates in XQ_SPARK_PACKAGES, before "
+            "the session starts (docs/spark.md), or read by format('xq')"
         ) from error
     return read.select([_made(kind, stored, F.col(f"`{name}`")).alias(name) for name, (kind, stored) in types.items()])
 
