@@ -2,5 +2,6 @@
 
 from xq.adapters.spark.jdbc import Snapshot, jdbc, jdbc_options, snapshot
 from xq.adapters.spark.session import register, session
+from xq.adapters.spark.source import options
 
-__all__ = ["Snapshot", "jdbc", "jdbc_options", "register", "session", "snapshot"]
+__all__ = ["Snapshot", "jdbc", "jdbc_options", "options", "register", "session", "snapshot"]

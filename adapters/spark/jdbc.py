@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -19,12 +18,10 @@ from xq.store import Address
 ROWS = 10_000  # that a server sends at once. Above 0: else PostgreSQL's driver has all of them in memory
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """A moment of a database, which reads are of as long as `snapshot` holds it."""
+class Snapshot(str):
+    """The name of a moment, by which PostgreSQL shows it to all connections; "" where a database cannot."""
 
     engine: str
-    name: str  # as PostgreSQL exports it, for all connections; "" where a database shares no moment between them
 
 
 @contextmanager
@@ -38,7 +35,9 @@ def snapshot(queue: Any) -> Iterator[Snapshot]:
     """
     extract = queue_of(queue).extract()
     with extract.held() as name:
-        yield Snapshot(extract.address.engine, name)
+        moment = Snapshot(name)
+        moment.engine = extract.address.engine
+        yield moment
 
 
 def jdbc_options(
@@ -91,8 +90,8 @@ def _planned(
     queue: Any, what: What, columns: Sequence[str] | None, partitions: int, snapshot: Snapshot | None
 ) -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
     """The options; and the type of each column, with that in which JDBC has it."""
-    extract = queue_of(queue).extract(what, snapshot.name if snapshot else "")
-    if snapshot is not None and partitions > 1 and not snapshot.name:
+    extract = queue_of(queue).extract(what, snapshot or "")
+    if snapshot is not None and partitions > 1 and not snapshot:
         raise BadValue(
             f"{snapshot.engine} shows several connections no common moment: a snapshot of it is read in one partition; "
             "read a copy of it in more"
