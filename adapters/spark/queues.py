@@ -11,10 +11,10 @@ from xq.errors import BadType, BadValue, shown
 
 def queue_of(of: object) -> xq.Queue[Any]:
     """The queue of a model, of a tube, or the one that is given. Raises BadType."""
-    found = of if isinstance(of, xq.Queue) else getattr(getattr(of, "model", of), "xq", None)
-    if not isinstance(found, xq.Queue):
-        raise BadType(f"a queue is a model that was upgraded, its xq, or a tube, not {shown(of)}")
-    return found
+    for found in (of, getattr(of, "xq", None), getattr(getattr(of, "model", None), "xq", None)):
+        if isinstance(found, xq.Queue):
+            return found
+    raise BadType(f"{shown(of)} is no queue: give a model that was upgraded, its xq, or a tube")
 
 
 def named(queues: object) -> dict[str, object]:
