@@ -15,7 +15,6 @@ import xq
 db = pw.SqliteDatabase(str(Path(tempfile.mkdtemp(prefix="xq-orders-")) / "orders.db"))
 
 
-@xq.queue(fields={"status": "status", "error": "error"}, features={"keep": True, "buried": True})
 class Order(pw.Model):
     id = pw.AutoField()
     customer = pw.TextField()
@@ -28,29 +27,32 @@ class Order(pw.Model):
         database = db
 
 
-def work(orders: DataFrame) -> DataFrame:
+orders = xq.upgrade(Order, fields={"status": "status", "error": "error"}, features={"keep": True, "buried": True})
+db.create_tables([Order])
+
+
+def work(taken: DataFrame) -> DataFrame:
     """The key, what is to be written, and what is wrong, of each task; null where nothing is."""
     price = F.try_to_number("price", F.lit("9999.99"))
     error = F.when(price.isNull(), F.concat(F.lit("no price: "), "price"))
-    return orders.select("id", (price * 1.19).cast("double").alias("total"), error.alias("xq_error"))
+    return taken.select("id", (price * 1.19).cast("double").alias("total"), error.alias("xq_error"))
 
 
-db.create_tables([Order])
-Order.xq.put_many({"customer": f"customer {n}", "price": f"{n}.50"} for n in range(1, 1000))
-Order.xq.put({"customer": "customer 1000", "price": "a lot"})
+orders.put_many({"customer": f"customer {n}", "price": f"{n}.50"} for n in range(1, 1000))
+orders.put({"customer": "customer 1000", "price": "a lot"})
 
 spark = xq.spark.session(driver_memory="1g")
 spark.sparkContext.setLogLevel("ERROR")
 
-print("Worked off:", dict(xq.spark.consume(spark, Order, work, batch=400)))
-for order in Order.xq.by_state("B"):
+print("Worked off:", dict(xq.spark.consume(spark, orders, work, batch=400)))
+for order in orders.by_state("B"):
     print(f"Buried: {order.customer}, {order.error}")
     Order.update(price="1000.00").where(Order.id == order.id).execute()
-    Order.xq.dig(order)
-print("And again:", dict(xq.spark.consume(spark, Order, work)))
+    orders.dig(order)
+print("And again:", dict(xq.spark.consume(spark, orders, work)))
 
-totals = spark.read.format("xq").options(**xq.spark.options(Order)).load()
-for state, orders, total in totals.groupBy("state").agg(F.count("*"), F.sum("total")).collect():
-    print(f"{state}: {orders} orders, {total:.2f} in all")
+totals = spark.read.format("xq").options(**xq.spark.options(orders)).load()
+for state, n, total in totals.groupBy("state").agg(F.count("*"), F.sum("total")).collect():
+    print(f"{state}: {n} orders, {total:.2f} in all")
 spark.stop()
 db.close()
