@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -191,8 +191,3 @@ def parted(bounds: tuple[int, int], n: int) -> list[tuple[int, int]]:
     n = max(1, min(n, last - first + 1))
     ends = [first + (last - first + 1) * i // n for i in range(n + 1)]
     return [(low, high - 1) for low, high in pairwise(ends)]
-
-
-def told(order: Sequence[str], mark: Mark) -> Mapping[str, int]:
-    """A mark by the names of its columns, as JSON keeps it."""
-    return dict(zip(order, mark, strict=True)) if mark else {}

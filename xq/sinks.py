@@ -26,7 +26,7 @@ class Counted(NamedTuple):
 
 
 class _Table(Protocol):
-    create: str
+    create: tuple[str, ...]
     look: str
 
 
@@ -39,7 +39,8 @@ def _create(database: Database, table: _Table) -> bool:
         if not store.is_failure(error) or store.is_loss(error):
             raise
         with opened.dialect.creating(store):
-            store.execute(table.create)
+            for sql in table.create:
+                store.execute(sql)
         return True
     return False
 
@@ -79,7 +80,8 @@ class Sinks:
                 if of != stream:
                     raise BadValue(
                         f"the sink {sink!r} has batches of another stream ({of}, this is {stream}), as of one that "
-                        "began anew with another checkpoint: it would have rows twice. Give this one another name"
+                        "began anew with another checkpoint, and would have rows twice: give this one another name, "
+                        "or drop the table that stream() made (on PostgreSQL with CASCADE)"
                     )
                 if batch <= number:
                     return False
@@ -98,7 +100,8 @@ class Sinks:
 class Tally:
     """A table in the database of a queue that counts transitions, whichever queue they are of.
 
-    Its columns are those of `Counted`; together, but for n, they are its primary key.
+    Its columns are those of `Counted`; together, but for n, they are its primary key. Its view, called as it with
+    _throughput, has in each bucket how many tasks were put, taken, done, buried, killed, expired.
     """
 
     def __init__(self, database: Database, table: str) -> None:

@@ -308,6 +308,7 @@ class Dialect(ABC):
     longest_name: int | None = None  # in bytes
     utubes_kind: type[Utubes]
     extracts: type[OfDatabase]
+    create_view = "CREATE VIEW IF NOT EXISTS"
     long_text = "TEXT"  # the type of a text of any length
     engine = ""  # what follows the columns of a table that is made
     more_of_queues = ""  # what else is written of each queue: columns, after a comma
@@ -344,6 +345,10 @@ class Dialect(ABC):
     def entered(self, state: str) -> str:
         """What is written into the status field, by a statement that may have to tell the triggers its event."""
         return self.literal(self.words[state])
+
+    def whole(self, number: str) -> str:
+        """A number as a whole one that the driver returns as such."""
+        return number
 
     def varying(self, length: int) -> str:
         """The type of text of at most so many characters, in a table of xq's."""

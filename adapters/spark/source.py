@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from xq.adapters.spark.arrow import batches
 from xq.adapters.spark.queues import queue_of
+from xq.adapters.spark.streaming import HistoryStream
 from xq.errors import BadValue, ConfigurationError, shown
 from xq.extract import Column, Condition, Extract, Test, What
 
@@ -74,6 +75,9 @@ class Xq(spark.DataSource):
 
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         return Reader(self.extract, schema, self.number("partitions"))
+
+    def streamReader(self, schema: StructType) -> HistoryStream:
+        return HistoryStream(self.extract, schema, self.number("maxRows"), self.number("partitions"))
 
 
 def _declared(column: Column) -> str:

@@ -137,11 +137,34 @@ def test_transitions_are_added_up(make):
     }
 
 
+def test_a_view_of_a_tally_tells_the_throughput(make):
+    Task = make()
+    Task.xq.tally("told").install()
+    moves = {
+        "put": ["XR put 3", "XW put 4", "XT write 1"],
+        "taken": ["RT take 5"],
+        "done": ["TD ack 1", "TX ack 2", "TZ ack 4", "BD switch 8"],
+        "buried": ["TB bury 2", "RB bury 1"],
+        "killed": ["RX kill 6", "WX write 1"],
+        "expired": ["RX ttl 1", "BX lifetime 7"],
+        "": ["TR release 5", "TT touch 5", "ZX zombie 4", "DX kill 1", "XD write 9", "WR delay 5"],
+    }
+    rows = [
+        ONE._replace(source=ends[0], target=ends[1], event=event, n=int(n))
+        for told in moves.values()
+        for ends, event, n in map(str.split, told)
+    ]
+    Task.xq.tally("told").add("stream", 0, [*rows, ONE._replace(bucket=120, source="T", target="R", event="release")])
+    found = make.db.execute_sql("SELECT * FROM told_throughput").fetchall()
+    assert [tuple(row) for row in found] == [("Task", "", "minute", 60, 8, 6, 15, 3, 7, 8)]
+    assert {type(value) for value in found[0][3:]} == {int}
+
+
 def test_a_tally_that_was_dropped_begins_anew_with_a_new_stream_only(make):
     Task = make()
     Task.xq.tally("told").install()
     Task.xq.tally("told").add("stream", 0, [ONE])
-    make.db.execute_sql("DROP TABLE told")
+    make.db.execute_sql(f"DROP TABLE told{' CASCADE' * isinstance(make.db, pw.PostgresqlDatabase)}")
     Task.xq.tally("told").install()
     with pytest.raises(xq.BadValue, match="new checkpoint"):
         Task.xq.tally("told").add("stream", 1, [ONE])
