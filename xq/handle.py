@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar, overload
 
 from xq import sessions
+from xq.archives import Archives
 from xq.clock import Clock
 from xq.database import Database, Definition
 from xq.errors import BadType, BadValue, ConfigurationError, FeatureOff, shown
@@ -67,6 +68,7 @@ class Queue(Generic[T]):
         transitions = Transitions(self._database, self._tasks, definition.machine)
         self._puts = Puts(self._tasks, transitions)
         self._moves = Moves(self._tasks, transitions)
+        self.archives = Archives(transitions)  # done tasks on their way out, and back: see xq.spark
         self._waiting = Waiting(self._database, self._tasks, self._puts, self._moves)
         self._waiting.woken = lambda: self.while_waiting()
         self._keeper = QueueKeeper(self._database, self._moves, self._waiting)

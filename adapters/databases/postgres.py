@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from xq.adapters.databases.archives import PostgresOutbox
 from xq.adapters.databases.links import ALIVE, Words
 from xq.adapters.databases.postgres_triggers import (
     CHANNEL,
@@ -46,6 +47,7 @@ class Postgres(Server):
     no_limit = None
     most_values = 65_535
     utubes_kind = PostgresUtubes
+    outbox_kind = PostgresOutbox
     utubes: PostgresUtubes | None
     longest_name = 63
     telling = f"set_config('xq.told', :told || {TEXT_OF_TIME}, true) <> ''"
@@ -386,11 +388,14 @@ class Postgres(Server):
         return {name: str(kind) for name, kind in found}
 
     def table_columns(self, store: Store[Any]) -> set[str]:
+        return {*self.columns_of(store, self.source.name)} & {field.column for field in self.source.fields}
+
+    def columns_of(self, store: Store[Any], table: str) -> dict[str, bool]:
         found = store.execute(
-            f"SELECT attname FROM pg_attribute WHERE attrelid = to_regclass({self.literal(self.table_in_schema)}) "
-            "AND attnum > 0 AND NOT attisdropped"
+            "SELECT attname, attgenerated <> '' FROM pg_attribute "
+            f"WHERE attrelid = to_regclass({self.literal(self.object(table))}) AND attnum > 0 AND NOT attisdropped"
         )
-        return {name for (name,) in found} & {field.column for field in self.source.fields}
+        return {name: bool(made) for name, made in found}
 
     def side_tables(self) -> list[Object]:
         keys, parts = ", ".join(self.keys), ", ".join(self._parts())

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from xq.adapters.databases.utube_news import Again
 from xq.adapters.databases.utubes import Utubes
@@ -21,6 +21,9 @@ from xq.errors import ConfigurationError
 from xq.machine import ABSENT, ELSEWHERE, LONGEST, PLUS_ONE, READY, TAKEN, TOKEN, Guard, Machine, Marker
 from xq.sessions import UUID_LENGTH, ProofOfLife
 from xq.store import HISTORY, TIMES, Field, Kind, Row, Store, Table, Values, Writes, beside, fits_a_column
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.archives import Outbox
 
 SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may hold tasks
 SETTINGS = "xq_setting"  # what `configure` stored
@@ -196,6 +199,10 @@ class Dialect(ABC):
     def table_columns(self, store: Store[Any]) -> set[str]:
         """The columns of the application's table that the model has as well; none when there is no table."""
 
+    @abstractmethod
+    def columns_of(self, store: Store[Any], table: str) -> dict[str, bool]:
+        """The columns of a table in the schema of the queue, and which of them the database makes of others."""
+
     @contextmanager
     def creating(self, store: Store[Any]) -> Iterator[None]:
         """Create the table, with what the application has on it, and nobody else what would be called the same."""
@@ -300,6 +307,7 @@ class Dialect(ABC):
     mark: str  # what stands for a value in the SQL of the driver
     longest_name: int | None = None  # in bytes
     utubes_kind: type[Utubes]
+    outbox_kind: type[Outbox]
     long_text = "TEXT"  # the type of a text of any length
     engine = ""  # what follows the columns of a table that is made
     more_of_queues = ""  # what else is written of each queue: columns, after a comma
@@ -477,6 +485,11 @@ class Dialect(ABC):
         """What the feature utube needs."""
         guard = self.machine.guard("utube")
         return self.utubes_kind(self, guard) if guard else None
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        """What leaves the table for an archive, and what comes back."""
+        return self.outbox_kind(self)
 
     @property
     def order(self) -> str:

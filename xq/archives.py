@@ -1,0 +1,286 @@
+"""Done tasks on their way out of a queue, to an archive, and back; and old history on its way out.
+
+A task that leaves is deleted from the table and stands in an outbox beside it, both by one transaction, until whoever
+writes the archive says that it is written. One that comes back goes the other way. So each task is at any moment in
+the table, in the outbox, or in the archive alone; and whoever is killed leaves what the next one finds and finishes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from uuid import NAMESPACE_OID, uuid5
+
+from xq.compile import Statement
+from xq.database import Opened
+from xq.errors import ArchiveBusy, ConfigurationError, Error, FeatureOff
+from xq.machine import ABSENT
+from xq.transitions import Transitions
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.archives import Outbox
+
+DONE: Final = "D"
+BATCH = 2_000  # tasks that one transaction moves
+ROWS = 5_000  # of the outbox and the history that one statement deletes
+LOOK = 100_000  # ids of the history that one statement counts
+
+R = TypeVar("R")
+Past = Mapping[str, Any]  # which rows of the history are meant: id and xid, up to which it is settled; before_us
+
+
+class Left(NamedTuple):
+    """What became of the tasks that were to leave, or to come back."""
+
+    moved: int
+    stayed: int  # changed meanwhile, or kept by the database
+    since_us: int | None = None  # when the first of those that stayed was done: microseconds since 1970
+
+
+class Archives:
+    """The outbox of one queue. A `run` is one filling of it, by a name of the caller's, of at most 64 characters."""
+
+    def __init__(self, transitions: Transitions) -> None:
+        self.database = transitions.database
+        self.store = transitions.store
+        self.machine = transitions.machine
+        self.transitions = transitions
+        self.log = logging.getLogger(f"xq.{self.store.name}")
+
+    def check(self, what: str) -> None:
+        """Raise FeatureOff where there are no done tasks, or nothing tells since when they are."""
+        if DONE not in self.machine.states:
+            raise FeatureOff(f"{what} is of done tasks, which stay with the feature 'keep'", feature="keep")
+        if self.machine.settings.history is None:
+            raise FeatureOff(f"{what} asks the history when a task was done: it needs the feature", feature="history")
+
+    def moment(self, name: str, value: object) -> int:
+        """A moment, in microseconds since 1970: of a date its beginning, of None now. Raises BadType, BadValue."""
+        if value is None:
+            ((now,),) = self.database.execute(self._outbox.now_us)
+            return int(now)
+        if isinstance(value, date) and not isinstance(value, datetime):
+            value = datetime(value.year, value.month, value.day, tzinfo=UTC)
+        return self.transitions.tasks.microseconds(name, value)
+
+    @property
+    def _outbox(self) -> Outbox:
+        return self.database.dialect.outbox
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Have no other process move anything to or from an archive of this queue.
+
+        Raises ArchiveBusy where one does; ConfigurationError within a transaction, or for a table that has more columns
+        than the model: they would be lost.
+        """
+        if self.store.in_transaction():
+            raise ConfigurationError(
+                f"what {self.store.name} archives is moved by many transactions: call it outside of one"
+            )
+        opened = self.database.open()
+        opened.sessions.prove_by(lambda: opened.dialect.proof_of_life(self.store))
+        name = str(uuid5(NAMESPACE_OID, f"xq archive {opened.dialect.source_name}"))
+        with opened.sessions.alone(name) as alone:
+            if not alone:
+                raise ArchiveBusy(self.store.name)
+            yield
+
+    def get_ready(self) -> None:
+        """Have an outbox for the columns that the table has now."""
+        dialect, outbox = self.database.dialect, self._outbox
+        mine = [field.column for field in dialect.source.fields]
+        there = dialect.columns_of(self.store, dialect.source.name)
+        known = {column.lower() for column in mine}
+        more = sorted(name for name, made in there.items() if not made and name.lower() not in known)
+        if more:
+            raise ConfigurationError(
+                f"the table {dialect.source.name} has columns that {self.store.name} does not name "
+                f"({', '.join(more)}), and they would be lost: give it fields for them"
+            )
+        has = outbox.columns(self.store)
+        if has and has != mine:
+            if waiting := self.runs():
+                raise ConfigurationError(
+                    f"{sum(waiting.values())} tasks in {outbox.name} have the columns of another day: restore or "
+                    f"archive them with the {self.store.name} of that day first"
+                )
+            self.store.execute(outbox.drop)
+        for sql in outbox.made():
+            self.store.execute(sql)
+
+    # what is in the outbox
+
+    def runs(self) -> dict[str, int]:
+        """How many tasks of each run are in the outbox."""
+        outbox = self._outbox
+        found = self.database.execute(outbox.runs) if outbox.columns(self.store) else []
+        return {str(run): int(n) for run, n in found}
+
+    def forget(self, run: str) -> None:
+        """Delete a run from the outbox: what was in it is elsewhere."""
+        ((low, high),) = self.database.execute(self._outbox.bounds, {"run": run})
+        for first in range(low, high + 1, ROWS) if low is not None else ():
+            self._delete(self._outbox.forget, {"run": run, "low": first, "high": first + ROWS - 1})
+
+    def _delete(self, sql: str, values: Mapping[str, Any]) -> int:
+        def delete() -> int:
+            self._outbox.prepare(self.store)
+            return self.database.change(self.database.open(), Statement(sql), {**self.database.values(), **values})
+
+        return self.database.again(delete)
+
+    @property
+    def generation(self) -> int:
+        """A number that changes whenever what an archive has is about to be deleted here."""
+        found = self.database.execute(self._outbox.generation, self._named)
+        return int(found[0][0]) if found else 0
+
+    def turn(self) -> None:
+        """From here on, what an archive has is deleted here: whoever began to read both before must begin anew."""
+        self.database.execute(self._outbox.next_generation, self._named)
+
+    @property
+    def _named(self) -> dict[str, str]:
+        return {"name": f"archive {self.database.dialect.source_name}"[:255]}
+
+    # out
+
+    def gather(self, run: str, before_us: int) -> Left:
+        """Move done tasks into the outbox: those that came to D before, and those of which nobody knows when.
+
+        In transactions of a bounded number of them each. Who changes a task meanwhile keeps it: it stays.
+        """
+        outbox, execute = self._outbox, self.database.execute
+        execute(outbox.over)
+        ((mark, _),) = execute(outbox.settling)
+        create, *more = outbox.leaving(before_us)
+        outbox.prepare(self.store)
+        for sql in (create, *more):
+            execute(sql)
+        ((last,),) = execute(outbox.last_number)
+        moved = 0
+        for low in range(1, last + 1, BATCH):
+            numbers = range(low, min(low + BATCH, last + 1))
+            moved += self._in_parts(lambda some: self._take_out(run, some, mark or 0), numbers)
+        ((stayed, since_us),) = execute(outbox.stayed)
+        execute(outbox.over)
+        return Left(moved, stayed, since_us)
+
+    def _take_out(self, run: str, numbers: Sequence[int], mark: int) -> int:
+        outbox, values = self._outbox, {"run": run}
+        found = self.database.execute(outbox.found, {"low": numbers[0], "high": numbers[-1]})
+        if found and not outbox.same_version:
+            again = {n for (n,) in self.database.execute(outbox.done_again, {"mark": mark})}
+            found = [row for row in found if row[0] not in again]
+        if not found:
+            return 0
+        numbers = [row[0] for row in found]
+        opened = self.database.open()
+        self.database.change(opened, Statement(outbox.note(numbers)), {**self.database.values(), **values})
+        statement, named = outbox.take_out(numbers, [row[1:] for row in found])
+        self._moved(opened, statement, {**values, **named}, "archive", DONE, ABSENT, len(numbers))
+        self.database.execute(outbox.left(numbers))
+        return len(numbers)
+
+    def _moved(
+        self,
+        opened: Opened,
+        statement: Statement,
+        values: Mapping[str, Any],
+        event: str,
+        source: str,
+        target: str,
+        n: int,
+    ) -> None:
+        rows = self.database.run(opened, statement, {**self.database.values(), **values}, event, source, target)
+        if len(rows) != n:
+            raise Error(f"{len(rows)} of {n} tasks of {self.store.name} moved by {event}: nothing of that was done")
+        self.transitions.count(opened, event, source, target, n)
+
+    def _in_parts(self, work: Callable[[Sequence[int]], int], numbers: Sequence[int]) -> int:
+        """What `work` returns of all numbers, by one transaction, or several where the database refuses some rows."""
+
+        def transaction() -> int:
+            self._outbox.prepare(self.store)
+            with self.store.atomic():
+                return work(numbers)
+
+        try:
+            return self.database.again(transaction)
+        except Exception as error:
+            if not self.store.is_refusal(error):
+                raise
+            if len(numbers) == 1:
+                self.log.warning("a task stays where it is: %s", error)
+                return 0
+        half = len(numbers) // 2
+        return self._in_parts(work, numbers[:half]) + self._in_parts(work, numbers[half:])
+
+    # back
+
+    def in_the_way(self, run: str) -> list[Any]:
+        """The keys of a run that the table has again, of up to ten."""
+        found = self.database.execute(self._outbox.in_the_way, {"run": run})
+        return [self.transitions.tasks.app_key(tuple(parts)) for parts in found]
+
+    def put_back(self, run: str) -> Left:
+        """Move a run from the outbox back into the table, as D. Those stay whose keys, or more, the table has again."""
+        outbox, columns = self._outbox, self._outbox.columns(self.store)
+        moved, last = 0, 0
+        while True:
+            found = self.database.execute(outbox.next_back, {"run": run, "low": last, "n": BATCH})
+            if not found:
+                return Left(moved, self.runs().get(run, 0))
+            numbers = [n for (n,) in found]
+            moved += self._in_parts(lambda some: self._put_back(run, columns, some), numbers)
+            last = numbers[-1]
+
+    def _put_back(self, run: str, columns: Sequence[str], numbers: Sequence[int]) -> int:
+        outbox, values = self._outbox, {"run": run}
+        self._moved(
+            self.database.open(), outbox.put_back(columns, numbers), values, "restore", ABSENT, DONE, len(numbers)
+        )
+        self.database.execute(outbox.strike(numbers), values)
+        return len(numbers)
+
+    # the history
+
+    def past(self, before_us: int) -> Past | None:
+        """The rows of the history from before a moment that nobody adds to any more; None where there are none."""
+        ((top, xid),) = self.database.execute(self._outbox.settling)
+        mark = {"id": top, "before_us": before_us, "xid": xid}
+        return mark if top is not None and self._oldest(mark) is not None else None
+
+    def _oldest(self, mark: Past) -> int | None:
+        ((oldest,),) = self.database.execute(self._outbox.oldest(mark))
+        return None if oldest is None else int(oldest)
+
+    def count_past(self, mark: Past) -> int:
+        """How many rows of the history these are. Waits for who is still writing among them."""
+        count = 0
+        for low, high in self._ranges(mark, LOOK):
+
+            def look(low: int = low, high: int = high) -> int:
+                self._outbox.prepare(self.store)
+                ((n,),) = self.database.execute(self._outbox.count_old(mark), {"low": low, "high": high})
+                return int(n)
+
+            count += self.database.again(look)
+        return count
+
+    def forget_past(self, mark: Past) -> int:
+        """Delete these rows of the history. Returns how many were left."""
+        return sum(
+            self._delete(self._outbox.forget_old(mark), {"low": low, "high": high})
+            for low, high in self._ranges(mark, ROWS)
+        )
+
+    def _ranges(self, mark: Past, n: int) -> Iterator[tuple[int, int]]:
+        oldest = self._oldest(mark)
+        for low in range(oldest, mark["id"], n) if oldest is not None else ():
+            yield low, low + n - 1
