@@ -8,7 +8,6 @@ the table, in the outbox, or in the archive alone; and whoever is killed leaves 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
