@@ -296,9 +296,9 @@ class MysqlOutbox(Outbox):
         return f" (n BIGINT DEFAULT 0 PRIMARY KEY, told {self.of.varying(255)}, INDEX (told)){self.of.engine}"
 
     def made(self) -> list[str]:
-        own = f"{RUN} {self.of.varying(64)} DEFAULT '', {NUMBER} BIGINT DEFAULT 0, {DONE_AT} BIGINT, PRIMARY KEY ({RUN}, {NUMBER})"
+        own = f"{RUN} {self.of.varying(64)} DEFAULT '', {NUMBER} BIGINT DEFAULT 0, {DONE_AT} BIGINT"
         return [
-            f"CREATE TABLE IF NOT EXISTS {self.table} ({own}){self.of.engine} "
+            f"CREATE TABLE IF NOT EXISTS {self.table} ({own}, PRIMARY KEY ({RUN}, {NUMBER})){self.of.engine} "
             f"AS SELECT {self.of.columns} FROM {self.of.table_in_schema} LIMIT 0"
         ]
 

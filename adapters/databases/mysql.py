@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from xq.adapters.databases.archives import MysqlOutbox
+from xq.adapters.databases.extracts import MysqlExtract
 from xq.adapters.databases.links import ALIVE, Words
 from xq.adapters.databases.mysql_utubes import MysqlUtubes
 from xq.adapters.databases.servers import BYTES, PART, ROLL_UP, Server
@@ -55,6 +56,7 @@ class Mysql(Server):
     longest_name = 64
     utubes_kind = MysqlUtubes
     outbox_kind = MysqlOutbox
+    extracts = MysqlExtract
     utubes: MysqlUtubes | None
     long_text = "LONGTEXT"
     engine = " ENGINE = InnoDB"  # of the others none locks rows, and few roll back

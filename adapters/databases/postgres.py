@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from xq.adapters.databases.archives import PostgresOutbox
+from xq.adapters.databases.extracts import PostgresExtract
 from xq.adapters.databases.links import ALIVE, Words
 from xq.adapters.databases.postgres_triggers import (
     CHANNEL,
@@ -48,6 +49,7 @@ class Postgres(Server):
     most_values = 65_535
     utubes_kind = PostgresUtubes
     outbox_kind = PostgresOutbox
+    extracts = PostgresExtract
     utubes: PostgresUtubes | None
     longest_name = 63
     telling = f"set_config('xq.told', :told || {TEXT_OF_TIME}, true) <> ''"

@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from xq.adapters.databases.archives import SqliteOutbox
+from xq.adapters.databases.extracts import SqliteExtract
 from xq.adapters.databases.sql import SESSIONS, Dialect, Number, Object, parts_of_uuid
 from xq.adapters.databases.sqlite_files import FileWrites, Locks
 from xq.adapters.databases.sqlite_utubes import SqliteUtubes
@@ -117,6 +118,7 @@ class Sqlite(Dialect):
     mark = "?"
     utubes_kind = SqliteUtubes
     outbox_kind = SqliteOutbox
+    extracts = SqliteExtract
     utubes: SqliteUtubes | None
 
     def moment(self, kind: Kind, seconds: str) -> str:
