@@ -8,8 +8,9 @@ the table, in the outbox, or in the archive alone; and whoever is killed leaves 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from uuid import NAMESPACE_OID, uuid5
@@ -17,6 +18,7 @@ from uuid import NAMESPACE_OID, uuid5
 from xq.compile import Statement
 from xq.database import Opened
 from xq.errors import ArchiveBusy, ConfigurationError, Error, FeatureOff
+from xq.extract import Condition, Extract, Mark
 from xq.machine import ABSENT
 from xq.transitions import Transitions
 
@@ -109,6 +111,8 @@ class Archives:
                     f"archive them with the {self.store.name} of that day first"
                 )
             self.store.execute(outbox.drop)
+        if has != mine:
+            self.turn()  # who knows of no outbox does not look there
         for sql in outbox.made():
             self.store.execute(sql)
 
@@ -146,6 +150,44 @@ class Archives:
     @property
     def _named(self) -> dict[str, str]:
         return {"name": f"archive {self.database.dialect.source_name}"[:255]}
+
+    # as other programs read it
+
+    @property
+    def _tasks(self) -> Extract:
+        return self.database.dialect.extract("tasks", self.store.name, self.store.address(), "")
+
+    @property
+    def _history(self) -> Extract:
+        return self.database.dialect.extract("history", self.store.name, self.store.address(), "")
+
+    def extract_run(self, run: str) -> Extract:
+        """The tasks of a run, with `xq_at_us`: when each was done, in microseconds since 1970."""
+        return self._outbox.extract_run(self._tasks, run)
+
+    def extract_tasks(self, without: Sequence[str], generation: int) -> Extract:
+        """The tasks of the queue, and those in the outbox but for some runs, with `xq_at_us`, where they are there.
+
+        Reading raises Error when it is done, if by then it is another generation.
+        """
+        found = self._outbox.extract_all(self._tasks, self._outbox.columns(self.store), without)
+        return self._while(generation, found)
+
+    def extract_past(self, past: Past) -> Extract:
+        """Rows of the history that were `past`."""
+        return replace(self._history, rows=self._outbox.old(past))
+
+    def extract_history(self, without: Past | None, generation: int) -> Extract:
+        """The history but for some rows that were `past`. Reading raises as in `extract_tasks`."""
+        rows = f"NOT ({self._outbox.old(without)})" if without else ""
+        return self._while(generation, replace(self._history, rows=rows))
+
+    def _while(self, generation: int, extract: Extract) -> Extract:
+        asked = self._outbox.extract_generation(self._tasks, self._named["name"])
+        named = {field.name: getattr(extract, field.name) for field in fields(Extract)}
+        nowhere = replace(extract.address, password=None)
+        whole, asked = replace(extract, address=nowhere), replace(asked, address=nowhere)
+        return Unturned(**named, of=whole, asked=asked, generation=generation)
 
     # out
 
@@ -283,3 +325,57 @@ class Archives:
         oldest = self._oldest(mark)
         for low in range(oldest, mark["id"], n) if oldest is not None else ():
             yield low, low + n - 1
+
+
+@dataclass(frozen=True)
+class Unturned(Extract):
+    """An extract `of` what an archive does not have, which must not begin to have it before all is read."""
+
+    of: Extract = None  # type: ignore[assignment]
+    asked: Extract = None  # type: ignore[assignment]
+    generation: int = 0
+
+    def _there(self, extract: Extract) -> Extract:
+        return replace(extract, address=self.address)
+
+    def _checked(self, read: Iterable[R]) -> Iterator[R]:
+        yield from read
+        if max((int(value) for (value,) in self._there(self.asked).read()), default=0) != self.generation:
+            raise Error(
+                f"what this tells of {self.name} is partly in an archive by now, and partly not any more where it was: "
+                "make the DataFrame anew"
+            )
+
+    def query(self, names: Sequence[str] | None = None) -> str:
+        return self.of.query(names)
+
+    def can(self, condition: Condition) -> bool:
+        return self.of.can(condition)
+
+    def stored(
+        self,
+        names: Sequence[str] | None = None,
+        conditions: Sequence[Condition] = (),
+        after: Mark = (),
+        until: Mark = (),
+    ) -> Iterator[Any]:
+        return self._checked(self._there(self.of).stored(names, conditions, after, until))
+
+    def value(self, column: Any, stored: Any) -> Any:
+        return self.of.value(column, stored)
+
+    def batches(
+        self,
+        names: Sequence[str] | None = None,
+        conditions: Sequence[Condition] = (),
+        after: Mark = (),
+        until: Mark = (),
+    ) -> Iterator[Any] | None:
+        found = self._there(self.of).batches(names, conditions, after, until)
+        return None if found is None else self._checked(found)
+
+    def ranges(self, n: int) -> list[tuple[Condition, ...]]:
+        return self._there(self.of).ranges(n)
+
+    def mark(self, after: Mark = (), limit: int | None = None) -> Mark:
+        return self._there(self.of).mark(after, limit)

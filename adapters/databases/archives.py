@@ -7,10 +7,12 @@ that it can be read as often as it takes to have it written elsewhere.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.databases.sql import SETTINGS
 from xq.compile import Statement
+from xq.extract import Column, Extract
 from xq.store import Store
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 DONE = "D"
 SUFFIX = "archive"
 RUN, NUMBER, DONE_AT = "xq_run", "xq_n", "xq_at_us"  # the outbox's own columns: whose the row is, and since when done
+SINCE = Column(DONE_AT, "BIGINT", DONE_AT, "BIGINT")
 LEAVING = "xq_leaving"  # the keys of the tasks that a run means to move, on its connection alone
 
 
@@ -211,6 +214,30 @@ class Outbox:
 
     def strike(self, numbers: Iterable[int]) -> str:
         return f"DELETE FROM {self.table} WHERE {self.of_run(numbers)}"
+
+    # as other programs read it
+
+    def extract_run(self, tasks: Extract, run: str) -> Extract:
+        """The tasks of a run, each with when it was done."""
+        whose = f"{RUN} = {self.of.literal(run)}"
+        return replace(tasks, relation=self.table, rows=whose, columns=(*tasks.columns, SINCE), ranged="")
+
+    def extract_all(self, tasks: Extract, there: Sequence[str], without: Sequence[str]) -> Extract:
+        """The tasks of the table, and those in the outbox, which has the columns `there`, but for some runs."""
+        quoted = {field.column: self.of.quote(field.column) for field in self.of.source.fields}
+        own = ", ".join(f"{name} AS {quote}" for name, quote in zip(quoted.values(), quoted.values(), strict=True))
+        found = f"SELECT {own}, NULL AS {RUN}, NULL AS {DONE_AT} FROM {self.of.table_in_schema}"
+        if there:
+            kept = ", ".join(quote if column in there else "NULL" for column, quote in quoted.items())
+            runs = ", ".join(map(self.of.literal, without))
+            which = f" WHERE {RUN} NOT IN ({runs})" if runs else ""
+            found += f" UNION ALL SELECT {kept}, {RUN}, {DONE_AT} FROM {self.table}{which}"
+        return replace(tasks, relation=f"({found}) AS told", columns=(*tasks.columns, SINCE), ranged="")
+
+    def extract_generation(self, tasks: Extract, name: str) -> Extract:
+        whose = f"name = {self.of.literal(name)}"
+        value = Column("value", "DOUBLE", "value", "DOUBLE")
+        return replace(tasks, relation=SETTINGS, rows=whose, columns=(value,), ranged="")
 
     # the history
 
