@@ -5,10 +5,11 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 
 # Which extras are installed is remembered in a file's name, so each target asks for what it needs and no more.
+SPARK   = spark,spark-java,spark-fast
 DEMO    = $(VENV)/.has-demo
-TEST    = $(VENV)/.has-test
+TEST    = $(VENV)/.has-test,$(SPARK)
 BENCH   = $(VENV)/.has-bench
-LINT    = $(VENV)/.has-lint,test
+LINT    = $(VENV)/.has-lint,test,$(SPARK)
 WHEEL   = .venv-wheel
 SOURCES := $(shell find -L xq \( -type d ! -name __pycache__ \) -o -name '*.py' 2>/dev/null)
 

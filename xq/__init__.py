@@ -1,5 +1,9 @@
 """xq turns a table that an application already has into a persistent queue."""
 
+import importlib
+import types
+import typing
+
 from xq.compose import queue, upgrade
 from xq.errors import (
     BadType,
@@ -28,6 +32,9 @@ from xq.machine import Choice, Column, Detour, Feature, Machine, Timer, Transiti
 from xq.sessions import Session
 from xq.stats import Stats
 from xq.tubes import Tubes
+
+if typing.TYPE_CHECKING:
+    from xq import spark as spark
 
 __version__ = "0.1.0"
 
@@ -67,3 +74,10 @@ __all__ = [
     "queue",
     "upgrade",
 ]
+
+
+def __getattr__(name: str) -> types.ModuleType:
+    """`xq.spark`, imported when it is first asked for: it needs PySpark, and xq does not."""
+    if name == "spark":
+        return importlib.import_module("xq.spark")
+    raise AttributeError(f"module 'xq' has no attribute {name!r}")

