@@ -54,6 +54,15 @@ class Installation:
                 f"'unique' twice, or more tasks of a utube are taken than may be ({error}). Change or finish them first"
             ) from error
 
+    def make_stage(self) -> None:
+        """Create the tables that bulk puts need, which no other queue has, where they are missing."""
+        tables = self.dialect.staging.tables
+        if all(table.name in self.dialect.existing(self.store) for table in tables):
+            return
+        with self.dialect.installing(self.store):
+            for sql in [sql for table in tables for sql in table.create]:
+                self.store.execute(sql)
+
     def _check_states(self) -> None:
         """Tasks must not be left behind in states that this definition does not have."""
         if any(table.name not in self.dialect.existing(self.store) for table in self.dialect.shared()):
@@ -240,7 +249,7 @@ class Installation:
                 "finish that first"
             )
         with self.dialect.installing(self.store):
-            for item in reversed(self.dialect.objects()):
+            for item in reversed([*self.dialect.staging.tables, *self.dialect.objects()]):
                 self.store.execute(item.drop)
             for sql in [*self.dialect.stale(self.dialect.existing(self.store)), *self.dialect.untuned(self.store)]:
                 self.store.execute(sql)

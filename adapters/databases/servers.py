@@ -82,6 +82,10 @@ class Server(Dialect):
         now = values.get("now")
         return PART.join([event or "write", self.source_name, "" if now is None else repr(float(now)), ""])
 
+    @property
+    def told_once(self) -> str:  # type: ignore[override]
+        return f"(SELECT {self.telling})"
+
     # keys
 
     @property
@@ -100,7 +104,6 @@ class Server(Dialect):
         )
 
     def whole(self, number: str) -> str:
-        """A number as a whole one that the driver returns as such."""
         return f"CAST({number} AS BIGINT)"
 
     @property

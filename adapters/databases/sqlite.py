@@ -116,6 +116,7 @@ class Sqlite(Dialect):
     no_limit = -1
     most_values = 32_766
     mark = "?"
+    serial = "INTEGER PRIMARY KEY"
     utubes_kind = SqliteUtubes
     outbox_kind = SqliteOutbox
     extracts = SqliteExtract
@@ -312,7 +313,7 @@ class Sqlite(Dialect):
         if self.has_history:
             # No index but the ids: another costs more than the rows do. AUTOINCREMENT, too, would write a page more in
             # each transaction, a tenth of all; that ids are not used twice follows from the newest row, which stays.
-            types = {"bigauto": "INTEGER PRIMARY KEY", "bigint": "INTEGER", "text": "TEXT"}
+            types = {"bigauto": self.serial, "bigint": "INTEGER", "text": "TEXT"}
             tables["history"] = f"({', '.join(f'{column} {types[kind]}' for column, kind in HISTORY.items())})"
         made = [self.side_table(suffix, body) for suffix, body in tables.items()]
         return [*made, self._heads(self.utubes)] if self.utubes else made
@@ -330,6 +331,10 @@ class Sqlite(Dialect):
             f"CREATE INDEX IF NOT EXISTS {open_heads} "
             f"ON {self.quote(self.name(utubes.suffix))} ({', '.join(utubes.columns)}) WHERE {utubes.is_open()}",
         )
+
+    def stage_body(self, place: str, options: Sequence[str]) -> tuple[str, ...]:
+        fields = [f"{self.quote(field.column)} {_type(field)}" for field in self.source.fields]
+        return (f"({', '.join([f'{place} INTEGER PRIMARY KEY', *fields, *(f'{option} REAL' for option in options)])})",)
 
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
         return self.made(
