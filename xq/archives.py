@@ -13,12 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
-from uuid import NAMESPACE_OID, uuid5
+from uuid import NAMESPACE_OID, uuid4, uuid5
 
+from xq.bulk import Job, bulk
 from xq.compile import Statement
-from xq.database import Opened
+from xq.database import Opened, until_nobody_conflicts
 from xq.errors import ArchiveBusy, ConfigurationError, Error, FeatureOff
 from xq.extract import Condition, Extract, Mark
+from xq.frame import Columns
 from xq.machine import ABSENT
 from xq.transitions import Transitions
 
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 DONE: Final = "D"
 BATCH = 2_000  # tasks that one transaction moves
 ROWS = 5_000  # of the outbox and the history that one statement deletes
+LATEST: Final = 2**62  # microseconds
+LOADING: Final = "~"  # what the names of runs begin with that are not loaded yet
+PLACES = 2**32  # rows that a part of a run may have
 LOOK = 100_000  # ids of the history that one statement counts
 
 R = TypeVar("R")
@@ -60,13 +65,17 @@ class Archives:
             raise FeatureOff(f"{what} asks the history when a task was done: it needs the feature", feature="history")
 
     def moment(self, name: str, value: object) -> int:
-        """A moment, in microseconds since 1970: of a date its beginning, of None now. Raises BadType, BadValue."""
+        """A moment, in microseconds since 1970: of a date its beginning, of None the end of time. Raises as history."""
         if value is None:
-            ((now,),) = self.database.execute(self._outbox.now_us)
-            return int(now)
+            return LATEST
         if isinstance(value, date) and not isinstance(value, datetime):
             value = datetime(value.year, value.month, value.day, tzinfo=UTC)
         return self.transitions.tasks.microseconds(name, value)
+
+    @property
+    def now_us(self) -> int:
+        ((now,),) = self.database.execute(self._outbox.now_us)
+        return int(now)
 
     @property
     def _outbox(self) -> Outbox:
@@ -124,6 +133,10 @@ class Archives:
         found = self.database.execute(outbox.runs) if outbox.columns(self.store) else []
         return {str(run): int(n) for run, n in found}
 
+    def count(self, run: str) -> int:
+        """How many tasks of a run are in the outbox."""
+        return self.runs().get(run, 0)
+
     def forget(self, run: str) -> None:
         """Delete a run from the outbox: what was in it is elsewhere."""
         ((low, high),) = self.database.execute(self._outbox.bounds, {"run": run})
@@ -170,7 +183,7 @@ class Archives:
 
         Reading raises Error when it is done, if by then it is another generation.
         """
-        found = self._outbox.extract_all(self._tasks, self._outbox.columns(self.store), without)
+        found = self._outbox.extract_all(self._tasks, self._outbox.columns(self.store), without, LOADING)
         return self._while(generation, found)
 
     def extract_past(self, past: Past) -> Extract:
@@ -198,7 +211,7 @@ class Archives:
         """
         outbox, execute = self._outbox, self.database.execute
         execute(outbox.over)
-        ((mark, _),) = execute(outbox.settling)
+        ((mark, *_),) = execute(outbox.settling)
         create, *more = outbox.leaving(before_us)
         outbox.prepare(self.store)
         for sql in (create, *more):
@@ -264,6 +277,30 @@ class Archives:
 
     # back
 
+    def loading(self, columns: Sequence[str]) -> Loading:
+        """What fills the outbox with rows of an archive. Raises BadValue for columns that the model does not have.
+
+        They count for nothing there until they are `loaded`: of who was killed, workers may go on for a while.
+        """
+        found = bulk(self.database, self.transitions.tasks, "raise", DONE)
+        run = f"{LOADING}{uuid4().hex}"
+        loading = Loading(Job(found, tuple(columns), run, True), run)
+        _ = loading.job.frame  # which refuses what does not fit
+        return loading
+
+    def loaded(self, loading: Loading, run: str) -> None:
+        """From here on what was loaded is that run."""
+        ((low, high),) = self.database.execute(self._outbox.bounds, {"run": loading.run})
+        values = {"run": loading.run, "new": run}
+        while low is not None:
+            ((last,),) = self.database.execute(self._outbox.some, {**values, "low": low, "n": ROWS})
+            self._delete(self._outbox.rename, {**values, "low": low, "high": last})
+            low = last + 1 if last < high else None
+
+    @staticmethod
+    def is_loading(run: str) -> bool:
+        return run.startswith(LOADING)
+
     def in_the_way(self, run: str) -> list[Any]:
         """The keys of a run that the table has again, of up to ten."""
         found = self.database.execute(self._outbox.in_the_way, {"run": run})
@@ -276,7 +313,7 @@ class Archives:
         while True:
             found = self.database.execute(outbox.next_back, {"run": run, "low": last, "n": BATCH})
             if not found:
-                return Left(moved, self.runs().get(run, 0))
+                return Left(moved, self.count(run))
             numbers = [n for (n,) in found]
             moved += self._in_parts(lambda some: self._put_back(run, columns, some), numbers)
             last = numbers[-1]
@@ -291,11 +328,24 @@ class Archives:
 
     # the history
 
+    @property
+    def reads_in_parts(self) -> bool:
+        """Whether several readers find all rows that were `past`."""
+        return not self._outbox.waiting
+
     def past(self, before_us: int) -> Past | None:
         """The rows of the history from before a moment that nobody adds to any more; None where there are none."""
-        ((top, xid),) = self.database.execute(self._outbox.settling)
-        mark = {"id": top, "before_us": before_us, "xid": xid}
-        return mark if top is not None and self._oldest(mark) is not None else None
+        ((top, last_us, xid),) = self.database.execute(self._outbox.settling)
+        # A moment that has been: where the ids begin anew, one day, those rows are others.
+        mark = {"id": top, "before_us": min(before_us, (last_us or 0) + 1), "xid": xid}
+        if top is None or not self.is_there(mark):
+            return None
+        self.count_past(mark)  # which waits
+        return mark
+
+    def is_there(self, mark: Past) -> bool:
+        """Whether any of these rows is."""
+        return self._oldest(mark) is not None
 
     def _oldest(self, mark: Past) -> int | None:
         ((oldest,),) = self.database.execute(self._outbox.oldest(mark))
@@ -325,6 +375,47 @@ class Archives:
         oldest = self._oldest(mark)
         for low in range(oldest, mark["id"], n) if oldest is not None else ():
             yield low, low + n - 1
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How other processes fill the outbox with a run of an archive. May be pickled."""
+
+    job: Job
+    run: str
+
+    def load(self, rows: Iterable[Columns], part: int) -> int:
+        """Write rows, column by column, as a part of the run, of a number that no other has. Returns how many."""
+        dialect, frame = self.job.bulk.dialect, self.job.frame
+        names = [target.field.column for target in frame.targets if target.field]
+        sql, count = dialect.outbox.load(names), 0
+        with self.job.connected() as store:
+            for some in rows:
+                found, _ = frame.stored(some)
+                first = part * PLACES + count
+                numbers = range(first, first + len(some[0]))
+                values = zip(*(found[target] for target in frame.targets), strict=True)
+                whole = [(self.run, n, *row) for n, row in zip(numbers, values, strict=True)]
+                until_nobody_conflicts(store, lambda rows=whole: _load(store, sql, rows))  # type: ignore[misc]
+                count += len(whole)
+        return count
+
+    def keep(self, parts: Iterable[int]) -> None:
+        """Forget what is not of these parts: of attempts that have failed, or were one too many."""
+        outbox = self.job.bulk.dialect.outbox
+        with self.job.connected() as store:
+            execute = self.job.bulk.dialect.execute
+            ((low, high),) = execute(store, outbox.bounds, {"run": self.run})
+            ends = [(part * PLACES, (part + 1) * PLACES - 1) for part in sorted(parts)]
+            starts = [0 if low is None else low, *(last + 1 for _, last in ends)]
+            for first, last in zip(starts, [*(first - 1 for first, _ in ends), high or 0], strict=True):
+                if first <= last:
+                    execute(store, outbox.forget, {"run": self.run, "low": first, "high": last})
+
+
+def _load(store: Any, sql: str, rows: Sequence[Any]) -> None:
+    with store.atomic():
+        store.load(sql, rows)
 
 
 @dataclass(frozen=True)

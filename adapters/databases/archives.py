@@ -182,6 +182,20 @@ class Outbox:
 
     # back
 
+    def load(self, columns: Sequence[str]) -> str:
+        """Write rows of the outbox: their run, their numbers, and values for these columns of the application's."""
+        return self.of.loading(self.table, [RUN, NUMBER, *map(self.of.quote, columns)])
+
+    @property
+    def some(self) -> str:
+        """The last of the next numbers of a run."""
+        numbers = f"SELECT {NUMBER} AS n FROM {self.table} WHERE {RUN} = :run AND {NUMBER} >= :low ORDER BY {NUMBER}"
+        return f"SELECT MAX(n) FROM ({numbers} LIMIT :n) AS some"
+
+    @property
+    def rename(self) -> str:
+        return f"UPDATE {self.table} SET {RUN} = :new WHERE {RUN} = :run AND {NUMBER} BETWEEN :low AND :high"
+
     @property
     def _there(self) -> str:
         return f"EXISTS (SELECT 1 FROM {self.of.table_in_schema} AS t WHERE {self.of.same_key('t', 'o')})"
@@ -222,7 +236,7 @@ class Outbox:
         whose = f"{RUN} = {self.of.literal(run)}"
         return replace(tasks, relation=self.table, rows=whose, columns=(*tasks.columns, SINCE), ranged="")
 
-    def extract_all(self, tasks: Extract, there: Sequence[str], without: Sequence[str]) -> Extract:
+    def extract_all(self, tasks: Extract, there: Sequence[str], without: Sequence[str], loading: str) -> Extract:
         """The tasks of the table, and those in the outbox, which has the columns `there`, but for some runs."""
         quoted = {field.column: self.of.quote(field.column) for field in self.of.source.fields}
         own = ", ".join(f"{name} AS {quote}" for name, quote in zip(quoted.values(), quoted.values(), strict=True))
@@ -230,8 +244,8 @@ class Outbox:
         if there:
             kept = ", ".join(quote if column in there else "NULL" for column, quote in quoted.items())
             runs = ", ".join(map(self.of.literal, without))
-            which = f" WHERE {RUN} NOT IN ({runs})" if runs else ""
-            found += f" UNION ALL SELECT {kept}, {RUN}, {DONE_AT} FROM {self.table}{which}"
+            which = f"{RUN} NOT LIKE '{loading}%'{f' AND {RUN} NOT IN ({runs})' * bool(runs)}"
+            found += f" UNION ALL SELECT {kept}, {RUN}, {DONE_AT} FROM {self.table} WHERE {which}"
         return replace(tasks, relation=f"({found}) AS told", columns=(*tasks.columns, SINCE), ranged="")
 
     def extract_generation(self, tasks: Extract, name: str) -> Extract:
@@ -243,8 +257,8 @@ class Outbox:
 
     @property
     def settling(self) -> str:
-        """The newest id of the history, and what tells which of the others are settled."""
-        return f"SELECT MAX(id), {self.settled} FROM {self.history}"
+        """The newest id and moment of the history, and what tells which rows are settled."""
+        return f"SELECT MAX(id), MAX(at_us), {self.settled} FROM {self.history}"
 
     def old(self, mark: Mapping[str, Any]) -> str:
         """The rows of the history that a mark means; the newest stays: see `_not_newest`."""
