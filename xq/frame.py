@@ -203,13 +203,15 @@ class Frame:
         return Target(None if option else field, option)
 
     def _target(self, column: str) -> Target:
-        if not self.tasks.has(column) and (self.as_it_was or not self.tasks.may_be_option("put", column)):
-            self.tasks.known(column)  # which it is not
         if self.tasks.has(column):
             return self._of(self.tasks.known(column) if self.as_it_was else self.tasks.brings(column))
-        if column not in self.options:
+        if column in self.options:
+            return Target(None, column)
+        if not self.as_it_was and self.tasks.may_be_option("put", column):
             self.tasks.refuse_option("put", column)
-        return Target(None, column)
+        fields = ", ".join(field.name for field in self.table.fields)
+        options = f", nor is it an option of put ({', '.join(self.options)})" if self.options else ""
+        raise BadValue(f"{self.name} has no field for the column {shown(column)}: it has {fields}{options}")
 
     def stored(self, part: Columns) -> tuple[dict[Target, Sequence[Any]], set[Shape]]:
         """Some rows, as the stage holds them, and what shapes they are of. Raises BadValue and BadType."""

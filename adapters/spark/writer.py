@@ -27,7 +27,7 @@ def written(bulk: Bulk) -> str:
 def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> Writer:
     """Raises BadValue, FeatureOff and NotInstalled before anything is staged."""
     if overwrite:
-        raise BadValue("format('xq') puts tasks and replaces none: write with mode('append')")
+        raise BadValue("format('xq') puts tasks, and overwrites none: write with mode('append')")
     bulk: Bulk = pickle.loads(base64.b64decode(options["bulk"]))
     bulk = replace(bulk, address=replace(bulk.address, password=options.get("password")))
     return Writer(bulk.begin(schema.names, options.get("job") or None))
