@@ -126,17 +126,14 @@ class Sources:
 PICKLERS: Final = ("pickle", "cloudpickle", "pyspark.cloudpickle")  # the later ones: what cannot be imported by name
 
 
-def packed(made: Callable[..., Any], name: str) -> bytes:
-    """What makes values of a field, to be called in another process. Raises ConfigurationError."""
+def packed(made: Callable[..., Any]) -> bytes:
+    """What makes values, to be called in another process; nothing where it cannot be sent there."""
     for pickler in PICKLERS:
         with suppress(Exception):  # whatever is in the way of one of them, and that there is none
             found: bytes = importlib.import_module(pickler).dumps(made)
             if pickler != PICKLERS[0] or b"__main__" not in found:
                 return found
-    raise ConfigurationError(
-        f"what makes {name!r} cannot be sent to another process: have it be a function of a module, "
-        "pip install cloudpickle, or bring the column"
-    )
+    return b""
 
 
 def _unpacked(made: bytes, name: str) -> Callable[..., Any]:
@@ -145,7 +142,8 @@ def _unpacked(made: bytes, name: str) -> Callable[..., Any]:
         return found
     except Exception as error:
         raise ConfigurationError(
-            f"what makes {name!r} is not known to this process ({error}): give it the module, or bring the column"
+            f"what makes values for {name!r} is not known to this process ({error or 'it could not be sent'}): have it "
+            "be a function of a module that is installed here, or bring the column"
         ) from error
 
 
