@@ -1,5 +1,6 @@
 """Queues and their history in Spark, through PySpark: what `xq.spark` offers."""
 
 from xq.adapters.spark.session import register, session
+from xq.adapters.spark.source import options
 
-__all__ = ["register", "session"]
+__all__ = ["options", "register", "session"]
