@@ -58,6 +58,17 @@ class Bulk:
     state: str  # into which rows come back; empty for tasks that are put
     now: float | None  # by the clock of a test
 
+    def __post_init__(self) -> None:
+        if self.on_conflict not in ("raise", "skip"):
+            raise BadValue(f"on_conflict of a bulk put is 'raise' or 'skip', not {shown(self.on_conflict)}")
+        if self.on_conflict != "raise" and not self.dialect.machine.guard("unique"):
+            self.tasks.refuse_option("put", "on_conflict")
+
+    @property
+    def tasks(self) -> Tasks[Any]:
+        nobody: Any = _Modelless(self.name)
+        return Tasks(nobody, self.dialect.source, self.dialect.machine, self.catalogue)
+
     def begin(self, columns: Sequence[str], job: str | None = None) -> Job:
         """Begin a job of rows that have these columns: fields, and options of put (delay, ttl, ttr).
 
@@ -90,11 +101,8 @@ class Job:
 
     @cached_property
     def frame(self) -> Frame:
-        dialect = self.bulk.dialect
-        nobody: Any = _Modelless(self.bulk.name)
-        tasks: Tasks[Any] = Tasks(nobody, dialect.source, dialect.machine, self.bulk.catalogue)
-        options = dialect.staging.options
-        return Frame(tasks, self.columns, options, self.bulk.sources, bool(self.bulk.state), dialect.forever)
+        dialect, sources, as_it_was = self.bulk.dialect, self.bulk.sources, bool(self.bulk.state)
+        return Frame(self.bulk.tasks, self.columns, dialect.staging.options, sources, as_it_was, dialect.forever)
 
     @contextmanager
     def connected(self) -> Iterator[Any]:
@@ -242,10 +250,6 @@ def bulk(database: Database, tasks: Tasks[Any], on_conflict: str, state: str) ->
     """How other processes put tasks into the queue of a database."""
     dialect, store, definition = database.dialect, database.store, database.definition
     machine, table = definition.machine, definition.table
-    if on_conflict not in ("raise", "skip"):
-        raise BadValue(f"on_conflict of a bulk put is 'raise' or 'skip', not {shown(on_conflict)}")
-    if on_conflict != "raise" and not machine.guard("unique"):
-        tasks.refuse_option("put", "on_conflict")
     if state and state not in machine.states:
         raise BadValue(f"{store.name} has no state {shown(state)}: it has {', '.join(machine.states)}")
     defaults = {name: value for name, value in store.declared_defaults().items() if tasks.may_have_default(name)}
@@ -253,9 +257,9 @@ def bulk(database: Database, tasks: Tasks[Any], on_conflict: str, state: str) ->
     made_later = ("key",) * (machine.settings.id == "time64")  # two processes would make the same
     sources = Sources(
         {name: tasks.known(name).to_database(value) for name, value in defaults.items() if not callable(value)},
-        {name: packed(value, name) for name, value in defaults.items() if callable(value)},
+        {name: packed(value) for name, value in defaults.items() if callable(value)},
         {
-            fields[role].name: packed(maker, fields[role].name)
+            fields[role].name: packed(maker)
             for role, maker in machine.fill.items()
             if role in fields and role not in made_later
         },

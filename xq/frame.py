@@ -126,17 +126,14 @@ class Sources:
 PICKLERS: Final = ("pickle", "cloudpickle", "pyspark.cloudpickle")  # the later ones: what cannot be imported by name
 
 
-def packed(made: Callable[..., Any], name: str) -> bytes:
-    """What makes values of a field, to be called in another process. Raises ConfigurationError."""
+def packed(made: Callable[..., Any]) -> bytes:
+    """What makes values, to be called in another process; nothing where it cannot be sent there."""
     for pickler in PICKLERS:
         with suppress(Exception):  # whatever is in the way of one of them, and that there is none
             found: bytes = importlib.import_module(pickler).dumps(made)
             if pickler != PICKLERS[0] or b"__main__" not in found:
                 return found
-    raise ConfigurationError(
-        f"what makes {name!r} cannot be sent to another process: have it be a function of a module, "
-        "pip install cloudpickle, or bring the column"
-    )
+    return b""
 
 
 def _unpacked(made: bytes, name: str) -> Callable[..., Any]:
@@ -145,7 +142,8 @@ def _unpacked(made: bytes, name: str) -> Callable[..., Any]:
         return found
     except Exception as error:
         raise ConfigurationError(
-            f"what makes {name!r} is not known to this process ({error}): give it the module, or bring the column"
+            f"what makes values for {name!r} is not known to this process ({error or 'it could not be sent'}): have it "
+            "be a function of a module that is installed here, or bring the column"
         ) from error
 
 
@@ -203,13 +201,15 @@ class Frame:
         return Target(None if option else field, option)
 
     def _target(self, column: str) -> Target:
-        if not self.tasks.has(column) and (self.as_it_was or not self.tasks.may_be_option("put", column)):
-            self.tasks.known(column)  # which it is not
         if self.tasks.has(column):
             return self._of(self.tasks.known(column) if self.as_it_was else self.tasks.brings(column))
-        if column not in self.options:
+        if column in self.options:
+            return Target(None, column)
+        if not self.as_it_was and self.tasks.may_be_option("put", column):
             self.tasks.refuse_option("put", column)
-        return Target(None, column)
+        fields = ", ".join(field.name for field in self.table.fields)
+        options = f", nor is it an option of put ({', '.join(self.options)})" if self.options else ""
+        raise BadValue(f"{self.name} has no field for the column {shown(column)}: it has {fields}{options}")
 
     def stored(self, part: Columns) -> tuple[dict[Target, Sequence[Any]], set[Shape]]:
         """Some rows, as the stage holds them, and what shapes they are of. Raises BadValue and BadType."""

@@ -59,9 +59,17 @@ class Installation:
         tables = self.dialect.staging.tables
         if all(table.name in self.dialect.existing(self.store) for table in tables):
             return
-        with self.dialect.installing(self.store):
-            for sql in [sql for table in tables for sql in table.create]:
-                self.store.execute(sql)
+        try:
+            with self.dialect.installing(self.store):
+                for sql in [sql for table in tables for sql in table.create]:
+                    self.store.execute(sql)
+        except Exception as error:
+            if not self.store.is_failure(error) or self.store.is_loss(error) or self.store.is_conflict(error):
+                raise
+            raise ConfigurationError(
+                f"{self.store.name} has no tables yet to stage jobs in, and they cannot be made ({error}): have the "
+                "owner of its table begin a job, and grant what is needed anew"
+            ) from error
 
     def _check_states(self) -> None:
         """Tasks must not be left behind in states that this definition does not have."""

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
+import multiprocessing
 import operator
+import os
 import pickle
+import signal
+import threading
+import uuid
 from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import is_exact, transitions
+from tests.conformance.steps import PATIENCE, STUCK, another_process, bring, is_exact, processes, transitions, waiter
 from tests.conftest import Maker
 from xq.testing import Clock
 
@@ -273,3 +283,295 @@ def staged_rows(Task: Any) -> int:
     """How many rows stand in the stage, of however many fields."""
     stage = Task.xq.bulk().dialect.staging
     return int(Task._meta.database.execute_sql(f"SELECT COUNT(*) FROM {stage.stage}").fetchone()[0])
+
+
+def test_two_that_commit_one_job_at_once_put_it_once(make_shared):
+    Task = make_shared()
+    db = Task._meta.database
+    job = elsewhere(Task.xq.bulk().begin(["name"], "tonight"))
+    staged = [job.stage([[[f"{part}"] * 500]], part) for part in range(2)]
+    db.close()
+
+    def commit() -> Any:
+        yield
+        yield job.commit(staged)
+
+    with processes(db, commit, commit) as others:
+        for other in others:
+            next(other)
+        for other in others:
+            other.tell(None)
+        assert sorted(other.hear() for other in others) == [0, 1000]
+    assert Task.select().count() == 1000
+    assert is_exact(Task)
+
+
+def test_processes_stage_at_the_same_time(make_shared):
+    Task = make_shared({"id": "time64"}, key=pw.BigIntegerField(primary_key=True))
+    db = Task._meta.database
+    job = elsewhere(Task.xq.bulk().begin(["size"]))
+
+    def stage(part: int) -> Any:
+        yield
+        yield job.stage(([list(range(i, i + 100))] for i in range(0, 1000, 100)), part)
+
+    with processes(db, *(partial(stage, part) for part in range(3))) as others:
+        for other in others:
+            next(other)
+        for other in others:
+            other.tell(None)
+        assert job.commit([other.hear() for other in others]) == 3000
+    assert [task.size for task in Task.select().order_by(Task.id)] == [*range(1000)] * 3
+
+
+def test_a_process_killed_as_it_commits_has_put_nothing_and_the_job_is_run_again(make_shared):
+    Task = make_shared({"limit": 100_000})
+    db = Task._meta.database
+
+    def run() -> Any:
+        job = Task.xq.bulk().begin(["size"], "tonight")
+        staged = [job.stage([[list(range(500))]], part) for part in range(2)]
+        put_one_batch: Any = type(job)._put
+        told = iter(range(2))
+
+        def put_and_stand_still(*values: Any) -> Any:
+            if next(told):  # the first batch is put, and the second is not
+                pipe.send("within")
+                signal.pause()
+            return put_one_batch(*values)
+
+        type(job)._put = put_and_stand_still
+        yield job.commit(staged)
+
+    pipe_here, pipe = multiprocessing.Pipe()
+    db.close()
+    process = multiprocessing.get_context("fork").Process(target=lambda: [*run()])
+    process.start()
+    assert pipe_here.poll(STUCK)
+    os.kill(process.pid or 0, signal.SIGKILL)
+    process.join(STUCK)
+    assert Task.select().count() == 0
+    assert put(Task, ["size"], *[(i,) for i in range(1000)], job="tonight", parts=2) == 1000
+    assert put(Task, ["size"], *[(i,) for i in range(1000)], job="tonight", parts=2) == 0
+    assert is_exact(Task)
+    assert staged_rows(Task) == 0
+
+
+def test_rows_that_a_crash_of_the_server_has_taken_are_missed(make_shared):
+    Task = make_shared()
+    job = Task.xq.bulk().begin(["name"])
+    staged = job.stage([[["a", "b"]]])
+    Task._meta.database.execute_sql(f"DELETE FROM {job.bulk.dialect.staging.stage}")
+    with pytest.raises(xq.Error, match="are gone, so nothing was put"):
+        job.commit([staged])
+    assert Task.select().count() == 0
+    assert is_exact(Task)
+
+
+def test_who_waits_for_a_task_is_woken_by_a_job_of_another_process(make_shared):
+    Task = make_shared()
+    db = Task._meta.database
+    job = elsewhere(Task.xq.bulk().begin(["name"]))
+
+    def commit() -> Any:
+        yield 0
+        yield job.commit([job.stage([[["a"]]])])
+
+    with another_process(db, commit) as other:
+        next(other)
+        waiting = waiter(Task, lambda: Task.take(timeout=PATIENCE))
+        assert next(other) == 1
+        assert waiting.result().name == "a"
+
+
+# columns
+
+
+@pytest.mark.parametrize(
+    ("column", "error", "words"),
+    [
+        ("status", xq.BadValue, "'status' is the queue's own"),
+        ("runat", xq.BadValue, "'runat' is the queue's own"),
+        ("attempts", xq.BadValue, "'attempts' is the queue's own"),
+        ("nonsense", xq.BadValue, "has no field for the column 'nonsense'"),
+        ("delay", xq.FeatureOff, "delay"),
+        ("ttr", xq.FeatureOff, "ttr"),
+        ("increment", xq.BadValue, "has no field for the column 'increment'"),
+    ],
+)
+def test_columns_that_put_could_not_take_are_refused_before_anything_is_staged(make_shared, column, error, words):
+    class Task(pw.Model):
+        name = pw.TextField()
+        status = pw.CharField(default="R")
+        runat = pw.DoubleField(null=True)
+        attempts = pw.IntegerField(default=0)
+
+        class Meta:
+            database = make_shared.db
+
+    queue = make_shared({"ttl": True}, model=Task, roles=("runat", "attempts")).xq
+    with pytest.raises(error, match=words):
+        queue.bulk().begin(["name", column])
+    for columns in (["name", "name"], ["id", "ttl", "ttl"]):
+        with pytest.raises(xq.BadValue, match="set the same: drop one"):
+            queue.bulk().begin(columns)
+
+
+@pytest.mark.parametrize("job", ["", "x" * 201, "a\0", 7])
+def test_a_job_needs_a_name_that_a_database_can_hold(make_shared, job):
+    with pytest.raises(xq.BadValue, match="a job is named by text"):
+        make_shared().xq.bulk().begin(["name"], job)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("delay", math.inf),
+        ("delay", -1),
+        ("delay", math.nan),
+        ("delay", "soon"),
+        ("ttl", -1),
+        ("ttl", True),
+        ("size", 1.5),
+        ("size", "many"),
+        ("size", 2**63),
+        ("size", b"x"),
+        ("name", b"x"),
+        ("priority", math.nan),
+        ("priority", "high"),
+        ("tube", 7),
+    ],
+)
+def test_values_that_put_could_not_take_are_refused_and_nothing_is_put(make_shared, column, value):
+    Task = make_shared({"delayed": True, "ttl": True}, roles=("runat", "priority", "tube", "ttl"))
+    with pytest.raises((xq.BadValue, xq.BadType)):
+        put(Task, ["id", column], (1, None), (2, value))
+    assert Task.select().count() == 0
+
+
+def test_values_are_stored_as_the_model_stores_them(make_shared):
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678901)
+    fields = {
+        "when": pw.DateTimeField(null=True) if not is_mariadb(make_shared.db) else Moment(null=True),
+        "day": pw.DateField(null=True),
+        "price": pw.DecimalField(max_digits=12, decimal_places=4, null=True),
+        "yes": pw.BooleanField(null=True),
+        "which": pw.UUIDField(null=True),
+        # What Peewee writes as JSON for MySQL, MariaDB does not understand.
+        "data": pw.JSONField(null=True) if not is_mariadb(make_shared.db) else pw.TextField(null=True),
+        "raw": pw.BlobField(null=True),
+        "part": pw.DoubleField(null=True),
+    }
+    Task = make_shared(attributes=fields)
+    which = uuid.UUID(int=7)
+    values: dict[str, Any] = {
+        "when": moment,
+        "day": date(2026, 1, 2),
+        "price": Decimal("12.5000"),
+        "yes": True,
+        "which": which,
+        "data": {"a": [1, "\u00e9", None], "b": ""},
+        "raw": b"\0\xff",
+        "part": 0.1,
+        "name": "\u00e9 '\\",
+    }
+    if is_mariadb(make_shared.db):
+        values["data"] = json.dumps(values["data"])
+    Task.put(values)
+    Task.put(dict.fromkeys(values))
+    travelled = {
+        "when": moment.replace(tzinfo=UTC).astimezone(timezone(timedelta(hours=3))),
+        "which": str(which),
+        "raw": bytearray(values["raw"]),
+    }
+    if not is_mariadb(make_shared.db):
+        travelled["data"] = json.dumps(values["data"])
+    put(Task, list(values), tuple(values.values()), (None,) * len(values), tuple({**values, **travelled}.values()))
+    first, nothing, *others = [task.__data__ for task in Task.select().order_by(Task.id)]
+    assert [{**found, "id": 0} for found in others] == [{**found, "id": 0} for found in (first, nothing, first)]
+    stored = "SELECT COUNT(*) FROM task AS a, task AS b WHERE a.id = 1 AND b.id IN (3, 5) AND "
+    same = " AND ".join(f"CAST(a.{name} AS CHAR(99)) = CAST(b.{name} AS CHAR(99))" for name in ("which", "yes", "data"))
+    assert Task._meta.database.execute_sql(stored + same).fetchone()[0] == 2
+
+
+class Moment(pw.DateTimeField):
+    field_type = "DATETIME(6)"
+
+
+def is_mariadb(db: pw.Database) -> bool:
+    return isinstance(db, pw.MySQLDatabase)
+
+
+_made = itertools.count(100)
+
+
+def next_size() -> int:
+    return next(_made)
+
+
+def test_the_defaults_of_the_model_hold_for_columns_that_a_frame_does_not_bring(make_shared):
+    fields = {"size": pw.IntegerField(default=next_size), "name": pw.TextField(default="unnamed")}
+    Task = make_shared(attributes=fields)
+    put(Task, ["priority"], (1,), (2,), (3,))
+    found = list(Task.select().order_by(Task.priority))
+    assert [task.name for task in found] == ["unnamed"] * 3
+    assert len({task.size for task in found}) == 3
+    put(Task, ["name", "size"], ("a", 7))
+    assert Task.get(Task.name == "a").size == 7
+
+
+def test_a_default_that_cannot_travel_is_refused_in_words(make_shared):
+    stuck = threading.Lock()
+    Task = make_shared(attributes={"size": pw.IntegerField(default=partial(id, stuck))})
+    bulk = elsewhere(Task.xq.bulk())
+    with pytest.raises(xq.ConfigurationError, match="what makes values for 'size' is not known to this process"):
+        bulk.begin(["name"])
+    assert bulk.begin(["name", "size"])
+
+
+# restoring
+
+
+def test_rows_come_back_into_a_state_as_they_were_and_those_that_are_there_stay(timed):
+    Task = timed({"keep": True, "history": True, "delayed": True}, roles=("runat", "attempts", "priority"))
+    columns = ["id", "name", "status", "attempts", "size", "runat"]
+    done = [Task.xq.ack(bring(Task, "T", {"name": name, "size": 5})) for name in "ab"]
+    rows = [tuple(task.__data__[name] for name in columns) for task in done]
+    Task.delete().where(Task.id == done[0].id).execute()
+    before = transitions(Task)
+    assert put(Task, columns, *rows, rows[0], state="D", parts=3) == 1
+    assert put(Task, columns, *rows, state="D") == 0
+    assert [(task.name, task.status, task.attempts, task.size) for task in Task.select().order_by(Task.id)] == [
+        ("a", "D", 1, 5),
+        ("b", "D", 1, 5),
+    ]
+    assert transitions(Task) - before == {"X-D": 1}
+    assert [(row.target, row.event) for row in Task.xq.history()][-1] == ("D", "restore")
+    assert is_exact(Task)
+
+
+# what stands in the database
+
+
+def test_uninstall_leaves_nothing_of_jobs(make_shared):
+    Task = make_shared()
+    put(Task, ["name"], ("a",))
+    assert any("_xq_" in name for name in Task._meta.database.get_tables())
+    Task.xq.uninstall()
+    assert [name for name in Task._meta.database.get_tables() if "xq" in name] == []
+
+
+def test_a_queue_that_is_configured_anew_knows_what_was_put_before(make_shared):
+    Task = make_shared({"buried": True})
+    put(Task, ["name"], ("a",), job="tonight")
+    Task.xq.reconfigure({"keep": True, "delayed": True})
+    assert put(Task, ["name", "delay"], ("a", 1.0), job="tonight") == 0
+    assert put(Task, ["name", "delay"], ("a", 1.0)) == 1
+
+
+def test_what_is_not_installed_is_not_put_into(make_shared):
+    Task = make_shared({"buried": True})
+    bulk = elsewhere(Task.xq.bulk())
+    Task.xq.reconfigure({"keep": True})
+    with pytest.raises(xq.NotInstalled, match="buried"):
+        bulk.begin(["name"])
