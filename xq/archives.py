@@ -8,6 +8,7 @@ the table, in the outbox, or in the archive alone; and whoever is killed leaves 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -22,6 +23,7 @@ from xq.errors import ArchiveBusy, ConfigurationError, Error, FeatureOff
 from xq.extract import Condition, Extract, Mark
 from xq.frame import Columns
 from xq.machine import ABSENT
+from xq.store import Store
 from xq.transitions import Transitions
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 DONE: Final = "D"
 BATCH = 2_000  # tasks that one transaction moves
 ROWS = 5_000  # of the outbox and the history that one statement deletes
+GONE: Final = 1.0  # seconds in which a server notices that a process is gone
+POLL: Final = 0.02  # seconds between two tries
 LATEST: Final = 2**62  # microseconds
 LOADING: Final = "~"  # what the names of runs begin with that are not loaded yet
 PLACES = 2**32  # rows that a part of a run may have
@@ -95,10 +99,15 @@ class Archives:
         opened = self.database.open()
         opened.sessions.prove_by(lambda: opened.dialect.proof_of_life(self.store))
         name = str(uuid5(NAMESPACE_OID, f"xq archive {opened.dialect.source_name}"))
-        with opened.sessions.alone(name) as alone:
-            if not alone:
+        deadline = time.monotonic() + GONE
+        while True:
+            with opened.sessions.alone(name) as alone:
+                if alone:
+                    yield
+                    return
+            if time.monotonic() > deadline:
                 raise ArchiveBusy(self.store.name)
-            yield
+            time.sleep(POLL)
 
     def get_ready(self) -> None:
         """Have an outbox for the columns that the table has now."""
@@ -331,17 +340,32 @@ class Archives:
     @property
     def reads_in_parts(self) -> bool:
         """Whether several readers find all rows that were `past`."""
-        return not self._outbox.waiting
+        return not self._outbox.looks_ahead
 
     def past(self, before_us: int) -> Past | None:
         """The rows of the history from before a moment that nobody adds to any more; None where there are none."""
         ((top, last_us, xid),) = self.database.execute(self._outbox.settling)
         # A moment that has been: where the ids begin anew, one day, those rows are others.
         mark = {"id": top, "before_us": min(before_us, (last_us or 0) + 1), "xid": xid}
-        if top is None or not self.is_there(mark):
+        if top is None:
             return None
-        self.count_past(mark)  # which waits
-        return mark
+        if self._outbox.looks_ahead:
+            mark["id"] = self._settled(mark)
+        return mark if self.is_there(mark) else None
+
+    def _settled(self, mark: Past) -> int:
+        """The first id of those from which on others still write: they are seen before they are committed."""
+        for low, high in self._ranges(mark, LOOK):
+            while not self._is_settled(mark, low, high):
+                if low == high:
+                    return low
+                middle = (low + high) // 2
+                low, high = (middle + 1, high) if self._is_settled(mark, low, middle) else (low, middle)
+        return int(mark["id"])
+
+    def _is_settled(self, mark: Past, low: int, high: int) -> bool:
+        written = self._count(mark, low, high, self._outbox.look_ahead)
+        return written == self._count(mark, low, high, self._outbox.prepare)
 
     def is_there(self, mark: Past) -> bool:
         """Whether any of these rows is."""
@@ -352,24 +376,22 @@ class Archives:
         return None if oldest is None else int(oldest)
 
     def count_past(self, mark: Past) -> int:
-        """How many rows of the history these are. Waits for who is still writing among them."""
-        count = 0
-        for low, high in self._ranges(mark, LOOK):
+        """How many rows of the history these are, with those that are not committed yet."""
+        ahead = self._outbox.look_ahead
+        return sum(self._count(mark, low, high, ahead) for low, high in self._ranges(mark, LOOK))
 
-            def look(low: int = low, high: int = high) -> int:
-                self._outbox.prepare(self.store)
-                ((n,),) = self.database.execute(self._outbox.count_old(mark), {"low": low, "high": high})
-                return int(n)
-
-            count += self.database.again(look)
-        return count
+    def _count(self, mark: Past, low: int, high: int, prepare: Callable[[Store[Any]], None]) -> int:
+        prepare(self.store)
+        ((n,),) = self.database.execute(self._outbox.count_old(mark), {"low": low, "high": high})
+        return int(n)
 
     def forget_past(self, mark: Past) -> int:
         """Delete these rows of the history. Returns how many were left."""
-        return sum(
-            self._delete(self._outbox.forget_old(mark), {"low": low, "high": high})
-            for low, high in self._ranges(mark, ROWS)
-        )
+        outbox, left = self._outbox, 0
+        for low, high in self._ranges(mark, ROWS):
+            many = self._count(mark, low, high, outbox.prepare) if outbox.looks_ahead else 0
+            left += self._delete(outbox.forget_old(mark), {"low": low, "high": high, "many": many})
+        return left
 
     def _ranges(self, mark: Past, n: int) -> Iterator[tuple[int, int]]:
         oldest = self._oldest(mark)
@@ -429,6 +451,10 @@ class Unturned(Extract):
     def _there(self, extract: Extract) -> Extract:
         return replace(extract, address=self.address)
 
+    @property
+    def _whole(self) -> Extract:
+        return replace(self._there(self.of), where=self.where)
+
     def _checked(self, read: Iterable[R]) -> Iterator[R]:
         yield from read
         if max((int(value) for (value,) in self._there(self.asked).read()), default=0) != self.generation:
@@ -450,7 +476,7 @@ class Unturned(Extract):
         after: Mark = (),
         until: Mark = (),
     ) -> Iterator[Any]:
-        return self._checked(self._there(self.of).stored(names, conditions, after, until))
+        return self._checked(self._whole.stored(names, conditions, after, until))
 
     def value(self, column: Any, stored: Any) -> Any:
         return self.of.value(column, stored)
@@ -462,11 +488,11 @@ class Unturned(Extract):
         after: Mark = (),
         until: Mark = (),
     ) -> Iterator[Any] | None:
-        found = self._there(self.of).batches(names, conditions, after, until)
+        found = self._whole.batches(names, conditions, after, until)
         return None if found is None else self._checked(found)
 
     def ranges(self, n: int) -> list[tuple[Condition, ...]]:
-        return self._there(self.of).ranges(n)
+        return self._whole.ranges(n)
 
     def mark(self, after: Mark = (), limit: int | None = None) -> Mark:
-        return self._there(self.of).mark(after, limit)
+        return self._whole.mark(after, limit)

@@ -36,7 +36,7 @@ class Outbox:
     same_version = ""
     one_more = f"value = {SETTINGS}.value + 1"
     settled = "NULL"  # a number that tells what is settled: all of the history whose xid is less
-    waiting = ""  # what has a look at the history wait for those who are writing there
+    looks_ahead = False  # whether nothing tells what is settled but a look at what is not committed yet
     lock = ""
 
     def __init__(self, of: Dialect) -> None:
@@ -66,6 +66,9 @@ class Outbox:
 
     def prepare(self, store: Store[Any]) -> None:
         """Before a statement that reads much: have it lock nothing."""
+
+    def look_ahead(self, store: Store[Any]) -> None:
+        """Before a statement that shall see what is not committed yet, where it `looks_ahead`."""
 
     def those(self, numbers: Iterable[int], keys: Sequence[Sequence[Any]]) -> tuple[str, dict[str, Any]]:
         """The tasks of these numbers, which are in the outbox already and have these keys: a condition, its values."""
@@ -269,9 +272,8 @@ class Outbox:
         return f"SELECT MIN(id) FROM {self.history} WHERE {self.old(mark)}"
 
     def count_old(self, mark: Mapping[str, Any]) -> str:
-        """How many there are among some ids, when those who write there have ended."""
-        among = f"{self.history} WHERE {self.old(mark)} AND id BETWEEN :low AND :high"
-        return f"SELECT COUNT(*) FROM {among}{self.waiting}"
+        """How many there are among some ids."""
+        return f"SELECT COUNT(*) FROM {self.history} WHERE {self.old(mark)} AND id BETWEEN :low AND :high"
 
     def forget_old(self, mark: Mapping[str, Any]) -> str:
         return f"DELETE FROM {self.history} WHERE {self.old(mark)} AND id BETWEEN :low AND :high"
@@ -329,7 +331,7 @@ class MysqlOutbox(Outbox):
     over = f"DROP TEMPORARY TABLE IF EXISTS {LEAVING}"
     join = "STRAIGHT_JOIN"
     one_more = "value = value + 1"
-    waiting = " LOCK IN SHARE MODE"
+    looks_ahead = True
     lock = " FOR UPDATE"
 
     @property
@@ -345,6 +347,13 @@ class MysqlOutbox(Outbox):
 
     def prepare(self, store: Store[Any]) -> None:
         store.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+
+    def forget_old(self, mark: Mapping[str, Any]) -> str:
+        # So many: it would read on to one that does not belong to them, and wait for who has just written that.
+        return f"{super().forget_old(mark)} ORDER BY id LIMIT :many"
+
+    def look_ahead(self, store: Store[Any]) -> None:
+        store.execute("SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
 
     def those(self, numbers: Iterable[int], keys: Sequence[Sequence[Any]]) -> tuple[str, dict[str, Any]]:
         # By their keys: for a query it would read, and lock, the whole table.
