@@ -51,6 +51,9 @@ class Sqlite3:
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         cursor.execute(sql, values)
 
+    def load(self, cursor: Any, sql: str, rows: Sequence[Row]) -> None:
+        cursor.executemany(sql, rows)
+
     def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
         pass  # when a call of its returns, the statement is over
 
@@ -136,6 +139,11 @@ class Psycopg:
             if not self._plan_anew(connection):  # within a transaction, which has failed
                 raise
             cursor.execute(sql, values or None, prepare=True if own else None)
+
+    def load(self, cursor: Any, sql: str, rows: Sequence[Row]) -> None:
+        with cursor.copy(sql) as copy:
+            for row in rows:
+                copy.write_row(row)
 
     def _plan_anew(self, connection: Any) -> bool:
         """Now and then have statements planned for what the tables hold by now. Returns whether it did.
@@ -256,6 +264,9 @@ class Pymysql:
         except BaseException as error:
             self.close_if_unfinished(cursor.connection, error)
             raise
+
+    def load(self, cursor: Any, sql: str, rows: Sequence[Row]) -> None:
+        cursor.executemany(sql, rows)
 
     def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
         if not isinstance(error, connection.Error):  # the answer may be on its way, and would be that to the next one

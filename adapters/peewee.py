@@ -471,6 +471,9 @@ class PeeweeStore(Generic[M]):
         defaults: dict[str, Any] = self.model._meta.get_default_dict()
         return defaults
 
+    def declared_defaults(self) -> dict[str, Any]:
+        return {field.name: default for field, default in self._meta.defaults.items()}
+
     def reader(self, name: str, table: str, columns: Mapping[str, Kind]) -> PeeweeReader:
         return PeeweeReader(self.model, name, table, columns)
 

@@ -13,7 +13,7 @@ import peewee as pw
 import pytest
 
 from tests.golden.regenerate import DATABASES, FOLDER, QUEUES, dialect, entries, laid_out, path, render
-from xq.adapters.databases.sql import by_position
+from xq.adapters.databases.named import by_position
 from xq.compile import After, Given, Own, Rows, Statements, change
 
 

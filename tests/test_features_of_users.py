@@ -16,7 +16,8 @@ from tests.conftest import Maker
 from tests.factories import task
 from tests.golden.regenerate import DATABASES, QUEUES, entries
 from xq import Column, Detour, Feature, Timer, Transition
-from xq.adapters.databases.sql import Dialect, by_position
+from xq.adapters.databases.named import by_position
+from xq.adapters.databases.sql import Dialect
 from xq.machine import NUMBERED, Machine
 
 FIELDS = {"status": "status", "runat": "runat", "attempts": "attempts"}

@@ -135,6 +135,13 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
     return Change(row.target, roles, update)
 
 
+class Shape(NamedTuple):
+    """What rows bring that are put by one statement."""
+
+    given: frozenset[str]  # the options
+    has_key: bool
+
+
 class Statements:
     """The statements of one queue on one database, each compiled when it is first needed, and kept."""
 

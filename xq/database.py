@@ -60,6 +60,18 @@ class Opened:
     sessions: Sessions  # of this process with that database
 
 
+def until_nobody_conflicts(store: Store[Any], work: Callable[[], R]) -> R:
+    """What `work` returns, which is done again when the database undid it for another's sake, but in a transaction."""
+    for pause in PAUSES:
+        try:
+            return work()
+        except Exception as error:
+            if not store.is_conflict(error) or store.in_transaction():
+                raise
+        time.sleep(random.uniform(0, pause))
+    return work()
+
+
 class Database:
     """Where the statements of a queue run, under its clock, as the current session."""
 
@@ -269,21 +281,11 @@ class Database:
         """
         within = self.store.in_transaction()
         try:
-            return self._until_nobody_conflicts(work)
+            return until_nobody_conflicts(self.store, work)
         except BaseException as error:
             if not within and not self.store.is_failure(error):
                 self.store.undo_interrupted()
             raise
-
-    def _until_nobody_conflicts(self, work: Callable[[], R]) -> R:
-        for pause in PAUSES:
-            try:
-                return work()
-            except Exception as error:
-                if not self.store.is_conflict(error) or self.store.in_transaction():
-                    raise
-            time.sleep(random.uniform(0, pause))
-        return work()
 
     def whole(self, work: Callable[[], R]) -> R:
         """What `work` returns, as one transaction, or a part of the application's. Conflicts as in `again`."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, overload
 
 from xq import sessions
+from xq.archives import Archives
+from xq.bulk import Bulk, bulk
 from xq.clock import Clock
 from xq.database import Database, Definition
 from xq.errors import BadType, BadValue, ConfigurationError, FeatureOff, shown
@@ -70,6 +72,7 @@ class Queue(Generic[T]):
         transitions = Transitions(self._database, self._tasks, definition.machine)
         self._puts = Puts(self._tasks, transitions)
         self._moves = Moves(self._tasks, transitions)
+        self.archives = Archives(transitions)  # done tasks on their way out, and back: see xq.spark
         self._waiting = Waiting(self._database, self._tasks, self._puts, self._moves)
         self._waiting.woken = lambda: self.while_waiting()
         self._keeper = QueueKeeper(self._database, self._moves, self._waiting)
@@ -161,6 +164,15 @@ class Queue(Generic[T]):
         if isinstance(tasks, (str, bytes, Mapping)) or not isinstance(tasks, Iterable):
             raise BadType(f"put_many takes tasks, not {type(tasks).__name__}: {shown(tasks)}")
         return self._puts.put(list(tasks), options)
+
+    def bulk(self, *, on_conflict: Literal["raise", "skip"] = "raise", state: str = "") -> Bulk:
+        """What other processes put tasks by, millions in one transaction, without this model: see `Bulk.begin`.
+
+        With the feature unique and "skip", those that are in the way of others are left out. With a `state`, rows come
+        back into it as they once were, the event is "restore", and those whose key is there are left out. Raises
+        NotInstalled, BadValue, and ConfigurationError where no other process reaches the database.
+        """
+        return bulk(self._database, self._tasks, on_conflict, state)
 
     # consumers
 

@@ -54,6 +54,23 @@ class Installation:
                 f"'unique' twice, or more tasks of a utube are taken than may be ({error}). Change or finish them first"
             ) from error
 
+    def make_stage(self) -> None:
+        """Create the tables that bulk puts need, which no other queue has, where they are missing."""
+        tables = self.dialect.staging.tables
+        if all(table.name in self.dialect.existing(self.store) for table in tables):
+            return
+        try:
+            with self.dialect.installing(self.store):
+                for sql in [sql for table in tables for sql in table.create]:
+                    self.store.execute(sql)
+        except Exception as error:
+            if not self.store.is_failure(error) or self.store.is_loss(error) or self.store.is_conflict(error):
+                raise
+            raise ConfigurationError(
+                f"{self.store.name} has no tables yet to stage jobs in, and they cannot be made ({error}): have the "
+                "owner of its table begin a job, and grant what is needed anew"
+            ) from error
+
     def _check_states(self) -> None:
         """Tasks must not be left behind in states that this definition does not have."""
         if any(table.name not in self.dialect.existing(self.store) for table in self.dialect.shared()):
@@ -233,12 +250,20 @@ class Installation:
 
     def uninstall(self) -> None:
         """Take away all that was installed, and leave the plain table."""
+        outbox = self.dialect.outbox
+        if outbox.columns(self.store) and self.store.execute(outbox.runs):
+            raise ConfigurationError(
+                f"tasks of {self.store.name} are in {outbox.name}, on their way to an archive or back: "
+                "finish that first"
+            )
         with self.dialect.installing(self.store):
-            for item in reversed(self.dialect.objects()):
+            for item in reversed([*self.dialect.staging.tables, *self.dialect.objects()]):
                 self.store.execute(item.drop)
             for sql in [*self.dialect.stale(self.dialect.existing(self.store)), *self.dialect.untuned(self.store)]:
                 self.store.execute(sql)
             existing = self.dialect.existing(self.store)
+            if self.dialect.outbox.name in existing:
+                self.store.execute(self.dialect.outbox.drop)
             shared = self.dialect.shared()
             if all(table.name in existing for table in shared):
                 self.store.execute(self.dialect.forget)

@@ -46,6 +46,9 @@ class Marker:
     def __repr__(self) -> str:
         return self.name
 
+    def __reduce__(self) -> str:
+        return self.name  # there is one of each, also where a machine was unpickled
+
 
 TOKEN: Final = Marker("TOKEN")  # session and token of the take under way
 PLUS_ONE: Final = Marker("PLUS_ONE")
@@ -193,7 +196,13 @@ RESERVED: Final = frozenset(
 )
 NUMBERED: Final = re.compile(r"own_.*|[fkl][0-9].*")
 
-ROLE_FILL: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {"attempts": lambda task: 0}
+
+def _never(task: Mapping[str, Any]) -> int:
+    """How often a new task was taken."""
+    return 0
+
+
+ROLE_FILL: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {"attempts": _never}
 
 
 def spread(letters: str, states: Iterable[str]) -> tuple[str, ...]:

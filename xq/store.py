@@ -150,6 +150,9 @@ class Driver(Protocol):
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         """Run one statement, prepared where the driver can."""
 
+    def load(self, cursor: Any, sql: str, rows: Sequence[Row]) -> None:
+        """Write many rows, by a statement of which the dialect knows that the driver loads by it."""
+
     def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
         """Close a connection on which `error` was raised in the middle of a statement, unless that is over.
 
@@ -328,6 +331,9 @@ class Store(Protocol[T]):
 
     def defaults(self) -> dict[str, Any]:
         """The model's own defaults, by field name, made anew."""
+
+    def declared_defaults(self) -> dict[str, Any]:
+        """The model's own defaults, by field name: values, and callables that make them."""
 
     def reader(self, name: str, table: str, columns: Mapping[str, Kind]) -> Reader:
         """A model called `name` of a table beside the application's, on whatever database that one is on.

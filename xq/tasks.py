@@ -190,7 +190,7 @@ class Tasks(Generic[T]):
         for name, value in whole.items():
             role = self._role_of.get(name)
             if role and value is not None:
-                self._check_role(role, value)
+                check_role(role, value)
                 if role in REMEMBERED:
                     own[role] = self.seconds(role, value)
             if name not in self._keys:
@@ -211,7 +211,7 @@ class Tasks(Generic[T]):
             names = tuple(task)
             fields = self._brought_as.get(names)
             if fields is None:
-                fields = self._brought_as[names] = tuple([self._field(name).name for name in names])
+                fields = self._brought_as[names] = tuple([self.brings(name).name for name in names])
             return dict(zip(fields, task.values(), strict=True))
         if isinstance(task, Sequence) and not isinstance(task, (str, bytes, bytearray)):
             if len(task) != len(self._names):
@@ -221,35 +221,38 @@ class Tasks(Generic[T]):
                 )
             ours = self._keys | self._managed
             brought = {n: v for n, v in zip(self._names, task, strict=True) if v is not None or n not in ours}
-            return {self._field(name).name: value for name, value in brought.items()}
+            return {self.brings(name).name: value for name, value in brought.items()}
         raise BadType(
             f"put takes a mapping, a {self.store.name}, or a sequence of values, "
             f"not {type(task).__name__}: {shown(task)}"
         )
 
-    def _known(self, name: object) -> Field:
+    def has(self, name: str) -> bool:
+        """Whether a field, or its column, has this name."""
+        return name in self._fields
+
+    def may_have_default(self, name: str) -> bool:
+        """Whether a default of the model counts in this field."""
+        return name not in self._unasked
+
+    def may_be_option(self, event: str, name: str) -> bool:
+        """Whether `event` takes such an option, here or where other features are on."""
+        return name in self.machine.options(event) or (event, name) in self.off().options
+
+    def known(self, name: object) -> Field:
+        """A field by its name, or by that of its column. Raises BadValue."""
         field = self._fields.get(name) if isinstance(name, str) else None
         if field is None:
             raise BadValue(f"{self.store.name} has no field {shown(name)}: it has {', '.join(self._names)}")
         return field
 
-    def _field(self, name: object) -> Field:
-        field = self._known(name)
+    def brings(self, name: object) -> Field:
+        """As `known`, of one that a new task may bring."""
+        field = self.known(name)
         if field.name in self._managed:
             role = self._role_of[field.name]
             raise BadValue(f"{field.name!r} is the queue's own ({role}): put writes it, a task cannot bring it")
         return field
-
-    def _check_role(self, role: str, value: Any) -> None:
-        if role == "priority":
-            if type(value) is int:
-                return
-            if isinstance(value, bool) or not isinstance(value, (int, float, decimal.Decimal)):
-                raise BadType(f"the priority is a number, not {shown(value)}")
-            if value.is_nan() if isinstance(value, decimal.Decimal) else value != value:
-                raise BadValue("the priority is a number, and NaN has no place in an order")
-        elif role == "tube" and not isinstance(value, str):
-            raise BadType(f"a tube is named by text, not by {shown(value)}")
 
     def with_keys(self, tasks: Sequence[New]) -> Sequence[New]:
         """Tasks that bring the same fields, with keys, made anew where they bring none.
@@ -281,7 +284,7 @@ class Tasks(Generic[T]):
             raise BadType(f"update is a mapping of fields to values, not {shown(update)}")
         values = {}
         for name, value in update.items():
-            field = self._known(name)
+            field = self.known(name)
             role = self._role_of.get(field.name)
             if role and not (sets_error and role == "error"):
                 raise BadValue(f"update sets the application's own fields: {shown(name)} is the queue's {role}")
@@ -414,6 +417,19 @@ class Tasks(Generic[T]):
             f"which {self.store.name} does not have",
             feature=features[0],
         )
+
+
+def check_role(role: str, value: Any) -> None:
+    """Raise BadType and BadValue for what a new task cannot hold in a role."""
+    if role == "priority":
+        if type(value) is int:
+            return
+        if isinstance(value, bool) or not isinstance(value, (int, float, decimal.Decimal)):
+            raise BadType(f"the priority is a number, not {shown(value)}")
+        if value.is_nan() if isinstance(value, decimal.Decimal) else value != value:
+            raise BadValue("the priority is a number, and NaN has no place in an order")
+    elif role == "tube" and not isinstance(value, str):
+        raise BadType(f"a tube is named by text, not by {shown(value)}")
 
 
 def named(parts: Parts) -> dict[str, Any]:

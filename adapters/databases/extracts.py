@@ -14,7 +14,8 @@ from importlib.util import find_spec
 from math import isfinite
 from typing import Any, ClassVar, Self
 
-from xq.adapters.databases.sql import NAMED, Dialect, by_position, filled, parts_of_uuid
+from xq.adapters.databases.named import NAMED, by_position, filled
+from xq.adapters.databases.sql import Dialect, parts_of_uuid
 from xq.adapters.drivers import connect
 from xq.errors import BadValue, ConfigurationError, shown
 from xq.extract import TESTS, WHATS, Column, Condition, Extract, Mark, Stock, What, parted

@@ -22,8 +22,9 @@ from uuid import UUID
 from weakref import WeakKeyDictionary, finalize
 
 from xq.adapters.databases.bell import Bell
+from xq.adapters.databases.named import by_position
 from xq.adapters.databases.proof import Proof
-from xq.adapters.databases.sql import SESSIONS, by_position, session_there
+from xq.adapters.databases.sql import SESSIONS, session_there
 from xq.errors import ConfigurationError
 from xq.interrupts import to_the_end
 from xq.store import Connector, Row, Store

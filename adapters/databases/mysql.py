@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from xq.adapters.databases.archives import MysqlOutbox
 from xq.adapters.databases.extracts import MysqlExtract
 from xq.adapters.databases.links import ALIVE, Words
 from xq.adapters.databases.mysql_utubes import MysqlUtubes
+from xq.adapters.databases.named import filled
 from xq.adapters.databases.servers import BYTES, PART, ROLL_UP, Server
-from xq.adapters.databases.sql import QUEUES, Object, filled, parts_of_uuid
+from xq.adapters.databases.sql import QUEUES, Object, parts_of_uuid
 from xq.adapters.databases.utube_news import NEWS
 from xq.compile import Change, Rows, Statement
 from xq.errors import BadValue, ConfigurationError, shown
@@ -52,8 +54,10 @@ class Mysql(Server):
     savepoints = "CREATE TEMPORARY TABLE IF NOT EXISTS xq_savepoint (number BIGINT PRIMARY KEY) ENGINE = InnoDB"
     no_limit = 2**64 - 1
     most_values = 10_000
+    serial = "BIGINT AUTO_INCREMENT PRIMARY KEY"
     longest_name = 64
     utubes_kind = MysqlUtubes
+    outbox_kind = MysqlOutbox
     extracts = MysqlExtract
     utubes: MysqlUtubes | None
     long_text = "LONGTEXT"
@@ -441,11 +445,8 @@ class Mysql(Server):
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         return f"{self.name(guard.name)}'" in refusal
 
-    def holder(self, guard: Guard) -> str:
-        return (
-            f"SELECT {self.columns} FROM {self.table_in_schema} "
-            f"WHERE {self.quote(self.name('held'))} = {self.digest(':unique')}{self.lock}"
-        )
+    def held_by_one(self, guard: Guard, of: str = "") -> str:
+        return f"{of}{self.quote(self.name('held'))} = CONVERT({self.digest(':unique')} USING ascii)"
 
     # what is installed
 
@@ -516,12 +517,15 @@ class Mysql(Server):
         return True
 
     def table_columns(self, store: Store[Any]) -> set[str]:
-        found = store.execute(
-            "SELECT column_name FROM information_schema.columns "
-            f"WHERE table_schema = {self._schema} AND table_name = {self.literal(self.source.name)}"
-        )
-        present = {name.lower() for (name,) in found}
+        present = {name.lower() for name in self.columns_of(store, self.source.name)}
         return {field.column for field in self.source.fields if field.column.lower() in present}
+
+    def columns_of(self, store: Store[Any], table: str) -> dict[str, bool]:
+        found = store.execute(
+            "SELECT column_name, generation_expression IS NOT NULL FROM information_schema.columns "
+            f"WHERE table_schema = {self._schema} AND table_name = {self.literal(table)}"
+        )
+        return {name: bool(made) for name, made in found}
 
     def side_tables(self) -> list[Object]:
         keys, parts = ", ".join(self.keys), ", ".join(self._parts())
@@ -539,7 +543,7 @@ class Mysql(Server):
             owner = f"(owner {self.varying(64)} DEFAULT '', PRIMARY KEY ({keys}))"
             tables["owner"] = f"{owner}{self.engine} AS SELECT {keys} {nothing}"
         if self.has_history:
-            types = {"bigauto": "BIGINT AUTO_INCREMENT PRIMARY KEY", "bigint": "BIGINT", "text": text}
+            types = {"bigauto": self.serial, "bigint": "BIGINT", "text": text}
             columns = ", ".join(f"{self.quote(column)} {types[kind]}" for column, kind in HISTORY.items())
             tables["history"] = f"({columns}){self.engine}"
         if utubes := self.utubes:
@@ -560,6 +564,11 @@ class Mysql(Server):
                 f"{self.engine}"
             )
         return [self.side_table(suffix, body) for suffix, body in tables.items()]
+
+    def stage_body(self, place: str, options: Sequence[str]) -> tuple[str, ...]:
+        own = ", ".join([f"{place} BIGINT DEFAULT 0 PRIMARY KEY", *(f"{option} DOUBLE" for option in options)])
+        nobody = f"UNION ALL SELECT {', '.join(['NULL'] * len(self.source.fields))} LIMIT 0"
+        return (f"({own}){self.engine} AS SELECT {self.columns} FROM {self.table_in_schema} {nobody}",)
 
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
         name, table = self.name(suffix), self.table_in_schema

@@ -44,6 +44,9 @@ RIGHTS: Final[Mapping[str, Mapping[str, tuple[Right, ...]]]] = {
     "history": {"reader": (SELECT,), "consumer": (Right("DELETE", when="forgets"),)},
     "utube": {"reader": (SELECT,), "consumer": (INSERT, UPDATE, DELETE)},
     "utube_news": {"reader": (SELECT,), "consumer": (INSERT, UPDATE, DELETE)},
+    # Of those who put in bulk, where somebody who may create tables has done so once.
+    "job": {"reader": (SELECT,), "producer": (INSERT, UPDATE, DELETE)},
+    "stage": {"reader": (SELECT,), "producer": (INSERT, DELETE)},
     "xq_queue": {
         "reader": (SELECT,),
         "producer": (Right("UPDATE", when="limit", some=True),),

@@ -82,6 +82,10 @@ class Server(Dialect):
         now = values.get("now")
         return PART.join([event or "write", self.source_name, "" if now is None else repr(float(now)), ""])
 
+    @property
+    def told_once(self) -> str:  # type: ignore[override]
+        return f"(SELECT {self.telling})"
+
     # keys
 
     @property
@@ -198,7 +202,7 @@ class Server(Dialect):
             raise BadValue(f"a role is {', '.join(ROLES[:-1])} or {ROLES[-1]}, not {shown(role)}")
         to, found = self.grantee(user), []
         some = {"task": self._put_anew, QUEUES: [self.in_turn]}
-        for kind, table in self._tables_by_kind().items():
+        for kind, table in self._tables_by_kind(store).items():
             needed = []
             for right in rights(kind, role, self.machine):
                 does = self.locking if right.does == "LOCK" else right.does
@@ -210,9 +214,12 @@ class Server(Dialect):
         """What must be granted for a right on a table to be worth anything."""
         return []
 
-    def _tables_by_kind(self) -> dict[str, str]:
+    def _tables_by_kind(self, store: Store[Any]) -> dict[str, str]:
         """The tables of this queue as SQL, by what they are called in the table of rights."""
         found, prefix = {"task": self.table_in_schema}, len(self.name(""))
+        staging, there = self.staging.tables, self.existing(store)
+        if all(item.name in there for item in staging):
+            found |= {kind: self.object(item.name) for kind, item in zip(("job", "stage"), staging, strict=True)}
         for item in self.side_tables():
             suffix = item.name[prefix:]
             found["utube" if self.utubes and suffix == self.utubes.suffix else suffix] = self.object(item.name)

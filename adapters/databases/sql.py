@@ -11,9 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
+from xq.adapters.databases.bulk import Staging
+from xq.adapters.databases.named import by_position
 from xq.adapters.databases.sinks import Sinks, TallySql
 from xq.adapters.databases.utube_news import Again
 from xq.adapters.databases.utubes import Utubes
@@ -24,6 +26,7 @@ from xq.sessions import UUID_LENGTH, ProofOfLife
 from xq.store import HISTORY, TIMES, Address, Field, Kind, Row, Store, Table, Values, Writes, beside, fits_a_column
 
 if TYPE_CHECKING:
+    from xq.adapters.databases.archives import Outbox
     from xq.adapters.databases.extracts import OfDatabase
     from xq.extract import Extract, What
 
@@ -31,7 +34,7 @@ SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues
 SETTINGS = "xq_setting"  # what `configure` stored
 QUEUES = "xq_queue"  # what is installed in it, and how it was configured
 STALE = {  # the ends of names that a configuration of a queue may have, and another not
-    "table": re.compile("owner|wait|history|utube_news|utube_[0-9]+"),
+    "table": re.compile("owner|wait|history|utube_news|utube_[0-9]+|stage_[0-9a-f]{8}"),
     "index": re.compile("taken|runat|deadline|unique|utube|oldest_.(_of_tube)?"),
     "trigger": re.compile("insert|update|delete|truncate"),
 }
@@ -40,37 +43,11 @@ GUARDS = ("limit", "unique", "utube")
 
 _savepoints = itertools.count(1)  # in which something was changed, in this process
 
-# A named value, or what is quoted, in which there is none.
-NAMED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|:(?P<name>[^\W\d]\w*)""")
-
-
-@lru_cache(maxsize=1000)
-def by_position(sql: str, mark: str) -> tuple[str, tuple[str, ...]]:
-    """SQL with a driver's mark in place of each named value, and the names in the order of the marks.
-
-    By position, because a driver looks each name up among all others.
-    """
-    names: list[str] = []
-
-    def marked(found: re.Match[str]) -> str:
-        if found["name"] is None:
-            return found[0]
-        names.append(found["name"])
-        return mark
-
-    text = NAMED.sub(marked, sql.replace("%", "%%") if mark == "%s" else sql)
-    return (text, tuple(names)) if names else (sql, ())  # without values, a driver leaves its marks alone
-
 
 def parts_of_uuid(text: str) -> list[str]:
     """The parts of 32 digits that dashes come between; as SQL."""
     parts = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
     return [f"substr({text}, {start}, {length})" for start, length in parts]
-
-
-def filled(sql: str, **texts: str) -> str:
-    """SQL with a text in place of some of the names that stand where values do."""
-    return NAMED.sub(lambda found: texts.get(found["name"] or "", found[0]), sql)
 
 
 def goes_on(now: str) -> str:
@@ -203,6 +180,10 @@ class Dialect(ABC):
     def table_columns(self, store: Store[Any]) -> set[str]:
         """The columns of the application's table that the model has as well; none when there is no table."""
 
+    @abstractmethod
+    def columns_of(self, store: Store[Any], table: str) -> dict[str, bool]:
+        """The columns of a table in the schema of the queue, and which of them the database makes of others."""
+
     @contextmanager
     def creating(self, store: Store[Any]) -> Iterator[None]:
         """Create the table, with what the application has on it, and nobody else what would be called the same."""
@@ -307,6 +288,7 @@ class Dialect(ABC):
     mark: str  # what stands for a value in the SQL of the driver
     longest_name: int | None = None  # in bytes
     utubes_kind: type[Utubes]
+    outbox_kind: type[Outbox]
     extracts: type[OfDatabase]
     create_view = "CREATE VIEW IF NOT EXISTS"
     long_text = "TEXT"  # the type of a text of any length
@@ -485,11 +467,37 @@ class Dialect(ABC):
         """What begins a condition of rows of which no key is NULL, where it may be; `of` as in `by_key`."""
         return ""
 
+    # bulk puts
+
+    serial: str  # the type of a key that the database makes, in a table of xq's own
+    told_once = ""  # what is true, and has the triggers of a statement that writes many rows know its event
+
+    @property
+    def staging(self) -> Staging:
+        """What bulk puts need."""
+        return Staging(self)
+
+    @abstractmethod
+    def stage_body(self, place: str, options: Sequence[str]) -> tuple[str, ...]:
+        """What follows the name of a table of rows such as the application's, and what is to be run when it is made.
+
+        Each has a place, which is its key, and options, in seconds; all else may be NULL.
+        """
+
+    def loading(self, table: str, columns: Sequence[str]) -> str:
+        """What the driver loads many rows by."""
+        return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join([self.mark] * len(columns))})"
+
     @cached_property
     def utubes(self) -> Utubes | None:
         """What the feature utube needs."""
         guard = self.machine.guard("utube")
         return self.utubes_kind(self, guard) if guard else None
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        """What leaves the table for an archive, and what comes back."""
+        return self.outbox_kind(self)
 
     @property
     def order(self) -> str:
@@ -620,7 +628,7 @@ class Dialect(ABC):
 
     def sets(self, change: Change) -> str:
         """What follows SET."""
-        written = self._own(change) | self._of_roles(change)
+        written = self._own(change) | self.of_roles(change)
         return ", ".join(f"{column} = {value}" for column, value in written.items())
 
     def last(self, change: Change, of: str = "") -> list[str]:
@@ -629,7 +637,7 @@ class Dialect(ABC):
         columns = [self.quote(field.column) for field in self.source.fields]
         return [own.get(column, f"{of}{column}") for column in columns]
 
-    def _of_roles(self, change: Change) -> dict[str, str]:
+    def of_roles(self, change: Change) -> dict[str, str]:
         """What is written into the columns of roles; those that the queue knows and does not map are not there."""
         return {
             self.roles[role]: self.written(role, value) for role, value in change.roles.items() if role in self.roles
@@ -640,7 +648,7 @@ class Dialect(ABC):
 
     def insert(self, change: Change, names: Sequence[str], count: int) -> Statement:
         """Put `count` rows that bring values for the fields `names`. What is refused by a guard is not returned."""
-        roles = self._of_roles(change)
+        roles = self.of_roles(change)
         brought = {self.quote(self._column(name)): f":{self._parameters[name]}" for name in names}
         brought = {column: value for column, value in brought.items() if column not in roles}
         rows = ", ".join(
@@ -764,9 +772,12 @@ class Dialect(ABC):
 
     def holder(self, guard: Guard) -> str:
         """The row that holds a unique value."""
-        role = self.roles[guard.role]
-        states = self.in_states(self.holding(guard))
-        return f"SELECT {self.columns} FROM {self.table_in_schema} WHERE {role} = :unique AND {states}{self.lock}"
+        return f"SELECT {self.columns} FROM {self.table_in_schema} WHERE {self.held_by_one(guard)}{self.lock}"
+
+    def held_by_one(self, guard: Guard, of: str = "") -> str:
+        """That a row holds the value `:unique`; `of` as in `by_key`."""
+        states = self.in_states(self.holding(guard), f"{of}{self.roles['status']}")
+        return f"{of}{self.roles[guard.role]} = :unique AND {states}"
 
     def held_too_often(self, guard: Guard, states: Sequence[str]) -> str:
         """A value that more tasks in these states hold than may, if there is one."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
+from xq.adapters.databases.archives import SqliteOutbox
 from xq.adapters.databases.extracts import SqliteExtract
 from xq.adapters.databases.sql import SESSIONS, Dialect, Number, Object, parts_of_uuid
 from xq.adapters.databases.sqlite_files import FileWrites, Locks
@@ -115,7 +116,9 @@ class Sqlite(Dialect):
     no_limit = -1
     most_values = 32_766
     mark = "?"
+    serial = "INTEGER PRIMARY KEY"
     utubes_kind = SqliteUtubes
+    outbox_kind = SqliteOutbox
     extracts = SqliteExtract
     utubes: SqliteUtubes | None
 
@@ -288,10 +291,13 @@ class Sqlite(Dialect):
         return {n: kind for rows in listed for n, kind, of in rows if kind == "table" or of.lower() == mine}
 
     def table_columns(self, store: Store[Any]) -> set[str]:
-        listed = "SELECT name FROM pragma_table_xinfo(:name, :schema)"
-        values = {"name": self.source.name, "schema": self.source.schema or "main"}
-        present = {name.lower() for (name,) in self.execute(store, listed, values)}
+        present = {name.lower() for name in self.columns_of(store, self.source.name)}
         return {field.column for field in self.source.fields if field.column.lower() in present}
+
+    def columns_of(self, store: Store[Any], table: str) -> dict[str, bool]:
+        listed = "SELECT name, hidden <> 0 FROM pragma_table_xinfo(:name, :schema)"
+        values = {"name": table, "schema": self.source.schema or "main"}
+        return {name: bool(made) for name, made in self.execute(store, listed, values)}
 
     def side_tables(self) -> list[Object]:
         kinds = list(map(_type, self.source.key))
@@ -307,7 +313,7 @@ class Sqlite(Dialect):
         if self.has_history:
             # No index but the ids: another costs more than the rows do. AUTOINCREMENT, too, would write a page more in
             # each transaction, a tenth of all; that ids are not used twice follows from the newest row, which stays.
-            types = {"bigauto": "INTEGER PRIMARY KEY", "bigint": "INTEGER", "text": "TEXT"}
+            types = {"bigauto": self.serial, "bigint": "INTEGER", "text": "TEXT"}
             tables["history"] = f"({', '.join(f'{column} {types[kind]}' for column, kind in HISTORY.items())})"
         made = [self.side_table(suffix, body) for suffix, body in tables.items()]
         return [*made, self._heads(self.utubes)] if self.utubes else made
@@ -325,6 +331,10 @@ class Sqlite(Dialect):
             f"CREATE INDEX IF NOT EXISTS {open_heads} "
             f"ON {self.quote(self.name(utubes.suffix))} ({', '.join(utubes.columns)}) WHERE {utubes.is_open()}",
         )
+
+    def stage_body(self, place: str, options: Sequence[str]) -> tuple[str, ...]:
+        fields = [f"{self.quote(field.column)} {_type(field)}" for field in self.source.fields]
+        return (f"({', '.join([f'{place} INTEGER PRIMARY KEY', *fields, *(f'{option} REAL' for option in options)])})",)
 
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
         return self.made(

@@ -194,6 +194,9 @@ URLS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 
 def reached(address: Address) -> dict[str, str]:
     """The options by which Java's driver finds a database. Raises ConfigurationError where it cannot."""
-    options = {"url": URLS[address.engine](address.parameters), "driver": DRIVERS[address.engine]}
-    known = {"user": address.parameters.get("user"), "password": address.password}
+    parameters = address.parameters
+    options = {"url": URLS[address.engine](parameters), "driver": DRIVERS[address.engine]}
+    known = {"user": parameters.get("user"), "password": address.password}
+    if address.engine == "sqlite":
+        known["busy_timeout"] = str(round(1000 * parameters["timeout"]))
     return options | {name: value for name, value in known.items() if value is not None}

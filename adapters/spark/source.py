@@ -36,11 +36,15 @@ def options(
     Raises BadType, FeatureOff, BadValue, also for a test in which the database would not find what Spark does, and
     ConfigurationError where no other process can reach the database.
     """
-    extract = queue_of(queue).extract(what, snapshot).only(Condition(*test) for test in where)
+    return packed(queue_of(queue).extract(what, snapshot).only(Condition(*test) for test in where))
+
+
+def packed(extract: Extract) -> dict[str, str]:
+    """The options of a reader of this extract."""
     address = replace(extract.address, password=None)
-    packed = base64.b64encode(pickle.dumps(replace(extract, address=address))).decode()
+    text = base64.b64encode(pickle.dumps(replace(extract, address=address))).decode()
     password = extract.address.password
-    return {"extract": packed, **({} if password is None else {"password": password})}
+    return {"extract": text, **({} if password is None else {"password": password})}
 
 
 class Xq(spark.DataSource):

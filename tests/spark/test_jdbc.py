@@ -17,8 +17,8 @@ from playhouse.postgres_ext import BinaryJSONField
 
 import xq
 from tests.conformance.steps import eventually
-from tests.conftest import Maker, database_on
-from tests.servers import Postgres
+from tests.conformance.test_grant import Land
+from tests.conftest import SERVERS, Maker, chosen, database_on
 from xq.adapters.drivers import connect
 from xq.adapters.spark.jdbc import DRIVERS, reached
 
@@ -226,6 +226,26 @@ def test_what_a_snapshot_holds_stays_as_it_was(spark, make_shared):
     assert xq.spark.jdbc(spark, Task, partitions=2).count() == 5
 
 
+# who may read
+
+
+@pytest.mark.parametrize("kind", chosen(SERVERS))
+def test_the_rights_of_a_reader_are_enough(spark, kind):
+    with database_on(SERVERS[kind]) as (server, name):
+        land = Land(server, name)
+        try:
+            queue, user = land.queue("kept"), land.user()
+            queue.grant(user, "reader")
+            queue.put()
+            with land.connected(user) as db, xq.spark.snapshot(land.of(db)) as moment:
+                for what in ("tasks", "history", "stats"):
+                    options = xq.spark.options(land.of(db), what, snapshot=moment)
+                    assert xq.spark.jdbc(spark, land.of(db), what, snapshot=moment).count() == 1
+                    assert spark.read.format("xq").options(**options).load().count() == 1
+        finally:
+            land.remove()
+
+
 # what cannot be
 
 
@@ -292,8 +312,9 @@ def test_a_driver_that_is_not_there_is_named(spark, make_shared, monkeypatch):
         xq.spark.jdbc(spark, Task)
 
 
-def test_a_password_is_in_no_plan(spark):
-    with database_on(Postgres) as (server, name), closing(server.peewee(name, password="hush")) as database:
+@pytest.mark.parametrize("kind", chosen(["postgres"]))  # which lets anybody in here, with any password
+def test_a_password_is_in_no_plan(spark, kind):
+    with database_on(SERVERS[kind]) as (server, name), closing(server.peewee(name, password="hush")) as database:
         Task = Maker(database, None)()
         options = xq.spark.jdbc_options(Task)
         assert [option for option, value in options.items() if "hush" in value] == ["password"]

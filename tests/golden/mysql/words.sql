@@ -129,7 +129,7 @@ INSERT INTO `order` (`id`, `number`, `"x`, `select`, `runat`)
 
 -- put: the row that holds a value of unique
 SELECT `id`, `number`, `"x`, `select`, `runat` FROM `order`
-    WHERE `order_xq_held` = SHA2(CONVERT(:unique USING utf8mb4), 256) FOR UPDATE;
+    WHERE `order_xq_held` = CONVERT(SHA2(CONVERT(:unique USING utf8mb4), 256) USING ascii) FOR UPDATE;
 
 -- R W put R, on_conflict='replace'
 SELECT `order`.`id` FROM `order` FORCE INDEX (PRIMARY)

@@ -1,0 +1,164 @@
+"""Tasks that wait beside the table until a whole job of them is put, in SQL.
+
+A batch is what one attempt of one partition of a job brings. Its number is an id of the table of jobs, in which a row
+with a mark says that a job was put, once. The rows of a batch stand in one range of the stage, in their order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from xq.adapters.databases.named import filled
+from xq.compile import Change, Shape, Statement
+from xq.machine import Guard
+from xq.store import Field
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.sql import Dialect, Object
+
+JOB = "job"  # the table of jobs, by the end of its name
+PLACES = 2**32  # rows that a batch may have
+LONGEST = 200  # characters of the name of a job
+MINE = ":first <= s.xq_n AND s.xq_n < :last"  # the rows of one batch
+
+
+class Staging:
+    """Renders it for one queue.
+
+    Named values: `job`, `batch`, `now`, `before` (seconds since 1970), `first` and `last` (a range of places in the
+    stage), `base` (the number before the first key that is made).
+    """
+
+    def __init__(self, of: Dialect) -> None:
+        self.of = of
+        self.options = tuple(sorted(of.machine.options("put")))
+        fields = [(field.column, field.type) for field in of.source.fields]
+        shape = hashlib.sha256(repr((fields, self.options)).encode()).hexdigest()[:8]
+        self.suffix = f"stage_{shape}"  # a model with other fields has another stage
+        self.stage, self.jobs = of.side(self.suffix), of.side(JOB)
+
+    @property
+    def tables(self) -> list[Object]:
+        of, name = self.of, self.of.varying(LONGEST)
+        jobs = f"batch {of.serial}, job {name} NOT NULL, mark {name} UNIQUE, since DOUBLE PRECISION NOT NULL"
+        return [
+            of.side_table(JOB, f"({jobs}){of.engine}"),
+            of.side_table(self.suffix, *of.stage_body("xq_n", list(map(self.option, self.options)))),
+        ]
+
+    @staticmethod
+    def option(name: str) -> str:
+        """The column of an option."""
+        return f"xq_{name}"
+
+    # batches
+
+    @staticmethod
+    def first(batch: int) -> int:
+        """The place of the first row of a batch."""
+        return batch * PLACES
+
+    @property
+    def begin(self) -> str:
+        return f"INSERT INTO {self.jobs} (job, since) VALUES (:job, {self.of.now}) RETURNING batch"
+
+    @property
+    def goes_on(self) -> str:
+        """A row while a batch has not ended; its end waits until this transaction has."""
+        return f"SELECT 1 FROM {self.jobs} WHERE batch = :batch{self.of.lock}"
+
+    def load(self, columns: Iterable[str]) -> str:
+        """Writes rows of the stage: their places, and values for these columns."""
+        return self.of.loading(self.stage, [self.of.quote(column) for column in ("xq_n", *columns)])
+
+    @property
+    def mark(self) -> str:
+        """Says that a job was put; writes no row when that was said before."""
+        once = self.of.on_conflict("mark")
+        return f"INSERT INTO {self.jobs} (job, mark, since) VALUES (:job, :job, {self.of.now}){once}"
+
+    @property
+    def unmark(self) -> str:
+        return f"DELETE FROM {self.jobs} WHERE mark = :job"
+
+    @property
+    def batches(self) -> str:
+        return f"SELECT batch FROM {self.jobs} WHERE job = :job AND mark IS NULL"
+
+    @property
+    def over(self) -> str:
+        """The batches of a job, and what others have left behind."""
+        return f"SELECT batch FROM {self.jobs} WHERE mark IS NULL AND (job = :job OR since < {self.of.now} - :age)"
+
+    @property
+    def end(self) -> tuple[str, str]:
+        """Ends a batch: no more of its rows come, and those that are there are deleted."""
+        rows = MINE.replace("s.", "")
+        return f"DELETE FROM {self.jobs} WHERE batch = :batch", f"DELETE FROM {self.stage} WHERE {rows}"
+
+    @property
+    def staged(self) -> str:
+        return f"SELECT COUNT(*) FROM {self.stage} AS s WHERE {MINE}"
+
+    # putting
+
+    def _rows(self, change: Change, shape: Shape, alone: Sequence[str]) -> str:
+        """The staged rows of a shape; with `alone`, which of the rows that are equal in these columns each is."""
+        given = {self.option(option): option in shape.given for option in self.options}
+        keys = dict.fromkeys(self.of.keys, shape.has_key)
+        brings = "".join(f" AND s.{name} IS {'NOT ' * there}NULL" for name, there in (given | keys).items())
+        rows = f"{self.stage} AS s WHERE {MINE}{brings}"
+        if not alone:
+            return rows
+        turn = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(alone)} ORDER BY s.xq_n) AS xq_turn"
+        return f"(SELECT s.*, {turn} FROM {rows}) AS s WHERE 1 = 1"
+
+    def _free(self, change: Change, guard: Guard | None, restores: bool) -> tuple[list[str], str]:
+        """What each row must be alone in, and the condition that it takes nobody's place."""
+        of = self.of
+        if restores:
+            there = f"SELECT 1 FROM {of.table_in_schema} AS t WHERE {of.same_key('t', 's')}"
+            return [f"s.{key}" for key in of.keys], f"xq_turn = 1 AND NOT EXISTS ({there})"
+        if guard is None:
+            return [], ""
+        value = f"s.{of.roles[guard.role]}"
+        holder = of.held_by_one(guard, "t.").replace(":unique", value)
+        free = f"NOT EXISTS (SELECT 1 FROM {of.table_in_schema} AS t WHERE {holder})"
+        if change.target in guard.states:
+            free = f"xq_turn = 1 AND {free}"
+        return [of.exact(value, of.kind(guard.role))], f"({value} IS NULL OR ({free}))"
+
+    def put(
+        self, change: Change, columns: Sequence[Field], shape: Shape, guard: Guard | None, restores: bool
+    ) -> Statement:
+        """Puts the rows of a shape of one batch, but for those that are in the way of others."""
+        of = self.of
+        alone, free = self._free(change, guard, restores)
+        keys = [field.column for field in of.source.key]
+        written = {
+            of.quote(f.column): f"s.{of.quote(f.column)}" for f in columns if shape.has_key or f.column not in keys
+        }
+        if not shape.has_key and of.machine.settings.id == "time64":
+            written[of.keys[0]] = f"{of.whole(':base')} + ROW_NUMBER() OVER (ORDER BY s.xq_n)"
+        values = {f"own_{name}": f"s.{self.option(name)}" for name in self.options}
+        values |= {name: f"NULLIF(s.{self.option(name)}, {of.never})" for name in self.options}
+        written |= {column: filled(value, **values) for column, value in of.of_roles(change).items()}
+        written[of.roles["status"]] = of.literal(of.words[change.target])
+        conditions = [*([of.told_once] if of.told_once else []), *([free] if free else [])]
+        rows = " AND ".join([self._rows(change, shape, alone), *conditions])
+        return Statement(
+            f"INSERT INTO {of.object(of.source.name)} ({', '.join(written)}) "
+            f"SELECT {', '.join(written.values())} FROM {rows} ORDER BY s.xq_n"
+        )
+
+    def in_the_way(self, change: Change, shape: Shape, guard: Guard) -> str:
+        """A value of the role unique that another task holds, or another row, if there is one."""
+        alone, free = self._free(change, guard, restores=False)
+        value = f"s.{self.of.roles[guard.role]}"
+        return f"SELECT {value} FROM {self._rows(change, shape, alone)} AND NOT {free} LIMIT 1"
+
+    def crowded(self, guard: Guard) -> str:
+        """A row, when more tasks are in the queue than may."""
+        return f"SELECT 1{self.of.absent_rows} WHERE {self.of.crowd(guard)} > {guard.value}"

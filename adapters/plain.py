@@ -1,0 +1,102 @@
+"""A plain connection as dialects know a store: for processes that have no model, and no ORM's connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from xq.adapters.drivers import DRIVERS, connect
+from xq.errors import BadType, BadValue
+from xq.store import Address, Row
+
+PATIENCE = 60.0  # seconds that a statement waits for another writer of the file: whole jobs are one transaction
+
+
+class PlainStore:
+    """What of `xq.store.Store` statements need that move tasks or install. Of one thread; to be closed."""
+
+    def __init__(self, name: str, address: Address) -> None:
+        self.name = name
+        self.engine = address.engine
+        self.driver = DRIVERS[address.engine]
+        patient = {"timeout": max(PATIENCE, address.parameters.get("timeout", 0))}
+        parameters = {**address.parameters, **(patient if address.engine == "sqlite" else {})}
+        self.connection = connect(Address(address.engine, parameters, address.password))
+        self._depth = 0
+        self.driver.check(self.connection)
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        cursor = self._run(lambda cursor: self.driver.execute(cursor, sql, values))
+        try:
+            return self.driver.rows(cursor)
+        finally:
+            cursor.close()
+
+    def change(self, sql: str, values: Sequence[Any] = ()) -> int:
+        cursor = self._run(lambda cursor: self.driver.execute(cursor, sql, values))
+        try:
+            return int(cursor.rowcount)
+        finally:
+            cursor.close()
+
+    def load(self, sql: str, rows: Sequence[Row]) -> None:
+        """Write many rows by what the dialect has for that. Raises BadValue, BadType and the driver's errors."""
+        self._run(lambda cursor: self.driver.load(cursor, sql, rows)).close()
+
+    def _run(self, work: Callable[[Any], object]) -> Any:
+        cursor = self.connection.cursor()
+        try:
+            work(cursor)
+        except Exception as error:
+            cursor.close()
+            kind = BadValue if self.driver.is_beyond(error) else BadType if self.driver.is_misfit(error) else None
+            if kind is None:
+                raise
+            raise kind(f"the database cannot hold a value given: {error}") from error
+        return cursor
+
+    @contextmanager
+    def atomic(self) -> Iterator[None]:
+        """One transaction; within it, a savepoint."""
+        self._depth += 1
+        savepoint = f"xq_{self._depth}" if self._depth > 1 else ""
+        try:
+            self.execute(f"SAVEPOINT {savepoint}" if savepoint else " ".join(("BEGIN", *self.driver.begin)))
+            try:
+                yield
+                self.execute(f"RELEASE SAVEPOINT {savepoint}" if savepoint else "COMMIT")
+            except BaseException:
+                if self.in_transaction() and not self.driver.is_broken(self.connection):
+                    self.execute(f"ROLLBACK TO SAVEPOINT {savepoint}" if savepoint else "ROLLBACK")
+                raise
+        finally:
+            self._depth -= 1
+
+    def in_transaction(self) -> bool:
+        return self.driver.in_transaction(self.connection)
+
+    def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
+        self.connection.create_function(name, arguments, function, deterministic=True)
+
+    def pragma(self, name: str, value: int) -> None:
+        self.execute(f"PRAGMA {name} = {value}")
+
+    @property
+    def has_threads(self) -> bool:
+        return True
+
+    def is_failure(self, error: BaseException) -> bool:
+        return isinstance(error, self.connection.Error)
+
+    def is_refusal(self, error: BaseException) -> bool:
+        return isinstance(error, self.connection.IntegrityError) or self.driver.is_refusal(error)
+
+    def is_loss(self, error: BaseException) -> bool:
+        return self.is_failure(error) and self.driver.is_broken(self.connection)
+
+    def is_conflict(self, error: BaseException) -> bool:
+        return self.is_failure(error) and self.driver.is_conflict(error)
