@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import pickle
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +14,9 @@ from pyspark.sql.types import StructType
 
 import xq
 from xq.adapters.spark.arrow import batches
-from xq.errors import BadType, BadValue, ConfigurationError, shown
+from xq.adapters.spark.packed import packed, unpacked
+from xq.adapters.spark.writer import writer
+from xq.errors import BadType, BadValue, shown
 from xq.extract import Column, Condition, Extract, Test, What
 
 
@@ -38,16 +38,21 @@ def options(
     filter of the DataFrame is Spark's own. Other options of a reader, which stand beside these: `columns` (names, with
     commas between; dur_us of the history is read only where it is named), `partitions` (how many read the history; or
     the tasks, in a `snapshot` of PostgreSQL that is open). Several read what was there when the DataFrame was first
-    used. Of a stream: `maxRows` in one batch. A password is an option of its own, which Spark shows to nobody.
+    used. Of a stream: `maxRows` in one batch. Of a writer: `job`, a name by which what is run again is put once, and
+    `on_conflict` ("raise" or "skip") with the feature unique; columns are fields, or else options of put (delay, ttl,
+    ttr), and a frame is put as a whole or not at all. A password is an option of its own, which Spark shows to nobody.
 
     Raises BadType, FeatureOff, BadValue, also for a test in which the database would not find what Spark does, and
     ConfigurationError where no other process can reach the database.
     """
-    extract = queue_of(queue).extract(what, snapshot).only(Condition(*test) for test in where)
-    address = replace(extract.address, password=None)
-    packed = base64.b64encode(pickle.dumps(replace(extract, address=address))).decode()
+    found = queue_of(queue)
+    extract = found.extract(what, snapshot).only(Condition(*test) for test in where)
     password = extract.address.password
-    return {"extract": packed, **({} if password is None else {"password": password})}
+    return {
+        "extract": packed(extract),
+        **({"bulk": packed(found.bulk())} if what == "tasks" else {}),
+        **({} if password is None else {"password": password}),
+    }
 
 
 class Xq(spark.DataSource):
@@ -60,11 +65,8 @@ class Xq(spark.DataSource):
     @cached_property
     def extract(self) -> Extract:
         """Raises ConfigurationError."""
-        packed = self.options.get("extract")
-        if not packed:
-            raise ConfigurationError('format("xq") needs .options(**xq.spark.options(Page)), or those of a tube')
-        found: Extract = pickle.loads(base64.b64decode(packed))
-        return replace(found, address=replace(found.address, password=self.options.get("password")))
+        found: Extract = unpacked("extract", self.options)
+        return found
 
     def number(self, option: str) -> int:
         """An option that is a whole number above 0; 0 where it is not given. Raises BadValue."""
@@ -79,6 +81,9 @@ class Xq(spark.DataSource):
         named = self.options.get("columns")
         names = None if named is None else [name.strip() for name in named.split(",")]
         return ", ".join(map(_declared, self.extract.chosen(names)))
+
+    def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
+        return writer(self.options, schema, overwrite)
 
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         return Reader(self.extract, schema, self.number("partitions"))
