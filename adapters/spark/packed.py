@@ -6,22 +6,26 @@ import base64
 import pickle
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from xq.bulk import Bulk
 from xq.errors import ConfigurationError
 from xq.extract import Extract
 
-T = TypeVar("T", Bulk, Extract)
+
+def packed(**sent: Extract | Bulk) -> dict[str, str]:
+    """Options by which each is sent under its name, to one database."""
+    found: dict[str, str] = {}
+    for name, one in sent.items():
+        text = base64.b64encode(pickle.dumps(replace(one, address=replace(one.address, password=None)))).decode()
+        password = one.address.password
+        found |= {name: text, **({} if password is None else {"password": password})}
+    return found
 
 
-def packed(sent: T) -> str:
-    return base64.b64encode(pickle.dumps(replace(sent, address=replace(sent.address, password=None)))).decode()
-
-
-def unpacked(option: str, options: Mapping[str, str]) -> Any:
-    """Raises ConfigurationError."""
-    text = options.get(option)
+def unpacked(name: str, options: Mapping[str, str]) -> Any:
+    """What was sent under this name. Raises ConfigurationError."""
+    text = options.get(name)
     if not text:
         raise ConfigurationError('format("xq") needs .options(**xq.spark.options(Page)), or those of a tube')
     found = pickle.loads(base64.b64decode(text))

@@ -47,12 +47,7 @@ def options(
     """
     found = queue_of(queue)
     extract = found.extract(what, snapshot).only(Condition(*test) for test in where)
-    password = extract.address.password
-    return {
-        "extract": packed(extract),
-        **({"bulk": packed(found.bulk())} if what == "tasks" else {}),
-        **({} if password is None else {"password": password}),
-    }
+    return packed(extract=extract, bulk=found.bulk()) if what == "tasks" else packed(extract=extract)
 
 
 class Xq(spark.DataSource):
