@@ -5,7 +5,18 @@ from xq.errors import ConfigurationError
 try:
     import pyarrow  # noqa: F401 (PySpark needs it as soon as rows come from Python, and says so late)
 
-    from xq.adapters.spark import options, register, session
+    from xq.adapters.spark import (
+        Snapshot,
+        consume,
+        jdbc,
+        jdbc_options,
+        once,
+        options,
+        register,
+        session,
+        snapshot,
+        stream,
+    )
 except ModuleNotFoundError as error:
     missing = (error.name or "").partition(".")[0]
     if missing not in ("pyspark", "py4j", "pyarrow"):
@@ -14,4 +25,15 @@ except ModuleNotFoundError as error:
         f"xq.spark needs {missing}, which is not installed: pip install 'xq-tables[spark]'"
     ) from None
 
-__all__ = ["options", "register", "session"]
+__all__ = [
+    "Snapshot",
+    "consume",
+    "jdbc",
+    "jdbc_options",
+    "once",
+    "options",
+    "register",
+    "session",
+    "snapshot",
+    "stream",
+]

@@ -1,6 +1,20 @@
 """Queues and their history in Spark, through PySpark: what `xq.spark` offers."""
 
+from xq.adapters.spark.consume import consume
+from xq.adapters.spark.jdbc import Snapshot, jdbc, jdbc_options, snapshot
+from xq.adapters.spark.live import once, stream
 from xq.adapters.spark.session import register, session
 from xq.adapters.spark.source import options
 
-__all__ = ["options", "register", "session"]
+__all__ = [
+    "Snapshot",
+    "consume",
+    "jdbc",
+    "jdbc_options",
+    "once",
+    "options",
+    "register",
+    "session",
+    "snapshot",
+    "stream",
+]
