@@ -33,8 +33,8 @@ from pyspark.sql.types import StructType
 
 import xq
 from xq.adapters.spark.files import Folder
+from xq.adapters.spark.packed import packed
 from xq.adapters.spark.queues import queue_of
-from xq.adapters.spark.source import packed
 from xq.archives import Archives, Loading
 from xq.errors import Error
 from xq.extract import Extract
@@ -165,7 +165,7 @@ class _Place:
     # reading
 
     def frame(self, extract: Extract, partitions: int = 1) -> DataFrame:
-        reader = self.spark.read.format("xq").options(**packed(extract))
+        reader = self.spark.read.format("xq").options(**packed(extract=extract))
         return reader.options(partitions=partitions).load()
 
     def with_day(self, frame: DataFrame) -> DataFrame:
