@@ -80,7 +80,7 @@ gateway = launch_gateway()
 SparkContext._ensure_initialized(gateway=gateway)
 java = gateway.jvm.org.apache.spark
 context = java.api.java.JavaSparkContext.fromSparkContext(java.SparkContext.getOrCreate())
-spark = SparkSession(SparkContext(gateway=gateway, jsc=context, conf=SparkConf(_jconf=context.getConf())))
+spark = SparkSession(SparkContext(gateway=gateway, jsc=context, conf=SparkConf(_jconf=context.getConf()))).newSession()
 spark.conf.set("spark.sql.session.timeZone", "UTC")
 getattr(xq.spark, given["what"])(xq.spark.register(spark), Task, given["out"])
 """
