@@ -570,7 +570,13 @@ def _field(field: pw.Field[Any]) -> Field:
         to_database=_to_database(field),
         from_database=field.python_value if reads and type(field) not in NATIVE else None,
         native=NATIVE.get(type(field)),
+        digits=_digits(field),
     )
+
+
+def _digits(field: pw.Field[Any]) -> tuple[int, int] | None:
+    decimal = field.rel_field if isinstance(field, pw.ForeignKeyField) else field
+    return (decimal.max_digits, decimal.decimal_places) if isinstance(decimal, pw.DecimalField) else None
 
 
 def _to_database(field: pw.Field[Any]) -> Callable[[Any], Any]:

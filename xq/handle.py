@@ -10,6 +10,7 @@ from xq import sessions
 from xq.clock import Clock
 from xq.database import Database, Definition
 from xq.errors import BadType, BadValue, ConfigurationError, FeatureOff, shown
+from xq.extract import TASKS, Extract, What
 from xq.history import History
 from xq.machine import ABSENT, TAKEN, Machine
 from xq.moves import Moves
@@ -388,6 +389,17 @@ class Queue(Generic[T]):
         `dur_us`, the microseconds that the task had been in the state it left; None where that is not known.
         """
         return self._history.read(key, since, until)
+
+    def extract(self, what: What = TASKS, snapshot: str = "") -> Extract:
+        """What other programs read without this model: "tasks", "history" or "stats". It may be pickled.
+
+        tasks: the fields, and `state` ("Ready", "Taken" ...; `xq_state` where a field is called so); not the rows whose
+        status is not the queue's. history: the columns of `History`, `at` (a timestamp), and where it is asked for
+        `dur_us`. stats: tube ("" for all), source, target, n; what was there before counting began has the source "".
+        `snapshot`: one of PostgreSQL that is open, as which all is read. Raises FeatureOff, BadValue, and
+        ConfigurationError where no other process can reach the database.
+        """
+        return self._history.extract(what, snapshot)
 
     def on_change(self, callback: Callback[T]) -> Callback[T]:
         """Call this with (task, event, source, target) after each transition that this process made is committed.

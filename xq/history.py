@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from xq.database import Database
+from xq.extract import Extract, What
 from xq.machine import Machine
 from xq.store import HISTORY, Reader, beside
 from xq.tasks import Tasks, named
@@ -27,8 +28,7 @@ class History:
         Raises FeatureOff.
         """
         store = self.database.store
-        if self.machine.settings.history is None:
-            self.tasks.refuse_event("history")
+        self._check_feature()
         table, columns = beside(store.table, "history"), HISTORY
         if store.database is not None:
             dialect = self.database.compile().dialect
@@ -37,6 +37,17 @@ class History:
         if name not in self._readers:
             self._readers[name] = store.reader(f"{store.name}History", table, columns)
         return self._readers[name]
+
+    def _check_feature(self) -> None:
+        if self.machine.settings.history is None:
+            self.tasks.refuse_event("history")
+
+    def extract(self, what: What, snapshot: str) -> Extract:
+        """What other programs read. Raises FeatureOff, BadValue and ConfigurationError."""
+        if what == "history":
+            self._check_feature()
+        store = self.database.store
+        return self.database.dialect.extract(what, store.name, store.address(), snapshot)
 
     def read(self, key: object, since: float | datetime | None, until: float | datetime | None) -> list[Any]:
         """The transitions of a task, or of all, in order. Raises FeatureOff, BadType and BadValue."""

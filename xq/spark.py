@@ -3,6 +3,8 @@
 from xq.errors import ConfigurationError
 
 try:
+    import pyarrow  # noqa: F401 (PySpark needs it as soon as rows come from Python, and says so late)
+
     from xq.adapters.spark import register, session
 except ModuleNotFoundError as error:
     missing = (error.name or "").partition(".")[0]

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from xq.adapters.databases.extracts import MysqlExtract
 from xq.adapters.databases.links import ALIVE, Words
 from xq.adapters.databases.mysql_utubes import MysqlUtubes
 from xq.adapters.databases.servers import BYTES, PART, ROLL_UP, Server
@@ -53,6 +54,7 @@ class Mysql(Server):
     most_values = 10_000
     longest_name = 64
     utubes_kind = MysqlUtubes
+    extracts = MysqlExtract
     utubes: MysqlUtubes | None
     long_text = "LONGTEXT"
     engine = " ENGINE = InnoDB"  # of the others none locks rows, and few roll back

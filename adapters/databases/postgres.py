@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from xq.adapters.databases.extracts import PostgresExtract
 from xq.adapters.databases.links import ALIVE, Words
 from xq.adapters.databases.postgres_triggers import (
     CHANNEL,
@@ -46,6 +47,7 @@ class Postgres(Server):
     no_limit = None
     most_values = 65_535
     utubes_kind = PostgresUtubes
+    extracts = PostgresExtract
     utubes: PostgresUtubes | None
     longest_name = 63
     telling = f"set_config('xq.told', :told || {TEXT_OF_TIME}, true) <> ''"

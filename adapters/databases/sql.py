@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from xq.adapters.databases.utube_news import Again
 from xq.adapters.databases.utubes import Utubes
@@ -20,7 +20,11 @@ from xq.compile import After, Change, Given, Own, Rows, Statement
 from xq.errors import ConfigurationError
 from xq.machine import ABSENT, ELSEWHERE, LONGEST, PLUS_ONE, READY, TAKEN, TOKEN, Guard, Machine, Marker
 from xq.sessions import UUID_LENGTH, ProofOfLife
-from xq.store import HISTORY, TIMES, Field, Kind, Row, Store, Table, Values, Writes, beside, fits_a_column
+from xq.store import HISTORY, TIMES, Address, Field, Kind, Row, Store, Table, Values, Writes, beside, fits_a_column
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.extracts import OfDatabase
+    from xq.extract import Extract, What
 
 SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may hold tasks
 SETTINGS = "xq_setting"  # what `configure` stored
@@ -300,6 +304,7 @@ class Dialect(ABC):
     mark: str  # what stands for a value in the SQL of the driver
     longest_name: int | None = None  # in bytes
     utubes_kind: type[Utubes]
+    extracts: type[OfDatabase]
     long_text = "TEXT"  # the type of a text of any length
     engine = ""  # what follows the columns of a table that is made
     more_of_queues = ""  # what else is written of each queue: columns, after a comma
@@ -768,6 +773,10 @@ class Dialect(ABC):
 
     # counting. A row of the counters is a transition and how often it was seen, in all (tube '') and for each
     # tube that is counted; one whose source is '' holds tasks that were there before counting began.
+
+    def extract(self, what: What, name: str, address: Address, snapshot: str) -> Extract:
+        """What another program reads of a model of this name, at this address. Raises BadValue, ConfigurationError."""
+        return self.extracts.of(self, what, name, address, snapshot)
 
     @property
     def counters(self) -> str:

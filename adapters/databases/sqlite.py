@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
+from xq.adapters.databases.extracts import SqliteExtract
 from xq.adapters.databases.sql import SESSIONS, Dialect, Number, Object, parts_of_uuid
 from xq.adapters.databases.sqlite_files import FileWrites, Locks
 from xq.adapters.databases.sqlite_utubes import SqliteUtubes
@@ -115,6 +116,7 @@ class Sqlite(Dialect):
     most_values = 32_766
     mark = "?"
     utubes_kind = SqliteUtubes
+    extracts = SqliteExtract
     utubes: SqliteUtubes | None
 
     def moment(self, kind: Kind, seconds: str) -> str:

@@ -1,0 +1,260 @@
+"""What a queue holds, read without its model: types, conditions, ranges and marks, on every database."""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import peewee as pw
+import pytest
+
+import xq
+from tests.factories import task, tasks
+from xq.errors import BadValue
+from xq.extract import Column, Condition, Extract, Mark
+
+NOW = datetime(2026, 2, 28, 23, 59, 59, 123456)
+ODD = {
+    "big": pw.BigIntegerField(null=True),
+    "price": pw.DecimalField(null=True, max_digits=12, decimal_places=3),
+    "at": pw.DateTimeField(null=True),
+    "day": pw.DateField(null=True),
+    "real": pw.DoubleField(null=True),
+    "flag": pw.BooleanField(null=True),
+    "who": pw.UUIDField(null=True),
+    "blob": pw.BlobField(null=True),
+    "doc": pw.JSONField(null=True),
+    "o": pw.TextField(null=True, column_name="order"),
+    "q": pw.TextField(null=True, column_name='a "quoted" `name`: :now ?'),
+}
+VALUES: dict[str, Any] = {
+    "big": 2**63 - 1,
+    "price": Decimal("123456789.125"),
+    "at": NOW,
+    "day": date(2026, 2, 28),
+    "real": 0.1,
+    "flag": True,
+    "who": uuid.UUID(int=2**127 + 1),
+    "blob": b"\0\xff'\"%",
+    "o": 'it\'s 100% \\ "odd" :now ü🦆',
+    "q": "",
+}
+READ = {
+    "big": "BIGINT",
+    "price": "DECIMAL(12,3)",
+    "at": "TIMESTAMP",
+    "day": "DATE",
+    "real": "DOUBLE",
+    "flag": "BOOLEAN",
+    "who": "STRING",
+    "blob": "BINARY",
+    "doc": "STRING",
+    "o": "STRING",
+    "q": "STRING",
+}
+
+
+def unpickled(queue: Any, *what: Any, **options: Any) -> Extract:
+    """As it is in another process."""
+    found: Extract = pickle.loads(pickle.dumps(queue.xq.extract(*what, **options)))
+    return found
+
+
+def rows(extract: Extract, *names: str, **which: Any) -> list[tuple[Any, ...]]:
+    return sorted(extract.read(list(names) or None, **which))
+
+
+def test_a_value_of_each_type_is_read_as_what_the_application_wrote(make_shared):
+    make_shared.db.mariadb = True  # for its JSON
+    Task = make_shared(attributes=dict(ODD))
+    Task.xq.put_many([{}, VALUES | {"doc": {"a": [1, None]}}])
+    extract = unpickled(Task)
+    assert {c.name: c.type for c in extract.columns if c.name in ODD} == READ
+    empty, full = extract.read([*VALUES])
+    if empty[0] is not None:
+        empty, full = full, empty
+    assert set(empty) == {None}
+    at = Task.get(Task.big.is_null(False)).at  # MariaDB keeps whole seconds, unless it is told to keep more
+    assert at.replace(microsecond=0) == NOW.replace(microsecond=0)
+    expected = VALUES | {"at": at.replace(tzinfo=UTC), "who": str(VALUES["who"])}
+    assert dict(zip(VALUES, full, strict=True)) == expected
+    assert [type(value) for value in full] == [type(value) for value in expected.values()]
+    ((doc,),) = extract.read(["doc"], [Condition("big", "not null")])
+    assert doc.replace(" ", "") == '{"a":[1,null]}'
+
+
+def test_the_state_is_spelled_and_rows_of_others_are_left_out(make_shared):
+    Task = make_shared({"delayed": True, "buried": True}, attributes={"status": pw.CharField(default="R")})
+    Task.xq.put_many(tasks(3))
+    Task.put(task(), delay=60)
+    Task.take()
+    Task.xq.store.execute("INSERT INTO task (status, size, attempts) VALUES ('r', 0, 0)")
+    found = rows(unpickled(Task), "status", "state")
+    assert found == [("R", "Ready"), ("R", "Ready"), ("T", "Taken"), ("W", "Waiting")]
+
+
+def test_the_history_has_its_columns_and_the_time_of_each(make_shared):
+    Task = make_shared({"history": True})
+    Task.put(task())
+    Task.ack(Task.take())
+    extract = unpickled(Task, "history")
+    names = [column.name for column in extract.chosen()]
+    assert names[:9] == ["id", "at_us", "key", "tube", "source", "target", "event", "owner", "attempt"]
+    assert names[-1] == "at"
+    assert names[9:-1] in ([], ["xid"])
+    found = rows(extract, "id", "source", "target", "event", "at_us", "at")
+    assert [row[1:4] for row in found] == [("X", "R", "put"), ("R", "T", "take"), ("T", "X", "ack")]
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    assert [row[5] for row in found] == [epoch + timedelta(microseconds=row[4]) for row in found]
+    told = {row.id: row.dur_us for row in Task.xq.history()}
+    assert dict(rows(extract, "id", "dur_us")) == told
+    assert dict(rows(extract, "id", "dur_us", after=extract.mark(limit=1))) == {
+        row[0]: told[row[0]] for row in found[1:]
+    }
+    last = found[-1][0]
+    assert dict(rows(extract, "id", "dur_us", conditions=[Condition("id", ">=", last)])) == {last: told[last]}
+
+
+def test_the_statistics_are_rows(make_shared):
+    Task = make_shared({"history": True})
+    Task.xq.put_many(tasks(3))
+    Task.take()
+    assert rows(unpickled(Task, "stats")) == [("", "R", "T", 1), ("", "X", "R", 3)]
+
+
+def test_conditions_find_what_they_say_to_the_last_byte(make_shared):
+    Task = make_shared(attributes={"at": pw.DateTimeField(null=True)})
+    names = ["a", "A", "a ", "ä", "aa", "it's", "100%", "\\", "🦆", "", None]
+    Task.xq.put_many([task(name=name, size=i) for i, name in enumerate(names)])
+    extract = unpickled(Task)
+    texts = [name for name in names if name is not None]
+    tests = {
+        "=": lambda name, value: name == value,
+        "<": lambda name, value: name.encode() < value.encode(),
+        "<=": lambda name, value: name.encode() <= value.encode(),
+        ">": lambda name, value: name.encode() > value.encode(),
+        ">=": lambda name, value: name.encode() >= value.encode(),
+        "starts": lambda name, value: name.startswith(value),
+    }
+    for test, holds in tests.items():
+        for value in texts:
+            condition = Condition("name", test, value)  # type: ignore[arg-type]
+            assert extract.can(condition)
+            expected = sorted(repr((name,)) for name in texts if holds(name, value))
+            assert sorted(map(repr, extract.read(["name"], [condition]))) == expected, condition
+    assert rows(extract, "name", conditions=[Condition("name", "in", ["a", "it's", "b"])]) == [("a",), ("it's",)]
+    assert rows(extract, "size", conditions=[Condition("name", "null")]) == [(10,)]
+    assert rows(extract, "size", conditions=[Condition("size", ">", 3), Condition("size", "<=", 5)]) == [(4,), (5,)]
+    assert rows(extract, "size", conditions=[Condition("state", "=", "Ready"), Condition("size", "in", [2, 99])]) == [
+        (2,)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "test", "value"),
+    [
+        ("name", "=", 1),
+        ("name", "=", "a\0b"),
+        ("size", "=", 2**63),
+        ("size", "=", True),
+        ("size", "in", []),
+        ("runat", "=", float("nan")),
+        ("size", "starts", "1"),
+    ],
+)
+def test_what_a_database_would_compare_otherwise_than_spark_is_left_to_spark(make_shared, column, test, value):
+    assert not unpickled(make_shared()).can(Condition(column, test, value))
+
+
+def test_ranges_have_each_row_once(make_shared):
+    Task = make_shared({"history": True})
+    extract = unpickled(Task, "history")
+    assert extract.ranges(4) == [()]
+    Task.xq.put_many(tasks(10))
+    found = extract.ranges(4)
+    assert len(found) == 4
+    read = [row for part in found for row in extract.read(["id"], part)]
+    assert sorted(read) == rows(extract, "id")
+    assert len(read) == 10
+    assert unpickled(Task).ranges(4) == [()]
+
+
+def test_what_is_written_after_ranges_were_made_is_in_none_of_them(make_shared):
+    Task = make_shared({"history": True})
+    Task.xq.put_many(tasks(10))
+    extract = unpickled(Task, "history")
+    found = extract.ranges(3)
+    Task.xq.put_many(tasks(10))
+    assert len([row for part in found for row in extract.read(["id"], part)]) == 10
+
+
+def test_marks_cut_the_history_where_they_are_told_to(make_shared):
+    Task = make_shared({"history": True})
+    extract = unpickled(Task, "history")
+    assert extract.mark() == ()
+    Task.xq.put_many(tasks(5))
+    Task.xq.put_many(tasks(5))
+    whole = rows(extract, "id")
+    mark: Mark = ()
+    read: list[tuple[Any, ...]] = []
+    while (until := extract.mark(mark, 3)) != mark:
+        part = rows(extract, "id", after=mark, until=until)
+        assert 0 < len(part) <= 3
+        read += part
+        mark = until
+    assert sorted(read) == whole
+    assert mark == extract.mark()
+    assert rows(extract, "id", after=mark) == []
+
+
+def test_a_mark_of_a_history_that_began_anew_is_refused(make_shared):
+    Task = make_shared({"history": True})
+    Task.xq.put_many(tasks(3))
+    extract = unpickled(Task, "history")
+    beyond = tuple(part + 2**40 for part in extract.mark())
+    with pytest.raises(xq.ConfigurationError, match="begun anew"):
+        extract.mark(beyond)
+
+
+def test_only_the_history_has_marks(make_shared):
+    with pytest.raises(BadValue, match="only the history"):
+        unpickled(make_shared()).mark()
+
+
+def test_what_there_is_not_is_refused_in_words(make_shared):
+    Task = make_shared()
+    with pytest.raises(xq.FeatureOff):
+        Task.xq.extract("history")
+    with pytest.raises(BadValue, match="tasks, history, stats, not 'rows'"):
+        Task.xq.extract("rows")
+    with pytest.raises(BadValue, match="have no column 'none': they have id, name"):
+        list(Task.xq.extract().read(["none"]))
+
+
+def test_a_queue_in_memory_is_read_by_nobody_else(make):
+    if make.db.database == ":memory:":
+        with pytest.raises(xq.ConfigurationError, match="in memory"):
+            make().xq.extract()
+
+
+def test_arrow_has_what_tuples_have(make_shared):
+    Task = make_shared({"history": True})
+    Task.xq.put_many(tasks(5))
+    extract = unpickled(Task, "history")
+    which = [Condition("event", "=", "put"), Condition("id", "<=", 4)]
+    found = extract.batches(["id", "tube", "event", "attempt"], which)
+    if found is not None:
+        read = [tuple(row.values()) for batch in found for row in batch.to_pylist()]
+        assert sorted(read) == rows(extract, "id", "tube", "event", "attempt", conditions=which)
+        assert len(read) == 4
+        (empty,) = [batch.num_rows for batch in extract.batches(["id"], [Condition("id", "<", 0)]) or ()] or [0]
+        assert empty == 0
+
+
+def test_columns_say_what_is_read_only_where_it_is_asked_for(make_shared):
+    extract = unpickled(make_shared({"history": True}), "history")
+    assert [column.name for column in extract.columns if column.asked] == ["dur_us"]
+    assert isinstance(extract.column("dur_us"), Column)

@@ -1,0 +1,145 @@
+"""What a queue holds, as other programs read it: columns with their types, without the model and the ORM."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, Literal, NamedTuple
+
+from xq.errors import BadValue, shown
+from xq.store import Address
+
+What = Literal["tasks", "history", "stats"]
+WHATS: Final[tuple[What, ...]] = ("tasks", "history", "stats")
+TASKS: Final = WHATS[0]
+Test = Literal["=", "<", "<=", ">", ">=", "in", "not in", "null", "not null", "starts"]
+
+# Up to where a history is read: the values of `order`, of the last row that is. () is before the first.
+Mark = tuple[int, ...]
+
+
+class Condition(NamedTuple):
+    """A test of a column: the value is a list for "in" and "not in", and None for "null" and "not null"."""
+
+    column: str
+    test: Test
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of an extract.
+
+    Types are Spark's: BIGINT, STRING, DOUBLE, BOOLEAN, TIMESTAMP, DATE, DECIMAL(p,s), BINARY. What is a TIMESTAMP and
+    stored as BIGINT is microseconds since 1970; as STRING, or without a zone, it is UTC.
+    """
+
+    name: str
+    type: str
+    sql: str  # within the relation
+    stored: str  # the type in which a driver returns it
+    exact: str = ""  # SQL that the database compares as Spark does; "" where it does not
+    relation: str = ""  # the one that has it, where the others do not need that
+
+    @property
+    def asked(self) -> bool:
+        """Whether it is read only where it is named, for what it costs."""
+        return bool(self.relation)
+
+
+@dataclass(frozen=True)
+class Extract(ABC):
+    """A relation of one queue: its tasks, its history or its statistics. May be pickled, and read wherever that is.
+
+    A program that has it needs the driver of the database and nothing of the application. Reading raises the driver's
+    errors, and BadValue for a stored value that is not of its column's type. One read is one statement, and so tells of
+    one moment; several are told apart, and of one moment, by what `ranges` returns.
+    """
+
+    what: What
+    name: str  # what the application calls the model
+    address: Address
+    relation: str
+    rows: str  # which rows of it are meant: SQL, or ""
+    columns: tuple[Column, ...]
+    order: tuple[str, ...] = ()  # the columns by which rows are settled, whoever else writes; () where none are
+    ranged: str = ""  # the column of which ranges are read apart
+    snapshot: str = ""  # of PostgreSQL, exported by a transaction that is still open: what is read is as that saw it
+
+    def column(self, name: str) -> Column:
+        """Raises BadValue."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        known = ", ".join(column.name for column in self.columns)
+        raise BadValue(f"the {self.what} of {self.name} have no column {shown(name)}: they have {known}")
+
+    def chosen(self, names: Sequence[str] | None = None) -> tuple[Column, ...]:
+        """The columns of these names; None: all but those that are read only where they are named. Raises BadValue."""
+        if names is None:
+            return tuple(column for column in self.columns if not column.asked)
+        return tuple(map(self.column, names))
+
+    @abstractmethod
+    def query(self, names: Sequence[str] | None = None) -> str:
+        """SQL of all rows with these columns, in the types in which they are stored, for who reads by other ways."""
+
+    @abstractmethod
+    def can(self, condition: Condition) -> bool:
+        """Whether the database tests this exactly as Spark does."""
+
+    @abstractmethod
+    def read(
+        self,
+        names: Sequence[str] | None = None,
+        conditions: Sequence[Condition] = (),
+        after: Mark = (),
+        until: Mark = (),
+    ) -> Iterator[tuple[Any, ...]]:
+        """The rows that meet all conditions, after one mark and up to another, in no order, and in bounded memory.
+
+        Values are int, str, float, bool, datetime (UTC), date, Decimal, bytes and None.
+        """
+
+    @abstractmethod
+    def batches(
+        self,
+        names: Sequence[str] | None = None,
+        conditions: Sequence[Condition] = (),
+        after: Mark = (),
+        until: Mark = (),
+    ) -> Iterator[Any] | None:
+        """The same as Arrow's RecordBatches, in the types in which columns are stored or near ones.
+
+        None where no driver of this machine makes them, or they would be slower.
+        """
+
+    @abstractmethod
+    def ranges(self, n: int) -> list[tuple[Condition, ...]]:
+        """Conditions that part the rows in up to `n`, each at most in one, as they are at this moment, whoever writes.
+
+        One part where the database can show several readers no common moment.
+        """
+
+    @abstractmethod
+    def mark(self, after: Mark = (), limit: int | None = None) -> Mark:
+        """How far the history is settled, at most `limit` rows after a mark: no row comes up to there any more.
+
+        `after` itself where nothing is. Raises BadValue for an extract that is not settled row by row, and where the
+        history has begun anew since `after`.
+        """
+
+
+def parted(bounds: tuple[int, int], n: int) -> list[tuple[int, int]]:
+    """Up to `n` ranges of whole numbers, of about the same length, that make up one; both ends are in it."""
+    first, last = bounds
+    n = max(1, min(n, last - first + 1))
+    ends = [first + (last - first + 1) * i // n for i in range(n + 1)]
+    return [(low, high - 1) for low, high in pairwise(ends)]
+
+
+def told(order: Sequence[str], mark: Mark) -> Mapping[str, int]:
+    """A mark by the names of its columns, as JSON keeps it."""
+    return dict(zip(order, mark, strict=True)) if mark else {}
