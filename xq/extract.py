@@ -11,8 +11,8 @@ from typing import Any, Final, Literal, NamedTuple
 from xq.errors import BadValue, shown
 from xq.store import Address
 
-What = Literal["tasks", "history", "stats"]
-WHATS: Final[tuple[What, ...]] = ("tasks", "history", "stats")
+What = Literal["tasks", "history", "stats", "live"]
+WHATS: Final[tuple[What, ...]] = ("tasks", "history", "stats", "live")
 TASKS: Final = WHATS[0]
 Test = Literal["=", "<", "<=", ">", ">=", "in", "not in", "null", "not null", "starts"]
 

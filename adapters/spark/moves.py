@@ -81,11 +81,12 @@ def moves(history: DataFrame) -> DataFrame:
             "begins": is_("target", OPEN) & ~is_("source", OPEN),
         }
     )
+    in_it = (F.col("before") == F.col("source")) & (F.col("source") != ABSENT)
     known = told.withColumns(
         {
             "was": F.coalesce("before", "source"),
             "was_tube": F.when(F.col("first"), F.col("tube")).otherwise(F.col("before_tube")),
-            "stay": F.when((F.col("before") == F.col("source")) & (F.col("source") != ABSENT), since(F.col("before_us"))),
+            "stay": F.when(in_it, since(F.col("before_us"))),
         }
     )
     same_tube = F.col("was_tube").eqNullSafe(F.col("tube"))

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from plotly.offline import get_plotlyjs
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -40,6 +39,8 @@ def page(
         "meanings": list(meanings.items()),
         "queues": [_queue(name, {what: rows.get(name, []) for what, rows in found.items()}) for name in shown],
     }
+    from plotly.offline import get_plotlyjs  # not for Spark's workers, who import this package as well
+
     template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     # Within a script only `<` could end it, whatever the text: in JSON it may be written otherwise.
     values = json.dumps(data).replace("<", "\\u003c")
@@ -54,13 +55,17 @@ def _rows(of: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
     sums = [F.sum(name).alias(name) for name in COUNTED]
     bucket = F.unix_timestamp("bucket").alias("bucket")
     before = F.col("waiting") - F.col("arrived") + F.col("departed")
-    levels = of["backlog"].groupBy(*tube).agg(F.min_by(before, "bucket").alias("base"), F.max_by("waiting", "bucket").alias("waiting"))
+    base, last = F.min_by(before, "bucket").alias("base"), F.max_by("waiting", "bucket").alias("waiting")
+    levels = of["backlog"].groupBy(*tube).agg(base, last)
     busy = of["throughput"].groupBy(*tube).agg(*sums).alias("a")
     same = (F.col("a.queue") == F.col("b.queue")) & F.col("a.tube").eqNullSafe(F.col("b.tube"))
     busiest = busy.join(levels.alias("b"), same, "left").select("a.*", F.coalesce("waiting", F.lit(0)).alias("waiting"))
     # The ends of each tube are as many as their retries tell, of which its shares are parts.
     ended = of["retries"].groupBy(*tube).agg(F.sum("n").alias("n")).alias("b")
     shares = of["shares"].alias("a").join(ended, same).select("a.*", "n")
+    n, way = F.sum("n").alias("n"), ["queue", "source", "target", "event"]
+    retries = of["retries"].groupBy("queue", "attempts").agg(n)
+    stuck = of["stuck"].select("queue", "key", "state", F.unix_timestamp("since").alias("since"), "seconds")
     return {
         "throughput": of["throughput"].groupBy("queue", bucket).agg(*sums),
         "backlog": of["backlog"].groupBy("queue", bucket).agg(F.sum("arrived"), F.sum("departed")),
@@ -68,18 +73,13 @@ def _rows(of: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
         "overall": of["overall"].select("queue", "measure", *RANKS),
         "little": of["little"].groupBy("queue").agg(F.sum("rate"), F.sum("expected"), F.sum("measured")),
         "shares": shares.groupBy("queue").agg(*(F.sum(F.col(kind) * F.col("n")) / F.sum("n") for kind in KINDS)),
-        "retries": _first(of["retries"].groupBy("queue", "attempts").agg(F.sum("n").alias("n")), "retries", F.col("attempts")),
+        "retries": _first(retries, "retries", F.col("attempts")),
         "tubes": busy.groupBy("queue").agg(F.count("*")),
         "busiest": _first(busiest, "tubes", F.desc("taken"), F.desc("put"), F.col("tube")),
         "slowest": _first(of["lives"].select(*tube, *RANKS), "tubes", F.desc("p90"), F.desc("max"), F.col("tube")),
-        "stuck": _first(of["stuck"].select("queue", "key", "state", F.unix_timestamp("since").alias("since"), "seconds"), "stuck", F.desc("seconds"), F.col("key")),
+        "stuck": _first(stuck, "stuck", F.desc("seconds"), F.col("key")),
         "stuck_n": of["stuck"].groupBy("queue").agg(F.count("*")),
-        "transitions": _first(
-            of["transitions"].groupBy("queue", "source", "target", "event").agg(F.sum("n").alias("n")),
-            "transitions",
-            F.desc("n"),
-            *map(F.col, ("source", "target", "event")),
-        ),
+        "transitions": _first(of["transitions"].groupBy(*way).agg(n), "transitions", F.desc("n"), *map(F.col, way[1:])),
     }
 
 

@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import reduce
-from math import inf, isfinite
+from math import isfinite
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+import xq
 from xq.adapters.spark.files import Folder
-from xq.adapters.spark.moves import OPEN, OUTCOMES, WAITING, is_, moves, took
+from xq.adapters.spark.moves import HISTORY, OPEN, OUTCOMES, WAITING, is_, moves, took
 from xq.adapters.spark.page import page
 from xq.adapters.spark.ranks import ranks
+from xq.adapters.spark.source import options, queue_of
 from xq.errors import BadType, BadValue
 from xq.machine import NAMES
 
@@ -29,6 +31,7 @@ BUCKETS = 600  # a span has at most so many, unless they are days
 STUCK = 3  # times the p99 of its state: who is in it for longer is stuck
 
 QUEUE = ["queue", "tube"]
+LIVE = ("queue", "key", "tube", "state")
 
 
 @dataclass(frozen=True)
@@ -79,10 +82,10 @@ class Past:
 def throughput(past: Past) -> DataFrame:
     """How many tasks were put and taken, and how many ended and how, in each unit of time in which any did.
 
-    queue, tube, unit (second, minute, hour or day: by the length of the span), bucket (when it begins, UTC), put, taken,
-    done, buried, killed, expired. A task is put when it comes into the queue unfinished. It is done when it was acked,
-    or became D or Z otherwise; expired when its ttl or lifetime ran out; killed when it left in any other way. What was
-    D or Z ends no more: a zombie that goes is nothing of these.
+    queue, tube, unit (second, minute, hour or day: by the length of the span), bucket (when it begins, UTC), put,
+    taken, done, buried, killed, expired. A task is put when it comes into the queue unfinished. It is done when it was
+    acked, or became D or Z otherwise; expired when its ttl or lifetime ran out; killed when it left in any other way.
+    What was D or Z ends no more: a zombie that goes is nothing of these.
     """
     what = {"put": (F.col("source") == "X") & is_("target", OPEN), "taken": took()}
     what |= {name: F.col("outcome") == name for name in OUTCOMES}
@@ -115,7 +118,9 @@ def overall(past: Past) -> DataFrame:
 
     queue, measure (Ready, Taken ..., or "put to done"), n, p50, p90, p99, max, in seconds.
     """
-    lived = past.within.where("outcome = 'done'").select("queue", F.lit(LIFE).alias("state"), F.col("lived").alias("stay"))
+    lived = past.within.where("outcome = 'done'").select(
+        "queue", F.lit(LIFE).alias("state"), F.col("lived").alias("stay")
+    )
     stays = _stays(past).select("queue", "state", "stay").unionByName(lived)
     return ranks(stays.withColumnRenamed("state", "measure"), ["queue", "measure"], "stay")
 
@@ -132,10 +137,12 @@ def retries(past: Past) -> DataFrame:
 def shares(past: Past) -> DataFrame:
     """How the tasks that ended in the span did, as parts of 1.
 
-    queue, tube, done, buried, expired, killed. A task counts once in each of its lives, by its last end in the span: one
-    that was buried, dug up and done is done.
+    queue, tube, done, buried, expired, killed. A task counts once in each of its lives, by its last end in the span:
+    one that was buried, dug up and done is done.
     """
-    parts = [F.avg((F.col("outcome") == name).cast("double")).alias(name) for name in ("done", "buried", "expired", "killed")]
+    parts = [
+        F.avg((F.col("outcome") == name).cast("double")).alias(name) for name in ("done", "buried", "expired", "killed")
+    ]
     return _ended(past).groupBy(*QUEUE).agg(*parts)
 
 
@@ -191,7 +198,9 @@ def stuck(past: Past) -> DataFrame:
         *QUEUE, "key", F.col("target").alias("state"), F.timestamp_micros("at_us").alias("since"), "at_us"
     )
     silent = past.silent.where(is_("state", ("R", "T"))).join(past.begun, "queue")
-    now = there.unionByName(silent.select(*QUEUE, "key", "state", F.lit(None).cast("timestamp").alias("since"), "at_us"))
+    now = there.unionByName(
+        silent.select(*QUEUE, "key", "state", F.lit(None).cast("timestamp").alias("since"), "at_us")
+    )
     of_tube = past.table("states").select(*QUEUE, "state", F.col("p99").alias("of_tube"))
     of_queue = past.table("overall").select("queue", F.col("measure").alias("state"), F.col("p99").alias("of_queue"))
     seconds = (F.lit(past.span.now) - F.col("at_us")) / 1e6
@@ -230,7 +239,8 @@ TABLES: Mapping[str, Callable[[Past], DataFrame]] = {
 
 
 def _named(table: DataFrame) -> DataFrame:
-    return table.replace(dict(NAMES), subset=["state"])
+    names = F.create_map(*(F.lit(word) for pair in NAMES.items() for word in pair))
+    return table.withColumn("state", F.coalesce(names[F.col("state")], "state"))
 
 
 def _stays(past: Past) -> DataFrame:
@@ -249,6 +259,7 @@ def _changes(past: Past) -> DataFrame:
 
     Those that were waiting before all that is known came at 0, which is 1970.
     """
+
     def change(rows: Column, tube: str, n: int, at_us: Column, waited: Column) -> Column:
         fields = F.col(tube).alias("tube"), at_us.alias("at_us"), F.lit(n).alias("n"), waited.alias("waited")
         return F.when(rows, F.struct(*fields))
@@ -294,11 +305,46 @@ def report(
     BadValue.
     """
     names = named(queues)
-    span = moment("since", since), moment("until", until)
-    reads = [(name, queue) for name, queue in names.items()]
-    live = reduce(DataFrame.unionByName, [_live(spark, name, queue) for name, queue in reads])
-    history = reduce(DataFrame.unionByName, [_history(spark, name, queue) for name, queue in reads])
-    return told(Folder(spark, out), list(names), history, live, *span)
+    first, end = moment("since", since), moment("until", until)
+    if first is not None and end is not None and first >= end:
+        raise BadValue(f"since is before until, but {since!r} is not before {until!r}")
+    history, live = (_read(spark, names, what, columns) for what, columns in (("history", HISTORY), ("live", LIVE)))
+    return told(Folder(spark, out), list(names), history, live, first, end)
+
+
+def named(queues: Any) -> dict[str, Any]:
+    """The queues by the names that they have in a report: those of a mapping, else of the model or the tube."""
+    if isinstance(queues, xq.Tubes):
+        queues = queues.tube
+    if isinstance(queues, Mapping):
+        found = dict(queues)
+    else:
+        several = list(queues) if isinstance(queues, Iterable) and not isinstance(queues, type) else [queues]
+        names = [queue_of(q).store.name if isinstance(q, (type, xq.Queue)) else _of_tube(q) for q in several]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise BadValue(f"several queues are called {twice[0]}: name them, as {{'a': {twice[0]}, 'b': ...}}")
+        found = dict(zip(names, several, strict=True))
+    for name, queue in found.items():
+        if not isinstance(name, str):
+            raise BadType(f"a queue is named by text, not by {name!r}")
+        queue_of(queue)
+    if not found:
+        raise BadValue("a report is of one queue at least")
+    return found
+
+
+def _of_tube(tube: Any) -> str:
+    queue_of(tube)
+    return str(tube.name)
+
+
+def _read(spark: SparkSession, queues: Mapping[str, Any], what: Any, columns: Sequence[str]) -> DataFrame:
+    def of(name: str, queue: Any) -> DataFrame:
+        asked = {"columns": ",".join(columns[1:]), "partitions": str(spark.sparkContext.defaultParallelism)}
+        table = spark.read.format("xq").options(**options(queue, what), **asked).load()
+        return table.select(F.lit(name).alias("queue"), *columns[1:])
+
+    return reduce(DataFrame.unionByName, (of(name, queue) for name, queue in queues.items()))
 
 
 def told(

@@ -10,6 +10,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -50,7 +51,7 @@ def begins(row: Row) -> bool:
 
 
 def took(row: Row) -> bool:
-    return row["target"] == "T" != row["source"]
+    return bool(row["target"] == "T" != row["source"])
 
 
 class Reckoning:
@@ -88,7 +89,7 @@ class Reckoning:
         """The rows in the span that end a stay whose beginning is known, and its length in µs."""
         found = []
         for rows in self.tasks.values():
-            for before, row in zip(rows, rows[1:], strict=False):
+            for before, row in pairwise(rows):
                 if self.inside(row) and before["target"] == row["source"] != "X":
                     found.append((row, max(0, row["at_us"] - before["at_us"])))
         return found
@@ -157,8 +158,9 @@ class Reckoning:
         return {(*at, *(found.count(kind) / len(found) for kind in kinds)) for at, found in outcomes.items()}
 
     def stands(self) -> list[tuple[tuple[str, str | None], float, float, bool]]:
-        """Who waited where, from when to when: (queue, tube), µs, µs, and whether it ceased to. Unknown is 0, or inf."""
-        found = [((t["queue"], t["tube"]), 0, math.inf, False) for t in self.silent if t["state"] in "RW"]
+        """Who waited where, from when to when, whether it ceased to: (queue, tube), µs, µs. Unknown is 0, or inf."""
+        found: list[tuple[tuple[str, str | None], float, float, bool]] = []
+        found += [((t["queue"], t["tube"]), 0, math.inf, False) for t in self.silent if t["state"] in "RW"]
         for (queue, _), rows in self.tasks.items():
             place, start = None, 0
             if rows[0]["source"] in "RW":
@@ -206,7 +208,7 @@ class Reckoning:
                 continue
             arrived = sum(1 for start, _ in stands if start and self.since <= start < self.until)
             waits = [max(0, end - start) for start, end in stands if start and self.since <= end < self.until]
-            held = 0
+            held = 0.0
             for start, end in stands:
                 held += max(0, self.until - max(start, self.since)) - max(0, self.until - max(end, self.since))
             wait = sum(waits) / len(waits) / 1e6 if waits else None
@@ -234,5 +236,7 @@ class Reckoning:
         return found
 
     def transitions(self) -> Table:
-        counts = Counter(tuple(row[name] for name in ("queue", "tube", "source", "target", "event")) for row in self.within())
+        counts = Counter(
+            tuple(row[name] for name in ("queue", "tube", "source", "target", "event")) for row in self.within()
+        )
         return {(*place, n) for place, n in counts.items()}
