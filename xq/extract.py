@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Self, get_args
 
 from xq.errors import BadValue, shown
 from xq.store import Address
 
 What = Literal["tasks", "history", "stats", "live"]
-WHATS: Final[tuple[What, ...]] = ("tasks", "history", "stats", "live")
+WHATS: Final[tuple[What, ...]] = get_args(What)
 TASKS: Final = WHATS[0]
 Test = Literal["=", "<", "<=", ">", ">=", "in", "not in", "null", "not null", "starts"]
+TESTS: Final[tuple[Test, ...]] = get_args(Test)
 
 # Up to where a history is read: the values of `order`, of the last row that is. () is before the first.
 Mark = tuple[int, ...]
@@ -66,6 +67,7 @@ class Extract(ABC):
     columns: tuple[Column, ...]
     order: tuple[str, ...] = ()  # the columns by which rows are settled, whoever else writes; () where none are
     ranged: str = ""  # the column of which ranges are read apart
+    where: tuple[Condition, ...] = ()  # which of those rows
     snapshot: str = ""  # of PostgreSQL, exported by a transaction that is still open: what is read is as that saw it
 
     def column(self, name: str) -> Column:
@@ -82,15 +84,27 @@ class Extract(ABC):
             return tuple(column for column in self.columns if not column.asked)
         return tuple(map(self.column, names))
 
+    def only(self, conditions: Iterable[Condition]) -> Self:
+        """Those of the rows that meet these as well. Raises BadValue for one that cannot be tested exactly."""
+        more = tuple(conditions)
+        for condition in more:
+            if not self.can(condition):
+                raise BadValue(
+                    f"the database does not test {tuple(condition)} exactly as Spark does: filter the DataFrame instead"
+                )
+        return replace(self, where=(*self.where, *more))
+
     @abstractmethod
     def query(self, names: Sequence[str] | None = None) -> str:
-        """SQL of all rows with these columns, in the types in which they are stored, for who reads by other ways."""
+        """SQL of all rows, whatever `where` says, for who reads by other ways.
+
+        With these columns, in the types in which they are stored.
+        """
 
     @abstractmethod
     def can(self, condition: Condition) -> bool:
-        """Whether the database tests this exactly as Spark does."""
+        """Whether the database tests this exactly as Spark does. Raises BadValue for a column that is not there."""
 
-    @abstractmethod
     def read(
         self,
         names: Sequence[str] | None = None,
@@ -102,6 +116,31 @@ class Extract(ABC):
 
         Values are int, str, float, bool, datetime (UTC), date, Decimal, bytes and None.
         """
+        columns = self.chosen(names)
+        for rows in self.stored(names, conditions, after, until):
+            for row in rows:
+                yield tuple(map(self.value, columns, row))
+
+    @abstractmethod
+    def stored(
+        self,
+        names: Sequence[str] | None = None,
+        conditions: Sequence[Condition] = (),
+        after: Mark = (),
+        until: Mark = (),
+    ) -> Iterator[Sequence[tuple[Any, ...]]]:
+        """The same as the driver returns them, some thousand at a time."""
+
+    @abstractmethod
+    def value(self, column: Column, stored: Any) -> Any:
+        """The value of what the driver returned. Raises BadValue where it is not of the column's type."""
+
+    def misfit(self, column: Column, stored: Any) -> BadValue:
+        """What is raised for a stored value that is not of the column's type."""
+        return BadValue(
+            f"{column.name} of {self.name} holds {shown(stored)}, which is no {column.type}: "
+            "mend it with plain SQL, or read other columns"
+        )
 
     @abstractmethod
     def batches(
@@ -111,7 +150,7 @@ class Extract(ABC):
         after: Mark = (),
         until: Mark = (),
     ) -> Iterator[Any] | None:
-        """The same as Arrow's RecordBatches, in the types in which columns are stored or near ones.
+        """The same as `stored`, as Arrow's RecordBatches, in the types in which columns are stored or near ones.
 
         None where no driver of this machine makes them, or they would be slower.
         """

@@ -5,13 +5,13 @@ from xq.errors import ConfigurationError
 try:
     import pyarrow  # noqa: F401 (PySpark needs it as soon as rows come from Python, and says so late)
 
-    from xq.adapters.spark import Report, register, report, session
+    from xq.adapters.spark import Report, options, register, report, session
 except ModuleNotFoundError as error:
     missing = (error.name or "").partition(".")[0]
-    if missing not in ("pyspark", "py4j", "pyarrow", "plotly"):
+    if missing not in ("pyspark", "py4j", "pyarrow"):
         raise
     raise ConfigurationError(
         f"xq.spark needs {missing}, which is not installed: pip install 'xq-tables[spark]'"
     ) from None
 
-__all__ = ["Report", "register", "report", "session"]
+__all__ = ["Report", "options", "register", "report", "session"]

@@ -6,7 +6,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 from xq.adapters.databases.sql import NAMED, Dialect, by_position, filled, parts_of_uuid
 from xq.adapters.drivers import connect
 from xq.errors import BadValue, ConfigurationError, shown
-from xq.extract import WHATS, Column, Condition, Extract, Mark, What, parted
+from xq.extract import TESTS, WHATS, Column, Condition, Extract, Mark, What, parted
 from xq.machine import ELSEWHERE, NAMES
 from xq.store import INTEGERS, Address, Field
 
@@ -81,18 +81,6 @@ def reading(column: Column) -> Callable[[Any], Any] | None:
     if column.type.startswith("DECIMAL") and column.stored == "STRING":
         return partial(_decimal, int(column.type.rstrip(")").partition(",")[2]))
     return READ.get((column.stored, column.type))
-
-
-def value_of(extract: Extract, column: Column, value: Any) -> Any:
-    """The value of a stored one. Raises BadValue where it is not of the column's type."""
-    read = reading(column)
-    try:
-        return value if read is None or value is None else read(value)
-    except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
-        raise BadValue(
-            f"{column.name} of {extract.name} holds {shown(value)}, which is no {column.type} ({error}): "
-            "mend it with plain SQL, or read other columns"
-        ) from error
 
 
 def _comparable(column: Column, value: Any) -> Any:
@@ -203,7 +191,7 @@ class OfDatabase(Extract):
     # statements
 
     def query(self, names: Sequence[str] | None = None) -> str:
-        sql, _ = self._statement(self.chosen(names), (), (), ())
+        sql, _ = replace(self, where=())._statement(self.chosen(names), (), (), ())
         return sql
 
     def _statement(
@@ -211,6 +199,7 @@ class OfDatabase(Extract):
     ) -> tuple[str, dict[str, Any]]:
         """SQL, with values by name."""
         values: dict[str, Any] = {}
+        conditions = [*self.where, *conditions]
         tests = [self.rows] if self.rows else []
         tests += [self._test(condition, values) for condition in conditions if condition.column != "dur_us"]
         if after:
@@ -252,9 +241,11 @@ class OfDatabase(Extract):
         column = self.column(condition.column)
         if condition.test in ("null", "not null"):
             return True
-        if not column.exact or (condition.test == "starts" and column.type != "STRING"):
+        if condition.test not in TESTS or not column.exact or (condition.test == "starts" and column.type != "STRING"):
             return False
         several = condition.test in ("in", "not in")
+        if several and not isinstance(condition.value, (list, tuple)):
+            return False
         try:
             for value in condition.value if several else [condition.value]:
                 _comparable(column, value)
@@ -279,27 +270,23 @@ class OfDatabase(Extract):
 
     # reading
 
-    def read(
+    def stored(
         self,
         names: Sequence[str] | None = None,
         conditions: Sequence[Condition] = (),
         after: Mark = (),
         until: Mark = (),
-    ) -> Iterator[tuple[Any, ...]]:
-        columns = self.chosen(names)
-        sql, named = self._statement(columns, conditions, after, until)
+    ) -> Iterator[Sequence[tuple[Any, ...]]]:
+        sql, named = self._statement(self.chosen(names), conditions, after, until)
         text, order = by_position(sql, self.mark_of_driver)
-        reads = [(i, column) for i, column in enumerate(columns) if reading(column)]
-        for rows in self._fetched(text, [named[name] for name in order]):
-            if not reads:
-                yield from rows
-                continue
-            for row in rows:
-                values = list(row)
-                for i, column in reads:
-                    if values[i] is not None:
-                        values[i] = value_of(self, column, values[i])
-                yield tuple(values)
+        return self._fetched(text, [named[name] for name in order])
+
+    def value(self, column: Column, stored: Any) -> Any:
+        read = reading(column)
+        try:
+            return stored if read is None or stored is None else read(stored)
+        except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
+            raise self.misfit(column, stored) from error
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
@@ -345,7 +332,7 @@ class OfDatabase(Extract):
         if not self.order:
             raise BadValue(f"the {self.what} of {self.name} change: only the history is settled row by row")
         with self._connected() as connection:
-            found = self._settled(connection, after, limit)
+            found = replace(self, where=())._settled(connection, after, limit)
         if after and found < after:
             raise ConfigurationError(
                 f"the history of {self.name} ends before what was read of it already: it was begun anew. "
@@ -398,6 +385,8 @@ class SqliteExtract(OfDatabase):
             return Column(
                 field.name, kind, sql if known else f"CAST({sql} AS TEXT)", kind, f"{sql} COLLATE BINARY" * known
             )
+        if field.kind == "decimal":  # kept as a number: its text would have 15 digits, and ADBC's 6
+            sql = f"CASE TYPEOF({sql}) WHEN 'real' THEN PRINTF('%!.17g', {sql}) ELSE CAST({sql} AS TEXT) END"
         stored = {"BIGINT": "BIGINT", "DOUBLE": "DOUBLE", "BOOLEAN": "BIGINT", "BINARY": "BINARY"}.get(kind, "STRING")
         return Column(field.name, kind, sql, stored, sql if kind in NUMBERS else "")
 
@@ -613,7 +602,7 @@ class MysqlExtract(OfDatabase):
 
     def _bounds(self) -> tuple[list[Any], tuple[Condition, ...]]:
         with self._connected() as connection:
-            last = self._settled(connection, (), None)
+            last = replace(self, where=())._settled(connection, (), None)
             ((first,),) = self._asked(connection, f"SELECT MIN(id) FROM {self.relation}", {})
         return [(first, *last) if last else (None, None)], ()
 

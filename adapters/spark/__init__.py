@@ -2,5 +2,6 @@
 
 from xq.adapters.spark.report import Report, report
 from xq.adapters.spark.session import register, session
+from xq.adapters.spark.source import options
 
-__all__ = ["Report", "register", "report", "session"]
+__all__ = ["Report", "options", "register", "report", "session"]

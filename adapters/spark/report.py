@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import reduce
+from importlib.util import find_spec
 from math import isfinite
 from typing import Any
 
@@ -22,7 +23,7 @@ from xq.adapters.spark.moves import HISTORY, OPEN, OUTCOMES, WAITING, is_, moves
 from xq.adapters.spark.page import page
 from xq.adapters.spark.ranks import ranks
 from xq.adapters.spark.source import options, queue_of
-from xq.errors import BadType, BadValue
+from xq.errors import BadType, BadValue, ConfigurationError
 from xq.machine import NAMES
 
 SECOND = 1_000_000  # µs
@@ -301,9 +302,11 @@ def report(
     functions say what is in it, is written to out/NAME/*.parquet, the page to out/index.html. What a report of before
     has left there is replaced.
 
-    Nothing is held in memory as a whole: while it runs, out/work has the history once more. Raises FeatureOff, BadType,
-    BadValue.
+    Nothing is held in memory as a whole: while it runs, a folder beside the tables has the history once more. Raises
+    FeatureOff, BadType, BadValue.
     """
+    if find_spec("plotly") is None:
+        raise ConfigurationError("the page of a report needs plotly: pip install 'xq-tables[spark]'")
     names = named(queues)
     first, end = moment("since", since), moment("until", until)
     if first is not None and end is not None and first >= end:

@@ -21,6 +21,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 import xq
+from xq.adapters.spark.source import Xq
 from xq.errors import ConfigurationError
 
 INSTALL = "install Java 17 or 21 (Debian: apt install openjdk-17-jre-headless), or pip install 'xq-tables[spark-java]'"
@@ -92,7 +93,9 @@ def register(spark: SparkSession) -> SparkSession:
 
     Its workers must find xq: on a cluster it is installed there, or shipped with --py-files.
     """
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    # Makes it the one in use: Spark 4.3 registers nothing that the one in use has already, whichever is meant.
+    spark.createDataFrame([], "nothing int")
+    spark.dataSource.register(Xq)
     with suppress(AttributeError):  # a session of Spark Connect: its server knows where its Python's packages are
         environment = spark.sparkContext.environment
         environment["PYTHONPATH"] = _path(environment.get("PYTHONPATH"))

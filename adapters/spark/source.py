@@ -1,0 +1,115 @@
+"""`format("xq")`: the tasks, the history and the statistics of a queue, read without JDBC."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import datasource as spark
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+import xq
+from xq.adapters.spark.arrow import batches
+from xq.errors import BadType, BadValue, ConfigurationError, shown
+from xq.extract import Column, Condition, Extract, Test, What
+
+
+def queue_of(source: object) -> xq.Queue[Any]:
+    """The queue of a model or a tube. Raises BadType."""
+    for found in (source, getattr(source, "xq", None), getattr(getattr(source, "model", None), "xq", None)):
+        if isinstance(found, xq.Queue):
+            return found
+    raise BadType(f"{shown(source)} is no queue: give a model that was upgraded, or a tube")
+
+
+def options(
+    queue: object, what: What = "tasks", where: Iterable[tuple[str, Test, Any]] = (), snapshot: str = ""
+) -> dict[str, str]:
+    """What `spark.read`, `spark.readStream` and `df.write` need to know of a model or a tube.
+
+    `spark.read.format("xq").options(**xq.spark.options(Page, "history")).load()`. The database itself filters by
+    `where`, whose tests are those of `xq.extract.Condition`: [("at", ">=", since), ("tube", "in", ["a", "b"])]; a
+    filter of the DataFrame is Spark's own. Other options of a reader, which stand beside these: `columns` (names, with
+    commas between; dur_us of the history is read only where it is named), `partitions` (how many read the history; or
+    the tasks, in a `snapshot` of PostgreSQL that is open). Several read what was there when the DataFrame was first
+    used. Of a stream: `maxRows` in one batch. A password is an option of its own, which Spark shows to nobody.
+
+    Raises BadType, FeatureOff, BadValue, also for a test in which the database would not find what Spark does, and
+    ConfigurationError where no other process can reach the database.
+    """
+    extract = queue_of(queue).extract(what, snapshot).only(Condition(*test) for test in where)
+    address = replace(extract.address, password=None)
+    packed = base64.b64encode(pickle.dumps(replace(extract, address=address))).decode()
+    password = extract.address.password
+    return {"extract": packed, **({} if password is None else {"password": password})}
+
+
+class Xq(spark.DataSource):
+    """A queue as Spark sees it."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "xq"
+
+    @cached_property
+    def extract(self) -> Extract:
+        """Raises ConfigurationError."""
+        packed = self.options.get("extract")
+        if not packed:
+            raise ConfigurationError('format("xq") needs .options(**xq.spark.options(Page)), or those of a tube')
+        found: Extract = pickle.loads(base64.b64decode(packed))
+        return replace(found, address=replace(found.address, password=self.options.get("password")))
+
+    def number(self, option: str) -> int:
+        """An option that is a whole number above 0; 0 where it is not given. Raises BadValue."""
+        given = self.options.get(option)
+        if given is None:
+            return 0
+        if not given.isascii() or not given.isdigit() or not int(given):
+            raise BadValue(f"the option {option} is a whole number above 0, not {shown(given)}")
+        return int(given)
+
+    def schema(self) -> str:
+        named = self.options.get("columns")
+        names = None if named is None else [name.strip() for name in named.split(",")]
+        return ", ".join(map(_declared, self.extract.chosen(names)))
+
+    def reader(self, schema: StructType) -> spark.DataSourceReader:
+        return Reader(self.extract, schema, self.number("partitions"))
+
+
+def _declared(column: Column) -> str:
+    return f"`{column.name.replace('`', '``')}` {column.type}"
+
+
+@dataclass
+class Part(spark.InputPartition):
+    """Some of the rows."""
+
+    conditions: tuple[Condition, ...]
+
+
+class Reader(spark.DataSourceReader):
+    """Reads a queue.
+
+    It takes no filters of Spark's (`pushFilters`): Spark 4.3 keeps those of one query for the next one of the same
+    DataFrame, and df.where("size = 1").count() would have df.count() count the same rows.
+    """
+
+    def __init__(self, extract: Extract, schema: StructType, parts: int) -> None:
+        self.extract = extract
+        self.schema = schema
+        self.parts = parts
+
+    def partitions(self) -> list[Part]:
+        return [Part(conditions) for conditions in self.extract.ranges(self.parts)]
+
+    def read(self, partition: Part) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        schema = to_arrow_schema(self.schema, timezone="UTC")
+        return batches(self.extract, schema, partition.conditions)
