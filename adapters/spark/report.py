@@ -258,14 +258,14 @@ def _ended(past: Past) -> DataFrame:
 def _changes(past: Past) -> DataFrame:
     """Every change of how many are waiting: queue, tube, at_us, n (1 or -1), waited (µs, of who ceases to).
 
-    Those that were waiting before all that is known came at 0, which is 1970.
+    Those that were waiting before all that is known came at -1, which is before any span.
     """
 
     def change(rows: Column, tube: str, n: int, at_us: Column, waited: Column) -> Column:
         fields = F.col(tube).alias("tube"), at_us.alias("at_us"), F.lit(n).alias("n"), waited.alias("waited")
         return F.when(rows, F.struct(*fields))
 
-    at_us, early, unknown = F.col("at_us"), F.lit(0).cast("long"), F.lit(None).cast("long")
+    at_us, early, unknown = F.col("at_us"), F.lit(-1).cast("long"), F.lit(None).cast("long")
     told = F.array(
         change(F.col("arrives"), "tube", 1, at_us, unknown),
         change(F.col("departs"), "was_tube", -1, at_us, F.col("waited")),
