@@ -5,7 +5,20 @@ from xq.errors import ConfigurationError
 try:
     import pyarrow  # noqa: F401 (PySpark needs it as soon as rows come from Python, and says so late)
 
-    from xq.adapters.spark import Report, options, register, report, session
+    from xq.adapters.spark import (
+        Report,
+        Snapshot,
+        consume,
+        jdbc,
+        jdbc_options,
+        once,
+        options,
+        register,
+        report,
+        session,
+        snapshot,
+        stream,
+    )
 except ModuleNotFoundError as error:
     missing = (error.name or "").partition(".")[0]
     if missing not in ("pyspark", "py4j", "pyarrow"):
@@ -14,4 +27,17 @@ except ModuleNotFoundError as error:
         f"xq.spark needs {missing}, which is not installed: pip install 'xq-tables[spark]'"
     ) from None
 
-__all__ = ["Report", "options", "register", "report", "session"]
+__all__ = [
+    "Report",
+    "Snapshot",
+    "consume",
+    "jdbc",
+    "jdbc_options",
+    "once",
+    "options",
+    "register",
+    "report",
+    "session",
+    "snapshot",
+    "stream",
+]

@@ -46,6 +46,7 @@ class Postgres(Server):
     savepoint_kept = "SELECT 1 WHERE pg_xact_status(CAST(CAST(:savepoint AS text) AS xid8)) = 'committed'"
     no_limit = None
     most_values = 65_535
+    create_view = "CREATE OR REPLACE VIEW"
     utubes_kind = PostgresUtubes
     extracts = PostgresExtract
     utubes: PostgresUtubes | None
@@ -441,6 +442,9 @@ class Postgres(Server):
                     f"ALTER TABLE {table} ALTER COLUMN taken SET NOT NULL",
                 ]
                 more.append(f"ALTER TABLE {table} SET ({BUSY}, fillfactor = 50)")  # with room for other versions
+            if suffix == "history":  # read on from a number; of some bytes for a hundred pages, and as good as free
+                name = self.quote(self.name(f"{suffix}_xid"))
+                more.append(f"CREATE INDEX IF NOT EXISTS {name} ON {table} USING brin (xid) WITH (autosummarize = on)")
             if suffix == NEWS:
                 more.append(
                     f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "

@@ -100,7 +100,6 @@ class Server(Dialect):
         )
 
     def whole(self, number: str) -> str:
-        """A number as a whole one that the driver returns as such."""
         return f"CAST({number} AS BIGINT)"
 
     @property

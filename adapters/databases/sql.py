@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
+from xq.adapters.databases.sinks import Sinks, TallySql
 from xq.adapters.databases.utube_news import Again
 from xq.adapters.databases.utubes import Utubes
 from xq.compile import After, Change, Given, Own, Rows, Statement
@@ -111,7 +112,7 @@ class Dialect(ABC):
         now                  the clock of a test, in seconds since 1970; NULL for that of the database
         told                 what a server's triggers are told: the event, of which queue, and `now`
     which rows
-        k0, k1 ...           the parts of a key
+        k0, k1 ...           the parts of a key; of several rows with the place of the row (k0_3)
         keys                 the keys of a list, in JSON
         session, mark        a fence: how the owner begins, which is the session; the whole owner, which is one take
         session_end          the end of a range of owners that `session` begins
@@ -120,7 +121,7 @@ class Dialect(ABC):
         n, many              how many rows, at most; so many as were locked
         since, until         microseconds since 1970 (the history)
     what is written
-        f3, f3_0, f3_1 ...   the application's fields, by their place in the table; in an INSERT with that of the row
+        f3, f3_0, f3_1 ...   the application's fields, by their place in the table; of several rows with that of the row
         ttl, increment ...   the options of a call, in seconds, by their names
         own_ttl ...          what is remembered of them in a role, `forever` for never
         owner                the mark of a take
@@ -131,6 +132,8 @@ class Dialect(ABC):
         source, target, count, event   a transition, how often it was seen, and what it was of
         name, value          a setting
         savepoint            one in which something was changed
+        sink, stream, batch  the number of the batch of a stream that was written there last
+        unit, bucket         a span of time, and the second at which one begins
 
     Three names are none of values: `filled` puts SQL in their places, when it is known of how many rows a statement is.
     `listed` and `rows` become values beside one another, and `chosen` a condition.
@@ -305,6 +308,7 @@ class Dialect(ABC):
     longest_name: int | None = None  # in bytes
     utubes_kind: type[Utubes]
     extracts: type[OfDatabase]
+    create_view = "CREATE VIEW IF NOT EXISTS"
     long_text = "TEXT"  # the type of a text of any length
     engine = ""  # what follows the columns of a table that is made
     more_of_queues = ""  # what else is written of each queue: columns, after a comma
@@ -341,6 +345,10 @@ class Dialect(ABC):
     def entered(self, state: str) -> str:
         """What is written into the status field, by a statement that may have to tell the triggers its event."""
         return self.literal(self.words[state])
+
+    def whole(self, number: str) -> str:
+        """A number as a whole one that the driver returns as such."""
+        return number
 
     def varying(self, length: int) -> str:
         """The type of text of at most so many characters, in a table of xq's."""
@@ -451,10 +459,10 @@ class Dialect(ABC):
         dot = f"{alias}." if alias else ""
         return " AND ".join(f"{dot}{column} = {version}.{key}" for column, key in zip(columns, self.keys, strict=True))
 
-    def by_key(self, of: str = "") -> str:
-        """The row of the key, of a table that has this alias where there are several."""
+    def by_key(self, of: str = "", row: str = "") -> str:
+        """The row of the key, of a table that has this alias where there are several; `row` ends its values' names."""
         parts = enumerate(zip(self.keys, self.source.key, strict=True))
-        return " AND ".join(self.holds(f"{of}{key}", f"= :k{i}", field.kind) for i, (key, field) in parts)
+        return " AND ".join(self.holds(f"{of}{key}", f"= :k{i}{row}", field.kind) for i, (key, field) in parts)
 
     @property
     def in_tube(self) -> str:
@@ -652,6 +660,20 @@ class Dialect(ABC):
             f"RETURNING {self.columns}",
             names=tuple(f"{self._parameters[name]}_{i}" for i in range(count) for name in names),
             admitted=admitted,
+        )
+
+    def write_many(self, names: Sequence[str], count: int) -> Statement:
+        """Write the fields `names` of `count` rows, into each its own, whatever their states."""
+        rows = [f"_{i}" for i in range(count)]
+        sets = []
+        for name in names:
+            column, value = self.quote(self._column(name)), self._parameters[name]
+            cases = " ".join(f"WHEN {self.by_key(row=row)} THEN :{value}{row}" for row in rows)
+            sets.append(f"{column} = CASE {cases} ELSE {column} END")
+        keys = ", ".join(self._tuple([f":k{i}{row}" for i in range(len(self.keys))]) for row in rows)
+        return Statement(
+            f"UPDATE {self.table_in_schema} SET {', '.join(sets)} WHERE {self.key} IN ({keys})",
+            names=tuple(f"{self._parameters[name]}{row}" for row in rows for name in names),
         )
 
     def limited(self, rows: str, guard: Guard) -> tuple[str, str]:
@@ -1072,6 +1094,17 @@ class Dialect(ABC):
         oldest = f"SELECT id, at_us FROM {table} WHERE {self._not_newest} ORDER BY id LIMIT :n"
         forgotten = f"SELECT id FROM ({oldest}) AS oldest WHERE at_us < {self._forgotten_before}"
         return f"DELETE FROM {table} WHERE id IN ({forgotten})"
+
+    # streams
+
+    @cached_property
+    def sinks(self) -> Sinks:
+        """Which batches of streams were written into this database."""
+        return Sinks(self)
+
+    def tally(self, table: str) -> TallySql:
+        """A table of the application's that counts transitions."""
+        return TallySql(self, table)
 
     # the records of xq in a database
 

@@ -1,7 +1,23 @@
 """Queues and their history in Spark, through PySpark: what `xq.spark` offers."""
 
+from xq.adapters.spark.consume import consume
+from xq.adapters.spark.jdbc import Snapshot, jdbc, jdbc_options, snapshot
+from xq.adapters.spark.live import once, stream
 from xq.adapters.spark.report import Report, report
 from xq.adapters.spark.session import register, session
 from xq.adapters.spark.source import options
 
-__all__ = ["Report", "options", "register", "report", "session"]
+__all__ = [
+    "Report",
+    "Snapshot",
+    "consume",
+    "jdbc",
+    "jdbc_options",
+    "once",
+    "options",
+    "register",
+    "report",
+    "session",
+    "snapshot",
+    "stream",
+]

@@ -21,8 +21,9 @@ import xq
 from xq.adapters.spark.files import Folder
 from xq.adapters.spark.moves import HISTORY, OPEN, OUTCOMES, WAITING, is_, moves, took
 from xq.adapters.spark.page import page
+from xq.adapters.spark.queues import queue_of
 from xq.adapters.spark.ranks import ranks
-from xq.adapters.spark.source import options, queue_of
+from xq.adapters.spark.source import options
 from xq.errors import BadType, BadValue, ConfigurationError
 from xq.machine import NAMES
 

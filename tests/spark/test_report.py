@@ -122,7 +122,7 @@ def test_every_number_is_what_the_history_says_of_any_history(spark, tmp_path_fa
     made = [a_history(f"queue {i} {EVIL}", *history) for i, history in enumerate(drawn)]
     rows, live = [row for history, _ in made for row in history], [row for _, there in made for row in there]
     span = BEGIN + since * SECOND, BEGIN + (since + length) * SECOND, BEGIN + (since + length + later) * SECOND
-    folder = Folder(spark, tmp_path_factory.mktemp("report"))
+    folder = Folder(spark, tmp_path_factory.getbasetemp() / "report of any history")
     names = [f"queue {i} {EVIL}" for i in range(len(drawn))]
     found = told(folder, names, frame(spark, rows, HISTORY), frame(spark, live, LIVE), *span)
     check(found, Reckoning(rows, live, *span))
@@ -206,30 +206,19 @@ def worked(make: Maker) -> Any:
 
 
 def test_a_report_of_a_real_queue_is_what_its_history_says(spark, make_shared, tmp_path):
-    Task = worked(make_shared)
-    time_before = time.time()
-    found = report(spark, Task, until=time_before + 3600, out=tmp_path / "a [new] folder")
-    page = Page(found.html)
-    rows, live = history_of("Task", Task.xq), live_of("Task", Task)
-    assert page.span[:2] == (min(row["at_us"] for row in rows), round((time_before + 3600) * 1e6))
+    Task, later, folder = worked(make_shared), time.time() + 3600, tmp_path / "a [new] folder"
+    found = report(spark, {EVIL: Task}, until=later, out=folder)
+    rows, live, page = history_of(EVIL, Task.xq), live_of(EVIL, Task), Page(found.html)
+    assert page.span[:2] == (min(row["at_us"] for row in rows), round(later * 1e6))
     check(found, Reckoning(rows, live, *page.span))
-    assert sorted(path.name for path in (tmp_path / "a [new] folder").iterdir() if path.name[0] != ".") == sorted(
-        [*TABLES, "index.html"]
-    )
+    assert {path.name for path in folder.iterdir() if path.name[0] != "."} == {*TABLES, "index.html"}
+    # The page shows the same, nothing that a name says is markup, and nothing comes from elsewhere.
     (queue,) = page.data["queues"]
     assert sum(row[1] for row in queue["throughput"]) == sum(row["source"] == "X" for row in rows)
-    # The next one takes its place.
-    Task.xq.truncate()
-    again = report(spark, {EVIL: Task}, since=0, until=page.span[2] / 1e6 + 3600, out=str(tmp_path / "a [new] folder"))
-    assert {row.queue for row in again.tables["transitions"].collect()} == {EVIL}
-    page = Page(again.html)
-    check(again, Reckoning(history_of(EVIL, Task.xq), [], *page.span))
-    # Nothing that a name says is markup, and nothing comes from elsewhere.
-    assert [queue["name"] for queue in page.data["queues"]] == [EVIL]
-    assert EVIL in [row[0] for row in page.data["queues"][0]["busiest"]]
-    assert (page.tags.count("script"), page.tags.count("b"), page.links) == (3, 0, [])
-    assert "link" not in page.tags
-    assert "default-src 'none'" in Path(again.html).read_text(encoding="utf-8")[:1000]
+    assert queue["base"] + sum(row[1] - row[2] for row in queue["backlog"]) == sum(row["state"] in "RW" for row in live)
+    assert (queue["name"], EVIL in [row[0] for row in queue["busiest"]]) == (EVIL, True)
+    assert (page.tags.count("script"), page.tags.count("b"), page.tags.count("link"), page.links) == (3, 0, 0, [])
+    assert "default-src 'none'" in Path(found.html).read_text(encoding="utf-8")[:1000]
 
 
 def test_a_report_of_the_run_of_the_demo_is_what_its_history_says(spark, tmp_path):
