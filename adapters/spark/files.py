@@ -2,68 +2,109 @@
 
 from __future__ import annotations
 
+import os
+import re
+from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from xq.errors import ConfigurationError
 
+LOCAL = "file:"
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+GLOB = re.compile(r"[\\{}\[\]*?]")  # of which Spark makes patterns where it reads
+
 
 class Folder:
-    """A folder by a path of Hadoop's. Names within it are relative to it.
+    """A folder by its path or URI; text without a scheme is a path of the file system that Spark has as its default.
 
-    A rename is one step where the file system has it so: local ones and HDFS do, those of objects (s3a) do not.
+    Names within it are relative to it. A rename is one step where the file system has it so: local ones and HDFS do,
+    those of objects (s3a) do not. Raises ConfigurationError for a session of Spark Connect.
     """
 
-    def __init__(self, spark: SparkSession, path: str) -> None:
+    def __init__(self, spark: SparkSession, path: str | os.PathLike[str]) -> None:
+        self.spark = spark
         try:
             context: Any = spark.sparkContext
-            self._java, settings = context._jvm, context._jsc.hadoopConfiguration()
+            java, settings = context._jvm, context._jsc.hadoopConfiguration()
         except AttributeError:
             raise ConfigurationError(
-                "archives need a session that is not of Spark Connect: start one beside it"
+                "Spark Connect has no file systems for its clients: use a session beside it"
             ) from None
-        root = self._java.org.apache.hadoop.fs.Path(path)
-        self._files = root.getFileSystem(settings)
-        self.path: str = self._files.makeQualified(root).toString()
+        self._path = java.org.apache.hadoop.fs.Path
+        self._text = java.org.apache.commons.io.IOUtils.toString
+        default: str = settings.get("fs.defaultFS", LOCAL)
+        named = os.fspath(path)
+        if isinstance(path, Path) or (default.startswith(LOCAL) and not SCHEME.match(named)):
+            named = f"{LOCAL}//{Path(path).absolute()}"  # Java does not know when this process changes its directory
+        self._files: Any = self._path(named).getFileSystem(settings)
+        self.path = str(self._files.makeQualified(self._path(named)).toString()).rstrip("/")
 
     def at(self, *names: str) -> str:
-        """The path of what is there."""
-        return "/".join([self.path.rstrip("/"), *names])
+        """The path of what is there, to be written."""
+        return "/".join([self.path, *names])
 
-    def _path(self, name: str) -> Any:
-        return self._java.org.apache.hadoop.fs.Path(self.at(name))
+    def to_read(self, *names: str) -> str:
+        """The path of what is there, as Spark's readers take it: none is a pattern."""
+        return GLOB.sub(r"\\\g<0>", self.at(*names))
+
+    def _at(self, name: str) -> Any:
+        return self._path(self.at(name))
+
+    def shown(self, name: str) -> str:
+        """The path of what is there as people write it."""
+        return re.sub(f"^{LOCAL}/+", "/", self.at(name))
+
+    # files
 
     def names(self, folder: str) -> list[str]:
         """What is in a folder, in order; nothing where there is none."""
-        path = self._path(folder)
-        found = self._files.listStatus(path) if self._files.exists(path) else []
+        found = self._files.listStatus(self._at(folder)) if self.exists(folder) else []
         return sorted(status.getPath().getName() for status in found)
 
     def exists(self, name: str) -> bool:
-        return bool(self._files.exists(self._path(name)))
+        return bool(self._files.exists(self._at(name)))
 
     def move(self, old: str, new: str) -> None:
         """Rename, to what must not be there. Raises ConfigurationError when it cannot be."""
-        target = self._path(new)
+        target = self._at(new)
         self._files.mkdirs(target.getParent())
-        if self._files.exists(target) or not self._files.rename(self._path(old), target):
+        if self._files.exists(target) or not self._files.rename(self._at(old), target):
             raise ConfigurationError(f"{self.at(old)} cannot be renamed to {self.at(new)}: is it there already?")
+
+    def replace(self, old: str, new: str) -> None:
+        """Rename, to what is deleted before where it is there."""
+        self.delete(new)
+        self.move(old, new)
 
     def delete(self, name: str) -> None:
         """Delete it, with what is in it, if it is there."""
-        self._files.delete(self._path(name), True)
+        self._files.delete(self._at(name), True)
 
     def write(self, name: str, text: str) -> None:
-        with_what = self._files.create(self._path(name), True)
+        """Write a file, whole or not at all."""
+        stream = self._files.create(self._at(f"{name}.new"), True)
         try:
-            with_what.write(bytearray(text.encode()))
+            stream.write(bytearray(text.encode()))
         finally:
-            with_what.close()
+            stream.close()
+        self.replace(f"{name}.new", name)
 
     def read(self, name: str) -> str:
-        opened = self._files.open(self._path(name))
+        stream = self._files.open(self._at(name))
         try:
-            return str(self._java.org.apache.commons.io.IOUtils.toString(opened, "UTF-8"))
+            return str(self._text(stream, "UTF-8"))
         finally:
-            opened.close()
+            stream.close()
+
+    # tables
+
+    def stage(self, name: str, table: DataFrame) -> DataFrame:
+        """Write a table, and return it as it is read from there."""
+        table.write.parquet(self.at(name))
+        return self.table(name, table)
+
+    def table(self, name: str, like: DataFrame) -> DataFrame:
+        """A table that was written there, with the columns of another."""
+        return self.spark.read.schema(like.schema).parquet(self.to_read(name))
