@@ -10,6 +10,9 @@ DEMO    = $(VENV)/.has-demo
 TEST    = $(VENV)/.has-test,$(SPARK)
 BENCH   = $(VENV)/.has-bench
 LINT    = $(VENV)/.has-lint,test,$(SPARK)
+# A macOS without Java has a command of that name all the same, which only says so.
+JAVA   := $(shell { [ -n "$$JAVA_HOME" ] || java -version; } >/dev/null 2>&1 || echo ,spark-java)
+REPORT  = $(VENV)/.has-demo,spark$(JAVA)
 WHEEL   = .venv-wheel
 SOURCES := $(shell find -L xq \( -type d ! -name __pycache__ \) -o -name '*.py' 2>/dev/null)
 
@@ -18,20 +21,23 @@ ifdef DB
 export XQ_TEST_DB = $(DB)
 endif
 
-.PHONY: help demo test lint check format docs bench bench-long bench-peers profile storm wheel-test lock clean
+.PHONY: help demo test lint check format docs bench bench-long bench-spark bench-spark-long bench-peers profile storm wheel-test lock clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
 help: ## this list
 	@echo 'make <target>, with'
-	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  %-11s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  %-16s %s\n", $$1, $$2 }'
 	@echo 'and as variables'
 	@echo "  ARGS=       more arguments: for pytest, make test ARGS='-k put -x'; make bench ARGS='--quick threads'"
 	@echo '  DB=         one database only (sqlite, memory, postgres, mariadb): make test DB=postgres, make bench DB=postgres'
 	@echo '  PYTHON=     the Python to use (3.11 or newer): make test PYTHON=/path/to/python3.12'
 
-demo: $(DEMO) ## a first look: run examples/demo.py
-	@$(BIN)/python examples/demo.py
+demo: $(DEMO) ## a first look: run examples/demo.py, and have Spark report on that run
+	@made=`mktemp -d "$${TMPDIR:-/tmp}/xq-demo-XXXXXX"` && \
+	$(BIN)/python examples/demo.py --db "$$made/demo.db" && \
+	$(MAKE) --no-print-directory $(REPORT) && \
+	$(BIN)/python examples/demo.py --report "$$made/demo.db"
 
 test: $(TEST) ## all tests on the checkout, then the conformance tests on the built wheel
 	$(BIN)/python -m pytest $(ARGS)
@@ -59,6 +65,12 @@ bench: $(TEST) ## xq against hand-written SQL, 12 minutes; ARGS=--quick: 2 minut
 
 bench-long: $(TEST) ## ten million rows, and a transaction that stays open for minutes
 	@$(BIN)/python -m benchmarks.long $(ARGS)
+
+bench-spark: $(TEST) ## the data pipeline: reports and archives of 1 and 10 million rows of history
+	@$(BIN)/python -m benchmarks.pipeline $(ARGS)
+
+bench-spark-long: $(TEST) ## the same of 50 million
+	@$(BIN)/python -m benchmarks.pipeline --long $(ARGS)
 
 bench-peers: $(BENCH) ## xq against other queues on SQLite and PostgreSQL
 	@$(BIN)/python -m benchmarks.peers $(ARGS)

@@ -30,16 +30,16 @@ RESULTS = Path(__file__).parent / "RESULTS.md"
 ORDER = (  # of the sections in the file
     *("single", "features", "batches", "processes", "threads", "full", "backlog", "burst", "utubes", "busy"),
     *("latency", "killed", "idle", "millions", "busiest", "held", "fused", "fused-full", "peers", "layers"),
-    "functions",
+    *("functions", "pipeline", "pipelines"),
 )
 HEADER = """\
 # What xq costs
 
-Made by `make bench`, `make bench-long`, `make bench-peers` and `make profile`, each of which writes its tables anew and
-leaves the others. Every table says on what machine, when, and by which command it was measured. A ratio compares with
-*the floor*, hand-written SQL through the same driver on the same database in the same run: a table with one index,
-nothing else (`Floor` in [contestants.py](contestants.py)). Each has a database of its own, and a commit does not wait
-for the disk unless a section says so: SQLite in WAL mode with `synchronous=NORMAL`, MariaDB with
+Made by `make bench`, `make bench-long`, `make bench-spark`, `make bench-peers` and `make profile`, each of which writes
+its tables anew and leaves the others. Every table says on what machine, when, and by which command it was measured. A
+ratio compares with *the floor*, hand-written SQL through the same driver on the same database in the same run: a table
+with one index, nothing else (`Floor` in [contestants.py](contestants.py)). Each has a database of its own, and a commit
+does not wait for the disk unless a section says so: SQLite in WAL mode with `synchronous=NORMAL`, MariaDB with
 `innodb_flush_log_at_trx_commit=2`, so that it survives the death of every process and the last ones not a power cut;
 PostgreSQL with `synchronous_commit=off`, where the last ones do not survive the server's death either. Servers listen
 on loopback TCP, and have their makers' settings but for those that a table names. Everybody is measured in turn, in an
@@ -73,6 +73,9 @@ class Effort:
     utubes: int  # with a task each
     busy: tuple[int, ...]  # tasks of each of a few utubes
     busiest: tuple[int, ...]  # and those of make bench-long
+    cores: tuple[int, ...]  # that Spark is bound to
+    moves: tuple[int, ...]  # rows of history that it reports on
+    more_moves: tuple[int, ...]  # and those of make bench-spark-long
 
 
 FULL = Effort(
@@ -95,6 +98,9 @@ FULL = Effort(
     utubes=30_000,
     busy=(1_000, 10_000),
     busiest=(50_000, 150_000),
+    cores=(1, 2),
+    moves=(1_000_000, 10_000_000),
+    more_moves=(50_000_000,),
 )
 QUICK = Effort(
     repetitions=3,
@@ -116,6 +122,9 @@ QUICK = Effort(
     utubes=3_000,
     busy=(100, 1_000),
     busiest=(2_000, 5_000),
+    cores=(1, 2),
+    moves=(100_000,),
+    more_moves=(1_000_000,),
 )
 SMOKE = Effort(
     repetitions=1,
@@ -137,6 +146,9 @@ SMOKE = Effort(
     utubes=5,
     busy=(2,),
     busiest=(2,),
+    cores=(1,),
+    moves=(500,),
+    more_moves=(500,),
 )
 
 

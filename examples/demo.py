@@ -1,6 +1,6 @@
 """A first look at xq: four processes read the source files of this Python, and an ordinary table is their queue.
 
-    make demo        or        python examples/demo.py [--db PATH]
+    make demo        or        python examples/demo.py [--db PATH], and then python examples/demo.py --report PATH
 
 The table `module` has a row for every source file of the standard library and of the packages installed beside it,
 and for three broken files that this program writes itself. Upgraded, the table is a queue as well: workers take the
@@ -390,10 +390,26 @@ def demo(path: Path) -> bool:
     return tell(second, before=first) and good
 
 
+def report(path: Path) -> None:
+    """What Spark finds in the history of an earlier run."""
+    db.init(str(path))
+    tubes = [tube for (tube,) in ask("SELECT DISTINCT tube FROM module_xq_count WHERE tube <> ''")]
+    with closing(db):
+        made = xq.spark.report(xq.spark.session(), [open_queue(str(path), tubes)], out=str(path.with_name("report")))
+    print(f"A report of this run, as tables of Parquet and as a page: open {shlex.quote(str(made.html))}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Four processes read the source files of this Python.")
     parser.add_argument("--db", type=Path, help="the SQLite file to make (default: one in a new temporary folder)")
-    path: Path = parser.parse_args().db or Path(tempfile.mkdtemp(prefix="xq-demo-"), "demo.db")
+    parser.add_argument("--report", type=Path, metavar="DB", help="no run: a report of an earlier one's file, by Spark")
+    given = parser.parse_args()
+    if given.report:
+        if not given.report.is_file():
+            parser.error(f"{given.report} is not there: it is the file of an earlier run")
+        report(given.report.absolute())
+        return 0
+    path: Path = given.db or Path(tempfile.mkdtemp(prefix="xq-demo-"), "demo.db")
     path = path.absolute()
     if path.exists():
         parser.error(f"{path} is there already and is not overwritten: name another file")

@@ -1,0 +1,73 @@
+"""The benchmark of the data pipeline: its day is one that a queue can have, and its plain SQL finds what the report does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import xq
+from benchmarks import day, pipeline
+from benchmarks.databases import Files, Sqlite
+from benchmarks.report import SMOKE
+
+LETTERS = "XRTWBD"
+
+
+@pytest.fixture(scope="module")
+def moves() -> tuple[list[day.Move], day.Left]:
+    left = day.Left()
+    return [*day.day(20_000, left=left)], left
+
+
+def test_a_day_is_in_order_and_each_task_goes_from_state_to_state(moves):
+    history, left = moves
+    assert [move.id for move in history] == [*range(1, len(history) + 1)]
+    assert all(one.at_us <= other.at_us for one, other in pairwise(history))
+    state: dict[str, str] = {}
+    for move in history:
+        assert state.get(move.key, "X") == move.source
+        state[move.key] = move.target
+    assert state == {str(key): letter for key, (_, letter, _) in left.tasks.items()}
+
+
+def test_a_day_has_rush_hours_and_a_tube_that_fails_for_two_hours(moves):
+    history, _ = moves
+    hours = Counter((move.at_us // 1_000_000 - day.MIDNIGHT) // 3600 for move in history if move.event == "put")
+    assert hours[11] > 5 * hours[3]
+    buried = [move for move in history if move.event == "bury" and move.tube == "webhook"]
+    within = [move for move in buried if 13 <= (move.at_us // 1_000_000 - day.MIDNIGHT) / 3600 < 15.1]
+    assert len(within) > 0.9 * len(buried) > 0
+
+
+def test_the_same_seed_gives_the_same_day():
+    assert [*day.day(500, seed=7)] == [*day.day(500, seed=7)] != [*day.day(500, seed=8)]
+
+
+def test_what_is_built_is_a_queue_that_finds_nothing_missing(tmp_path):
+    place = Sqlite(str(tmp_path / "day.db"))
+    pipeline.build(place, 500)
+    with closing(place.peewee()) as database:
+        assert pipeline.queue(database).check() == []
+
+
+def test_plain_sql_finds_the_numbers_of_the_report(spark, tmp_path):
+    place = Sqlite(str(tmp_path / "day.db"))
+    pipeline.build(place, 5_000)
+    with closing(place.peewee()) as database:
+        made = xq.spark.report(spark, [pipeline.queue(database)], out=str(tmp_path / "report"))
+    tables = {name: [tuple(row) for row in table.collect()] for name, table in made.tables.items()}
+    with closing(place.connect()) as connection:
+        asked = {name: connection.execute(sql).fetchall() for name, sql in pipeline.SQL.items()}
+    assert {name: len(rows) for name, rows in tables.items()} == {name: len(rows) for name, rows in asked.items()}
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="memory is measured on Linux")
+def test_the_section_fills_its_table(spark):  # the fixture, because where Spark cannot start it is skipped
+    (section,) = pipeline.SECTIONS
+    with closing(Files()) as home:
+        table = section.measure(SMOKE, home)
+    assert {len(row) for row in table.rows} == {len(table.head)}
