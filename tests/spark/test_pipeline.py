@@ -1,4 +1,4 @@
-"""The benchmark of the data pipeline: its day is one that a queue can have, and its plain SQL finds what the report does."""
+"""The benchmark of the pipeline: its day is one that a queue can have, and its plain SQL finds what the report does."""
 
 from __future__ import annotations
 
