@@ -1,6 +1,6 @@
 """Queues and their history in Spark, through PySpark: what `xq.spark` offers."""
 
-from xq.adapters.spark.archive import Archived, archive, history, restore, tasks
+from xq.adapters.spark.archives import Archived, archive, history, restore, tasks
 from xq.adapters.spark.consume import consume
 from xq.adapters.spark.jdbc import Snapshot, jdbc, jdbc_options, snapshot
 from xq.adapters.spark.live import once, stream
