@@ -85,7 +85,7 @@ class Queue(Generic[T]):
 
     @property
     def roles(self) -> Mapping[str, str]:
-        """Which field of the model holds what, by role: {"status": "status", "tube": "mailbox"}."""
+        """Returns which field of the model holds what, by role: {"status": "status", "tube": "mailbox"}."""
         return {role: field.name for role, field in self._tasks.table.roles.items()}
 
     @property
@@ -284,7 +284,7 @@ class Queue(Generic[T]):
         return Sinks(self._database).once(sink, stream, batch, work)
 
     def tally(self, table: str) -> Tally:
-        """A table in this database that streams count transitions in."""
+        """Returns a table of this database in which streams count transitions; `install` makes it."""
         return Tally(self._database, table)
 
     # operators
