@@ -6,6 +6,7 @@ import typing
 
 from xq.compose import queue, upgrade
 from xq.errors import (
+    ArchiveBusy,
     BadType,
     BadValue,
     ConfigurationError,
@@ -51,6 +52,7 @@ __all__ = [
     "Feature",
     "FeatureOff",
     "Full",
+    "ArchiveBusy",
     "InTransaction",
     "Machine",
     "NotFound",

@@ -143,6 +143,13 @@ class InTransaction(Error):
         )
 
 
+class ArchiveBusy(Error):
+    """Another process, or another call of this one, archives or restores tasks of this queue."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"tasks of {queue} are being archived or restored by another call: wait until that is over")
+
+
 class Duplicate(Error):
     """Another task holds the same value of the role `unique`.
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from xq import sessions
+from xq.archives import Archives
 from xq.bulk import Bulk, bulk
 from xq.clock import Clock
 from xq.database import Database, Definition
@@ -71,6 +72,7 @@ class Queue(Generic[T]):
         transitions = Transitions(self._database, self._tasks, definition.machine)
         self._puts = Puts(self._tasks, transitions)
         self._moves = Moves(self._tasks, transitions)
+        self.archives = Archives(transitions)  # done tasks on their way out, and back: see xq.spark
         self._waiting = Waiting(self._database, self._tasks, self._puts, self._moves)
         self._waiting.woken = lambda: self.while_waiting()
         self._keeper = QueueKeeper(self._database, self._moves, self._waiting)

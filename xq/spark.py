@@ -5,18 +5,7 @@ from xq.errors import ConfigurationError
 try:
     import pyarrow  # noqa: F401 (PySpark needs it as soon as rows come from Python, and says so late)
 
-    from xq.adapters.spark import (
-        Snapshot,
-        consume,
-        jdbc,
-        jdbc_options,
-        once,
-        options,
-        register,
-        session,
-        snapshot,
-        stream,
-    )
+    from xq.adapters.spark import *  # noqa: F403 (what is offered is listed there)
 except ModuleNotFoundError as error:
     missing = (error.name or "").partition(".")[0]
     if missing not in ("pyspark", "py4j", "pyarrow"):
@@ -25,15 +14,4 @@ except ModuleNotFoundError as error:
         f"xq.spark needs {missing}, which is not installed: pip install 'xq-tables[spark]'"
     ) from None
 
-__all__ = [
-    "Snapshot",
-    "consume",
-    "jdbc",
-    "jdbc_options",
-    "once",
-    "options",
-    "register",
-    "session",
-    "snapshot",
-    "stream",
-]
+from xq.adapters.spark import __all__ as __all__

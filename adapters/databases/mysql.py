@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from xq.adapters.databases.archives import MysqlOutbox
 from xq.adapters.databases.extracts import MysqlExtract
 from xq.adapters.databases.links import ALIVE, Words
 from xq.adapters.databases.mysql_utubes import MysqlUtubes
@@ -56,6 +57,7 @@ class Mysql(Server):
     serial = "BIGINT AUTO_INCREMENT PRIMARY KEY"
     longest_name = 64
     utubes_kind = MysqlUtubes
+    outbox_kind = MysqlOutbox
     extracts = MysqlExtract
     utubes: MysqlUtubes | None
     long_text = "LONGTEXT"
@@ -515,12 +517,15 @@ class Mysql(Server):
         return True
 
     def table_columns(self, store: Store[Any]) -> set[str]:
-        found = store.execute(
-            "SELECT column_name FROM information_schema.columns "
-            f"WHERE table_schema = {self._schema} AND table_name = {self.literal(self.source.name)}"
-        )
-        present = {name.lower() for (name,) in found}
+        present = {name.lower() for name in self.columns_of(store, self.source.name)}
         return {field.column for field in self.source.fields if field.column.lower() in present}
+
+    def columns_of(self, store: Store[Any], table: str) -> dict[str, bool]:
+        found = store.execute(
+            "SELECT column_name, generation_expression IS NOT NULL FROM information_schema.columns "
+            f"WHERE table_schema = {self._schema} AND table_name = {self.literal(table)}"
+        )
+        return {name: bool(made) for name, made in found}
 
     def side_tables(self) -> list[Object]:
         keys, parts = ", ".join(self.keys), ", ".join(self._parts())

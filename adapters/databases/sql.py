@@ -26,6 +26,7 @@ from xq.sessions import UUID_LENGTH, ProofOfLife
 from xq.store import HISTORY, TIMES, Address, Field, Kind, Row, Store, Table, Values, Writes, beside, fits_a_column
 
 if TYPE_CHECKING:
+    from xq.adapters.databases.archives import Outbox
     from xq.adapters.databases.extracts import OfDatabase
     from xq.extract import Extract, What
 
@@ -179,6 +180,10 @@ class Dialect(ABC):
     def table_columns(self, store: Store[Any]) -> set[str]:
         """The columns of the application's table that the model has as well; none when there is no table."""
 
+    @abstractmethod
+    def columns_of(self, store: Store[Any], table: str) -> dict[str, bool]:
+        """The columns of a table in the schema of the queue, and which of them the database makes of others."""
+
     @contextmanager
     def creating(self, store: Store[Any]) -> Iterator[None]:
         """Create the table, with what the application has on it, and nobody else what would be called the same."""
@@ -283,6 +288,7 @@ class Dialect(ABC):
     mark: str  # what stands for a value in the SQL of the driver
     longest_name: int | None = None  # in bytes
     utubes_kind: type[Utubes]
+    outbox_kind: type[Outbox]
     extracts: type[OfDatabase]
     create_view = "CREATE VIEW IF NOT EXISTS"
     long_text = "TEXT"  # the type of a text of any length
@@ -487,6 +493,11 @@ class Dialect(ABC):
         """What the feature utube needs."""
         guard = self.machine.guard("utube")
         return self.utubes_kind(self, guard) if guard else None
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        """What leaves the table for an archive, and what comes back."""
+        return self.outbox_kind(self)
 
     @property
     def order(self) -> str:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
+from xq.adapters.databases.archives import SqliteOutbox
 from xq.adapters.databases.extracts import SqliteExtract
 from xq.adapters.databases.sql import SESSIONS, Dialect, Number, Object, parts_of_uuid
 from xq.adapters.databases.sqlite_files import FileWrites, Locks
@@ -117,6 +118,7 @@ class Sqlite(Dialect):
     mark = "?"
     serial = "INTEGER PRIMARY KEY"
     utubes_kind = SqliteUtubes
+    outbox_kind = SqliteOutbox
     extracts = SqliteExtract
     utubes: SqliteUtubes | None
 
@@ -289,10 +291,13 @@ class Sqlite(Dialect):
         return {n: kind for rows in listed for n, kind, of in rows if kind == "table" or of.lower() == mine}
 
     def table_columns(self, store: Store[Any]) -> set[str]:
-        listed = "SELECT name FROM pragma_table_xinfo(:name, :schema)"
-        values = {"name": self.source.name, "schema": self.source.schema or "main"}
-        present = {name.lower() for (name,) in self.execute(store, listed, values)}
+        present = {name.lower() for name in self.columns_of(store, self.source.name)}
         return {field.column for field in self.source.fields if field.column.lower() in present}
+
+    def columns_of(self, store: Store[Any], table: str) -> dict[str, bool]:
+        listed = "SELECT name, hidden <> 0 FROM pragma_table_xinfo(:name, :schema)"
+        values = {"name": table, "schema": self.source.schema or "main"}
+        return {name: bool(made) for name, made in self.execute(store, listed, values)}
 
     def side_tables(self) -> list[Object]:
         kinds = list(map(_type, self.source.key))

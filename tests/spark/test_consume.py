@@ -311,4 +311,5 @@ def works_for_ever(db: pw.Database, tell: Any) -> None:
         tell("working")
         sys.stdin.read()
 
-    xq.spark.consume(xq.spark.session(master="local[1]", driver_memory="512m"), Task, work)
+    spark = xq.spark.session(master="local[1]", driver_memory="512m", sql_shuffle_partitions=1)
+    xq.spark.consume(spark, Task, work)

@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import xq
-from tests.conformance.steps import eventually
+from tests.conformance.steps import PATIENCE, eventually
 from tests.conftest import Maker
 from tests.factories import task, tasks
 from tests.spark.drivers import driver
@@ -104,35 +104,6 @@ def test_a_batch_is_of_a_stream(spark, make_shared):
             xq.spark.once(Task, "names", write, read)  # type: ignore[arg-type]
 
 
-def is_killed_after_its_second_commit(db: pw.Database, tell: Any, folder: str) -> None:
-    """What the driver does that is killed: what it has written is known to the database, and not to Spark."""
-    Task: Any = Maker(db, None)()
-    sink = xq.spark.once(Task, "names", lambda rows: Task.xq.put_many([task(name=row["value"]) for row in rows]))
-
-    def killed(batch: DataFrame, number: int) -> None:
-        sink(batch, number)
-        if number == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    spark = xq.spark.session(master="local[1]", driver_memory="512m")
-    run(one_by_one(spark, Path(folder, "in")), killed, Path(folder, "checkpoint"))
-
-
-def test_a_driver_that_is_killed_has_written_its_batches_once(spark, make_shared, tmp_path):
-    Task = make_shared()
-    files(tmp_path / "in", 3)
-    with driver(make_shared.db, is_killed_after_its_second_commit, str(tmp_path)) as process:
-        assert process.join() == -signal.SIGKILL
-    assert names(Task) == ["0", "1"]
-    assert not (tmp_path / "checkpoint" / "commits" / "1").exists()
-
-    def write(rows: Any) -> None:
-        Task.xq.put_many([task(name=row["value"]) for row in rows])
-
-    run(one_by_one(spark, tmp_path / "in"), xq.spark.once(Task, "names", write), tmp_path / "checkpoint")
-    assert names(Task) == ["0", "1", "2"]
-
-
 # what queues do
 
 
@@ -177,9 +148,9 @@ def queue(make_shared):
 
 def test_a_table_is_kept_of_what_a_queue_does(spark, queue, tmp_path):
     busy(queue)
-    eventually(lambda: is_current(spark, queue, tmp_path, max_rows=4))
+    eventually(lambda: is_current(spark, queue, tmp_path, max_rows=4), PATIENCE)
     busy(queue)
-    eventually(lambda: is_current(spark, queue, tmp_path))
+    eventually(lambda: is_current(spark, queue, tmp_path), PATIENCE)
     assert sum(counted(queue).values()) == len(queue.xq.history()) > 20
     buckets = {bucket for (bucket,) in counted(queue, "bucket")}
     assert buckets == {row.at_us // 60_000_000 * 60 for row in queue.xq.history()}
@@ -202,7 +173,7 @@ def test_several_queues_are_counted_in_one_table(spark, make_shared, tmp_path):
         count(spark, {"first": one, "second": two.xq}, tmp_path, unit="second")
         return counted(one, "queue, unit, source, target, event").get(put) == 1
 
-    eventually(is_there)
+    eventually(is_there, PATIENCE)
     assert {name for (name,) in counted(one, "queue")} == {"first", "second"}
 
 
@@ -211,7 +182,7 @@ def test_a_stream_goes_on_until_it_is_stopped(spark, queue, tmp_path):
     try:
         for _ in range(2):
             busy(queue)
-            eventually(lambda: query.exception() is not None or counted(queue) == of_history(queue))
+            eventually(lambda: query.exception() is not None or counted(queue) == of_history(queue), PATIENCE)
         assert query.exception() is None
     finally:
         query.stop()
@@ -258,7 +229,7 @@ def is_killed_as_it_counts(db: pw.Database, tell: Any, folder: str) -> None:
         return found
 
     Tally.add = killed  # type: ignore[assignment,method-assign]
-    spark = xq.spark.session(master="local[1]", driver_memory="512m")
+    spark = xq.spark.session(master="local[1]", driver_memory="512m", sql_shuffle_partitions=1)
     xq.spark.stream(spark, Task, "told", str(Path(folder, "checkpoint")), max_rows=4, every=0.1).awaitTermination()
 
 
@@ -268,4 +239,4 @@ def test_a_stream_whose_driver_is_killed_counts_each_transition_once(spark, queu
         assert process.join() == -signal.SIGKILL
     assert 4 < sum(counted(queue).values()) < len(queue.xq.history())
     busy(queue)
-    eventually(lambda: is_current(spark, queue, tmp_path))
+    eventually(lambda: is_current(spark, queue, tmp_path), PATIENCE)

@@ -1,0 +1,337 @@
+"""An archive of a queue: its done tasks and its old history as Parquet, read together with what the database has.
+
+    OUT/tasks/xq_run=RUN/day=2026-11-21/*.parquet       each folder of a run is there as a whole or not at all
+    OUT/history/xq_run=RUN/day=2026-11-21/*.parquet
+    OUT/_xq/                                            what is on its way
+
+A run gathers done tasks in the outbox of the queue (a table beside its own), writes them under `_xq`, and renames that
+folder into its place: from then on they are in the archive. Then they are deleted from the outbox. To restore goes
+the other way: the outbox is filled while the folder is in its place still, then the folder is renamed away, and then
+tasks go back from the outbox into the table. So a run that is in its place counts there, and any other counts in the
+outbox, whenever a process is killed; and the next call finishes what one that was killed has begun.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import pickle
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+import xq
+from xq.adapters.spark.files import Folder
+from xq.adapters.spark.packed import packed
+from xq.adapters.spark.queues import queue_of
+from xq.archives import Archives, Loading
+from xq.errors import Error
+from xq.extract import Extract
+
+RUN = "xq_run"
+SINCE = "xq_at_us"
+A_DAY = 86_400_000_000  # microseconds
+TASKS, HISTORY, AWAY = "tasks", "history", "_xq"
+MANIFEST = "_manifest.json"  # names that begin so Spark does not take for data
+RESTORED = "restored-"
+PARTS = 8  # in which the history is read, where that can be
+
+
+class Archived(NamedTuple):
+    """What an archive has got: so many tasks and rows of history. `stayed` tasks could not go, or were changed."""
+
+    tasks: int
+    history: int
+    stayed: int
+
+
+def archive(spark: SparkSession, queue: object, out: str, before: float | datetime | date | None = None) -> Archived:
+    """Move done tasks and old history of a queue to Parquet in `out`, by day, and delete them from the database.
+
+    Those tasks that came to D before a moment (seconds since 1970, a datetime, by UTC unless it says otherwise, or a
+    date; None: all), and those of which the history does not tell it; and the rows of history from before, as far as no
+    task that stays is told by them. The day of a task is that of its last transition into D, by UTC. It counts as D-X,
+    and the event is `archive`.
+
+    It may be killed and called again at any time, and others may work with the queue meanwhile: who restarts a task in
+    time keeps it. Of a table on SQLite that numbers its tasks itself the one of the highest number stays, since SQLite
+    would give it to the next one. `out` is any path of Hadoop's whose file system renames a folder in one step.
+
+    Raises FeatureOff (it needs keep and history), ArchiveBusy, BadType, BadValue, and ConfigurationError, for a table
+    with columns that the model does not have, say: they would be lost.
+    """
+    place = _Place(spark, queue, out, "archive")
+    before_us = place.archives.moment("before", before)
+    with place.alone():
+        place.archives.get_ready()
+        run = place.new_run()
+        left = place.archives.gather(run, before_us)
+        if left.moved:
+            place.write_out(run)
+        told_us = before_us if left.since_us is None else min(before_us, left.since_us)
+        return Archived(left.moved, place.write_history(run, told_us), left.stayed)
+
+
+def restore(spark: SparkSession, queue: object, out: str) -> int:
+    """Move all tasks of an archive back into the table, as D. Returns how many. It counts as X-D.
+
+    The history stays where it is, where `history` reads it. May be killed and called again, as `archive`. Raises Error
+    where tasks stay in the archive, since the table has their keys again, or other values that must be there once; and
+    as `archive`.
+    """
+    place = _Place(spark, queue, out, "restore")
+    with place.alone():
+        place.archives.get_ready()
+        return sum(map(place.bring_back, place.runs(TASKS)))
+
+
+def tasks(spark: SparkSession, queue: object, archive: str) -> DataFrame:
+    """The tasks of a queue, those in the table and those in an archive, as one DataFrame.
+
+    The columns of `options(queue)`, and `day`, on which a task came to D, if it is in the archive (`xq_day` where a
+    field is called so). Each task is there once, whatever an archive or restore is in the midst of. What has become of
+    the table is told when the DataFrame is used; if an archive or restore has come by since it was made, that raises.
+    """
+    place = _Place(spark, queue, archive, "tasks")
+    generation, runs = place.archives.generation, place.runs(TASKS)
+    mine = place.with_day(place.frame(place.archives.extract_tasks(runs, generation)))
+    return place.with_archive(mine, TASKS, runs)
+
+
+def history(spark: SparkSession, queue: object, archive: str) -> DataFrame:
+    """The history of a queue, what of it is in the database and what in an archive, as one DataFrame.
+
+    The columns of `options(queue, "history")`, and `day` (by UTC) and `dur_us`, the microseconds that the task had been
+    in the state it left. Each row is there once, as in `tasks`.
+    """
+    place = _Place(spark, queue, archive, "history")
+    generation, runs = place.archives.generation, place.runs(HISTORY)
+    past = place.manifest(runs[-1])["past"] if runs else None
+    mine = place.frame(place.archives.extract_history(past, generation))
+    whole = place.with_archive(mine.withColumn("day", _day(f.col("at_us"))), HISTORY, runs)
+    before = f.lag("at_us").over(Window.partitionBy("key").orderBy("id"))
+    return whole.withColumn("dur_us", f.col("at_us") - before)
+
+
+def _day(at_us: Any) -> Any:
+    return f.date_add(f.lit("1970-01-01").cast("date"), f.floor(at_us / A_DAY).cast("int"))
+
+
+class _Place:
+    """Where the archive of one queue is, and what is done there."""
+
+    def __init__(self, spark: SparkSession, queue: object, out: str, what: str) -> None:
+        self.spark = spark
+        self.queue: xq.Queue[Any] = queue_of(queue)
+        self.archives: Archives = self.queue.archives
+        self.archives.check(what)
+        self.folder = Folder(spark, out)
+        self.mine = hashlib.sha256(self.folder.path.encode()).hexdigest()[:8]  # whose run it is, by its name
+        self.parts = PARTS if self.archives.reads_in_parts else 1
+        names = {field.name.lower() for field in self.queue.store.fields}
+        self.day = "xq_day" if "day" in names else "day"
+
+    # runs
+
+    def new_run(self) -> str:
+        """The name of a run, after those of all before it."""
+        last = max((run[1:17] for what in (TASKS, HISTORY) for run in self.runs(what)), default="0")
+        number = max(int(last) + 1, self.archives.now_us)  # wherever the clock was set to
+        return f"r{number:016d}-{self.mine}-{secrets.token_hex(4)}"
+
+    def runs(self, what: str) -> list[str]:
+        """The runs that are in their place, in their order."""
+        return [name.removeprefix(f"{RUN}=") for name in self.folder.names(what) if name.startswith(f"{RUN}=")]
+
+    @staticmethod
+    def of(what: str, run: str) -> str:
+        return f"{what}/{RUN}={run}"
+
+    def manifest(self, run: str, what: str = HISTORY) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = json.loads(self.folder.read(f"{self.of(what, run)}/{MANIFEST}"))
+        return found
+
+    # reading
+
+    def frame(self, extract: Extract, partitions: int = 1) -> DataFrame:
+        reader = self.spark.read.format("xq").options(**packed(extract=extract))
+        return reader.options(partitions=partitions).load()
+
+    def with_day(self, frame: DataFrame) -> DataFrame:
+        return frame.withColumn(self.day, _day(f.col(SINCE))).drop(SINCE)
+
+    def stored(self, what: str, runs: Iterable[str]) -> DataFrame:
+        """The rows of some runs that are in their place."""
+        reader = self.spark.read.options(basePath=self.folder.at(what), mergeSchema=True)
+        return reader.parquet(*(self.folder.at(self.of(what, run)) for run in runs)).drop(RUN)
+
+    def with_archive(self, mine: DataFrame, what: str, runs: list[str]) -> DataFrame:
+        if not runs:
+            return mine
+        stored = self.stored(what, runs)
+        day = "day" if what == HISTORY else self.day
+        return mine.unionByName(stored.withColumn(day, f.col(day).cast("date")), allowMissingColumns=True)
+
+    # what was begun
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """No other process archives or restores; and what such have left undone is done."""
+        with self.archives.alone():
+            self.finish()
+            yield
+
+    def finish(self) -> None:
+        """Finish what calls that were killed have begun."""
+        for name in self.folder.names(AWAY):
+            if not name.startswith(RESTORED):
+                self.folder.delete(f"{AWAY}/{name}")
+        in_place, waiting = set(self.runs(TASKS)), self.archives.runs()
+        for run in waiting:
+            if run in in_place:
+                self.retire(run)
+            elif self.archives.is_loading(run):
+                self.archives.forget(run)
+            elif self.folder.exists(f"{AWAY}/{RESTORED}{run}"):
+                continue
+            elif f"-{self.mine}-" in run:
+                self.write_out(run)
+        for name in self.folder.names(AWAY):
+            self.put_back(name.removeprefix(RESTORED))
+        if runs := self.runs(HISTORY):
+            self.forget_history(self.manifest(runs[-1])["past"])
+
+    def retire(self, run: str) -> None:
+        """What is in its place need not be in the outbox."""
+        self.archives.turn()
+        self.archives.forget(run)
+
+    # out
+
+    def write_out(self, run: str) -> None:
+        """Put a run that is in the outbox into its place."""
+        frame = self.with_day(self.frame(self.archives.extract_run(run)))
+        self._commit(frame, self.day, TASKS, run, lambda n: n == self.archives.count(run), {})
+        self.retire(run)
+
+    def write_history(self, run: str, before_us: int) -> int:
+        """Put the history from before a moment into its place, and delete it in the database. Returns how many rows."""
+        past = self.archives.past(before_us)
+        if past is None:
+            return 0
+        frame = self.frame(self.archives.extract_past(past), self.parts).withColumn("day", _day(f.col("at_us")))
+        # Less there than here: its time was over, and the queue has forgotten it.
+        rows = self._commit(
+            frame, "day", HISTORY, run, lambda n: n >= self.archives.count_past(past), {"past": dict(past)}
+        )
+        self.forget_history(past)
+        return rows
+
+    def forget_history(self, past: Mapping[str, Any]) -> None:
+        if self.archives.is_there(past):
+            self.archives.turn()
+            self.archives.forget_past(past)
+
+    def _commit(self, frame: DataFrame, day: str, what: str, run: str, is_whole: Any, more: Mapping[str, Any]) -> int:
+        """Write a run, and rename it into its place if all is there. Returns how many rows it has."""
+        away = f"{AWAY}/{secrets.token_hex(8)}"
+        frame.write.partitionBy(day).parquet(self.folder.at(away))
+        rows = self.spark.read.parquet(self.folder.at(away)).count()
+        if not is_whole(rows):
+            raise Error(
+                f"{rows} rows of the {what} of {self.queue.store.name} were written, and more are there: try again"
+            )
+        self.folder.write(f"{away}/{MANIFEST}", json.dumps({"rows": rows, **more}))
+        self.folder.move(away, self.of(what, run))
+        return rows
+
+    # back
+
+    def bring_back(self, run: str) -> int:
+        """Move a run from its place into the outbox, and from there into the table. Returns how many tasks came."""
+        frame = self.stored(TASKS, [run])
+        names = [field.name for field in self.queue.store.fields if field.name in frame.columns]
+        loading = self.archives.loading(names)
+        self.spark.dataSource.register(Filling)
+        frame.select(names).write.format(Filling.name()).options(**Filling.packed(loading)).mode("append").save()
+        rows, had = self.archives.count(loading.run), self.manifest(run, TASKS)["rows"]
+        if rows != had:
+            raise Error(f"{rows} tasks of {run} were read, and it has {had}: try again")
+        self.archives.loaded(loading, run)
+        if keys := self.archives.in_the_way(run):
+            self.archives.forget(run)
+            raise Error(
+                f"{self.queue.store.name} has tasks again whose keys are in the archive, {', '.join(map(repr, keys))}: "
+                "kill them first, or restore into another table; of this run nothing was restored"
+            )
+        self.archives.turn()
+        self.folder.move(self.of(TASKS, run), f"{AWAY}/{RESTORED}{run}")
+        return self.put_back(run)
+
+    def put_back(self, run: str) -> int:
+        """Move a run that is in the outbox into the table. Raises Error where some stay, which are archived again."""
+        left = self.archives.put_back(run)
+        self.folder.delete(f"{AWAY}/{RESTORED}{run}")
+        if left.stayed:
+            self.write_out(run)
+            raise Error(
+                f"{left.moved} tasks of {self.queue.store.name} came back, and {left.stayed} stay in the archive: the "
+                "table has their keys again, or what must be there once"
+            )
+        return left.moved
+
+
+@dataclass
+class Filled(WriterCommitMessage):
+    part: int
+
+
+class Filling(DataSource):
+    """The outbox of a queue, as Spark fills it."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "xq_outbox"
+
+    @staticmethod
+    def packed(loading: Loading) -> dict[str, str]:
+        bulk = loading.job.bulk
+        nowhere = replace(bulk, address=replace(bulk.address, password=None))
+        bare = replace(loading, job=replace(loading.job, bulk=nowhere))
+        password = bulk.address.password
+        text = base64.b64encode(pickle.dumps(bare)).decode()
+        return {"loading": text, **({} if password is None else {"password": password})}
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        bare: Loading = pickle.loads(base64.b64decode(self.options["loading"]))
+        bulk = bare.job.bulk
+        there = replace(bulk, address=replace(bulk.address, password=self.options.get("password")))
+        return Filler(replace(bare, job=replace(bare.job, bulk=there)))
+
+
+class Filler(DataSourceArrowWriter):
+    """Each attempt fills a part of its own; those count that the driver has heard of."""
+
+    def __init__(self, loading: Loading) -> None:
+        self.loading = loading
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Filled:
+        context = TaskContext.get()
+        assert context is not None
+        part = context.taskAttemptId()
+        self.loading.load(([column.to_pylist() for column in batch.columns] for batch in iterator), part)
+        return Filled(part)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self.loading.keep([message.part for message in messages if isinstance(message, Filled)])

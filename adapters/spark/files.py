@@ -1,0 +1,69 @@
+"""Files wherever Spark has them: a local folder, HDFS, or what else Hadoop knows by the name of a path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from xq.errors import ConfigurationError
+
+
+class Folder:
+    """A folder by a path of Hadoop's. Names within it are relative to it.
+
+    A rename is one step where the file system has it so: local ones and HDFS do, those of objects (s3a) do not.
+    """
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        try:
+            context: Any = spark.sparkContext
+            self._java, settings = context._jvm, context._jsc.hadoopConfiguration()
+        except AttributeError:
+            raise ConfigurationError(
+                "archives need a session that is not of Spark Connect: start one beside it"
+            ) from None
+        root = self._java.org.apache.hadoop.fs.Path(path)
+        self._files = root.getFileSystem(settings)
+        self.path: str = self._files.makeQualified(root).toString()
+
+    def at(self, *names: str) -> str:
+        """The path of what is there."""
+        return "/".join([self.path.rstrip("/"), *names])
+
+    def _path(self, name: str) -> Any:
+        return self._java.org.apache.hadoop.fs.Path(self.at(name))
+
+    def names(self, folder: str) -> list[str]:
+        """What is in a folder, in order; nothing where there is none."""
+        path = self._path(folder)
+        found = self._files.listStatus(path) if self._files.exists(path) else []
+        return sorted(status.getPath().getName() for status in found)
+
+    def exists(self, name: str) -> bool:
+        return bool(self._files.exists(self._path(name)))
+
+    def move(self, old: str, new: str) -> None:
+        """Rename, to what must not be there. Raises ConfigurationError when it cannot be."""
+        target = self._path(new)
+        self._files.mkdirs(target.getParent())
+        if self._files.exists(target) or not self._files.rename(self._path(old), target):
+            raise ConfigurationError(f"{self.at(old)} cannot be renamed to {self.at(new)}: is it there already?")
+
+    def delete(self, name: str) -> None:
+        """Delete it, with what is in it, if it is there."""
+        self._files.delete(self._path(name), True)
+
+    def write(self, name: str, text: str) -> None:
+        with_what = self._files.create(self._path(name), True)
+        try:
+            with_what.write(bytearray(text.encode()))
+        finally:
+            with_what.close()
+
+    def read(self, name: str) -> str:
+        opened = self._files.open(self._path(name))
+        try:
+            return str(self._java.org.apache.commons.io.IOUtils.toString(opened, "UTF-8"))
+        finally:
+            opened.close()

@@ -1,0 +1,319 @@
+"""Done tasks go out of the table by way of an outbox, and come back; old history goes out."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from datetime import UTC, date, datetime
+
+import peewee as pw
+import pytest
+
+import xq
+from tests.conformance.steps import another_process, eventually, is_exact, keep_references, row, state, transitions
+from tests.factories import tasks
+from xq import archives
+
+FEATURES = {"keep": True, "history": True, "delayed": True, "buried": True}
+ALL = 2**62
+
+
+def done(Task, n=1, **fields):
+    """So many tasks, done now, and one more, which is ready: SQLite would give the highest key to another."""
+    found = Task.xq.put_many([task | fields for task in tasks(n)])
+    Task.xq.ack_many(Task.xq.take_many(n))
+    Task.xq.put({"name": "ready"}, delay=1_000_000)
+    return [task.id for task in found]
+
+
+def gather(Task, run="run", before=None):
+    Task.xq.archives.get_ready()
+    return Task.xq.archives.gather(run, Task.xq.archives.moment("before", before))
+
+
+def test_done_tasks_go_out_and_come_back_as_they_were(make):
+    Task = make(FEATURES, roles=("runat", "priority", "attempts"))
+    keys = done(Task, 3, name="it's 100 %", size=7)
+    before = [row(Task, key).__data__ for key in keys]
+    assert gather(Task)[:2] == (3, 0)
+    assert [state(Task, key) for key in keys] == ["X", "X", "X"]
+    assert Task.xq.archives.runs() == {"run": 3}
+    assert Task.xq.archives.put_back("run") == (3, 0, None)
+    assert Task.xq.archives.runs() == {}
+    assert [row(Task, key).__data__ for key in keys] == before
+    assert transitions(Task) == Counter({"X-R": 3, "X-W": 1, "R-T": 3, "T-D": 3, "D-X": 3, "X-D": 3})
+    assert is_exact(Task)
+
+
+def test_the_history_tells_who_was_archived_and_restored(make):
+    Task = make(FEATURES)
+    (key,) = done(Task)
+    gather(Task)
+    Task.xq.archives.put_back("run")
+    told = [(row.source, row.target, row.event) for row in Task.xq.history(key)]
+    assert told[-2:] == [("D", "X", "archive"), ("X", "D", "restore")]
+
+
+def test_who_observes_the_queue_hears_of_it(make):
+    Task = make(FEATURES)
+    heard = []
+    Task.xq.on_change(lambda task, *change: heard.append((task.id, *change)))
+    (key,) = done(Task)
+    gather(Task)
+    Task.xq.archives.put_back("run")
+    assert heard[-2:] == [(key, "archive", "D", "X"), (key, "restore", "X", "D")]
+
+
+def test_only_what_came_to_d_before_goes_out(make):
+    Task = make(FEATURES)
+    old, again = done(Task, 2)
+    Task.xq.clock.tick(100)
+    new = done(Task)[0]
+    Task.xq.restart(again)
+    Task.xq.ack(Task.xq.take())
+    limit = Task.xq.clock.now - 50
+    assert gather(Task, before=limit)[:2] == (1, 0)
+    assert [state(Task, key) for key in (old, again, new)] == ["X", "D", "D"]
+
+
+def test_a_moment_is_seconds_a_datetime_or_a_date(make):
+    moment = make(FEATURES).xq.archives.moment
+    assert moment("before", date(1970, 1, 2)) == moment("before", 86_400) == 86_400_000_000
+    assert moment("before", datetime(1970, 1, 2, tzinfo=UTC)) == moment("before", datetime(1970, 1, 2))
+    with pytest.raises(xq.BadType, match="before is a moment"):
+        moment("before", "yesterday")
+
+
+def test_a_task_of_which_the_history_tells_nothing_is_older_than_any_moment(make):
+    Task = make(FEATURES)
+    (key,) = done(Task)
+    Task.xq.History.delete().execute()
+    assert gather(Task, before=0)[:2] == (1, 0)
+    assert state(Task, key) == "X"
+
+
+def test_what_is_done_again_while_tasks_leave_stays(make, monkeypatch):
+    Task = make(FEATURES)
+    again, old = done(Task, 2)
+    in_parts = archives.Archives._in_parts
+
+    def done_again(self, work, numbers):
+        if not Task.xq.history(again)[4:]:
+            Task.xq.restart(again)
+            Task.xq.ack(Task.xq.take())
+        return in_parts(self, work, numbers)
+
+    monkeypatch.setattr(archives.Archives, "_in_parts", done_again)
+    left = gather(Task)
+    assert (left.moved, left.stayed) == (1, 1)
+    assert (state(Task, again), state(Task, old)) == ("D", "X")
+    assert is_exact(Task)
+
+
+def test_what_is_restarted_while_tasks_leave_stays(make, monkeypatch):
+    Task = make(FEATURES)
+    again, old = done(Task, 2)
+    in_parts = archives.Archives._in_parts
+
+    def restarted(self, work, numbers):
+        if state(Task, again) == "D":
+            Task.xq.restart(again)
+        return in_parts(self, work, numbers)
+
+    monkeypatch.setattr(archives.Archives, "_in_parts", restarted)
+    left = gather(Task)
+    assert (left.moved, left.stayed) == (1, 1)
+    assert (state(Task, again), state(Task, old)) == ("R", "X")
+
+
+def test_many_go_out_in_many_transactions(make, monkeypatch):
+    monkeypatch.setattr(archives, "BATCH", 3)
+    Task = make(FEATURES)
+    keys = done(Task, 10)
+    assert gather(Task).moved == 10
+    assert Task.xq.archives.put_back("run").moved == 10
+    assert {state(Task, key) for key in keys} == {"D"}
+    assert is_exact(Task)
+
+
+def test_a_run_that_is_elsewhere_is_forgotten(make, monkeypatch):
+    monkeypatch.setattr(archives, "ROWS", 2)
+    Task = make(FEATURES)
+    done(Task, 5)
+    gather(Task)
+    Task.xq.archives.forget("run")
+    assert Task.xq.archives.runs() == {}
+    Task.xq.archives.forget("run")
+
+
+def test_keys_of_any_kind_go_out_and_come_back(make):
+    class Pair(pw.Model):
+        a = pw.CharField(max_length=20)
+        b = pw.IntegerField()
+        status = pw.CharField(default="R")
+
+        class Meta:
+            database = make.db
+            primary_key = pw.CompositeKey("a", "b")
+
+    queue = xq.upgrade(Pair, {"status": "status"}, {"keep": True, "history": True}, clock=make.clock)
+    make.db.create_tables([Pair])
+    queue.put_many([{"a": "x'y", "b": 1}, {"a": '"', "b": 2}])
+    queue.ack_many(queue.take_many(2))
+    assert gather(queue.model).moved == 2
+    assert queue.archives.put_back("run").moved == 2
+    assert [(row.source, row.target) for row in queue.history(("x'y", 1))][-2:] == [("D", "X"), ("X", "D")]
+
+
+def test_a_task_whose_key_is_there_again_stays_in_the_outbox(make):
+    Task = make(FEATURES)
+    taken, free = done(Task, 2)
+    gather(Task)
+    Task.xq.put({"id": taken, "name": "another"})
+    assert Task.xq.archives.in_the_way("run") == [taken]
+    assert Task.xq.archives.put_back("run")[:2] == (1, 1)
+    assert (row(Task, taken).name, state(Task, free)) == ("another", "D")
+    assert Task.xq.archives.runs() == {"run": 1}
+
+
+def test_a_task_that_others_refer_to_stays(make, caplog):
+    Task = make(FEATURES)
+
+    class Child(pw.Model):
+        task = pw.ForeignKeyField(Task)
+
+        class Meta:
+            database = make.db
+
+    keep_references(make.db)
+    make.db.create_tables([Child])
+    keys = done(Task, 4)
+    Child.create(task=keys[1])
+    with caplog.at_level(logging.WARNING, "xq"):
+        assert gather(Task)[:2] == (3, 1)
+    assert [state(Task, key) for key in keys] == ["X", "D", "X", "X"]
+    assert "a task stays where it is" in caplog.text
+    Child.drop_table()
+
+
+def test_a_column_that_the_model_does_not_name_is_not_lost(make):
+    Task = make(FEATURES)
+    make.db.execute_sql("ALTER TABLE task ADD COLUMN more INTEGER")
+    with pytest.raises(xq.ConfigurationError, match=r"columns that Task does not name \(more\)"):
+        Task.xq.archives.get_ready()
+
+
+def test_two_at_once_are_told_apart(make_shared):
+    Task = make_shared(FEATURES)
+
+    def other():
+        with Task.xq.archives.alone():
+            yield "in"
+        yield "out"
+
+    with another_process(Task._meta.database, other) as process:
+        assert next(process) == "in"
+        with pytest.raises(xq.ArchiveBusy, match="by another call"), Task.xq.archives.alone():
+            pass
+        process.kill()
+        eventually(lambda: is_alone(Task))
+
+
+def is_alone(Task):
+    try:
+        with Task.xq.archives.alone(), pytest.raises(xq.ArchiveBusy), Task.xq.archives.alone():
+            pass
+    except xq.ArchiveBusy:
+        return False
+    return True
+
+
+def test_not_within_a_transaction(make):
+    Task = make(FEATURES)
+    with Task._meta.database.atomic(), pytest.raises(xq.ConfigurationError, match="outside"):
+        with Task.xq.archives.alone():
+            pass
+
+
+@pytest.mark.parametrize("feature", ["keep", "history"])
+def test_what_archives_need_is_named(make, feature):
+    Task = make({"keep": feature != "keep", "history": feature != "history"})
+    with pytest.raises(xq.FeatureOff, match=f"archive .*'{feature}'|archive .*feature") as error:
+        Task.xq.archives.check("archive")
+    assert error.value.feature == feature
+
+
+def test_a_queue_whose_tasks_are_on_their_way_is_not_uninstalled(make):
+    Task = make(FEATURES)
+    done(Task)
+    gather(Task)
+    with pytest.raises(xq.ConfigurationError, match="on their way to an archive"):
+        Task.xq.uninstall()
+    Task.xq.archives.put_back("run")
+    Task.xq.uninstall()
+    assert not [name for name in Task._meta.database.get_tables() if "_xq_" in name]
+
+
+def test_old_history_goes_out_but_for_the_newest_row(make, monkeypatch):
+    monkeypatch.setattr(archives, "ROWS", 2)
+    Task = make(FEATURES)
+    done(Task, 3)
+    before = Task.xq.History.select().count()
+    mark = Task.xq.archives.past(ALL)
+    assert Task.xq.archives.count_past(mark) == before - 1
+    done(Task)
+    assert Task.xq.archives.forget_past(mark) == before - 1
+    assert Task.xq.archives.count_past(mark) == Task.xq.archives.forget_past(mark) == 0
+    assert Task.xq.History.select().count() == 5
+    assert is_exact(Task)
+
+
+def test_only_history_from_before_a_moment_goes_out(make):
+    Task = make(FEATURES)
+    done(Task)
+    Task.xq.clock.tick(100)
+    done(Task)
+    before_us = Task.xq.archives.moment("before", Task.xq.clock.now - 50)
+    mark = Task.xq.archives.past(before_us)
+    assert Task.xq.archives.forget_past(mark) == 4
+    assert Task.xq.archives.past(before_us) is None
+
+
+def test_history_that_another_is_writing_is_not_lost(make_shared):
+    Task = make_shared(FEATURES)
+    db = Task._meta.database
+    if isinstance(db, pw.SqliteDatabase):
+        return  # one writer at a time
+    done(Task)
+
+    def writer():
+        with db.atomic():
+            Task.xq.put({"name": "early"})
+            yield "written"
+        yield "committed"
+
+    with another_process(db, writer) as process:
+        next(process)
+        done(Task)
+        mark = Task.xq.archives.past(ALL)
+        counted = Task.xq.archives.count_past(mark)
+        assert process.send(None) == "committed"
+        assert Task.xq.archives.count_past(mark) == counted == Task.xq.archives.forget_past(mark)
+        assert "early" in [Task.xq.peek(int(row.key)).name for row in Task.xq.History.select()]
+
+
+def test_each_turn_is_another_generation(make):
+    archive = make(FEATURES).xq.archives
+    before = archive.generation
+    archive.turn()
+    archive.turn()
+    assert archive.generation == before + 2
+
+
+def test_an_outbox_of_other_columns_is_made_anew_where_it_is_empty(make):
+    Task = make(FEATURES)
+    Task.xq.archives.get_ready()
+    make.db.execute_sql("ALTER TABLE task_xq_archive DROP COLUMN size")
+    Task.xq.archives.get_ready()
+    done(Task)
+    assert gather(Task).moved == 1
