@@ -285,6 +285,23 @@ def test_no_role_can_do_what_only_a_later_one_is_for(land, kind):
     assert queue.check() == []
 
 
+@pytest.mark.parametrize("kind", ["all", "unique"])
+def test_a_producer_puts_in_bulk_when_the_owner_has_made_the_tables(land, kind):
+    queue, user = land.queue(kind), land.user()
+    queue.grant(user, "producer")
+    with land.connected(user) as db:
+        bulk = land.of(db).bulk()
+        with pytest.raises(xq.ConfigurationError, match="no tables yet to stage jobs in"):
+            bulk.begin(["name"])
+        queue.bulk().begin(["name"])
+        queue.grant(user, "producer")
+        for name in ("tonight", None):
+            job = bulk.begin(["name", "delay"], name)
+            assert job.commit([job.stage([[["a", "b"], [None, 60]]])]) == 2
+    assert queue.count("W") == 2
+    assert queue.check() == []
+
+
 def _rights(statements: list[str]) -> list[tuple[str, str]]:
     """What was granted on tables, one by one: (a right, the table)."""
     found = []
