@@ -27,7 +27,7 @@ LINK = re.compile(
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *command], cwd=cwd, capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, *command], cwd=cwd, capture_output=True, text=True, timeout=300)
 
 
 def test_what_is_generated_is_current():

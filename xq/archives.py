@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -20,7 +20,7 @@ from xq.bulk import Job, bulk
 from xq.compile import Statement
 from xq.database import Opened, until_nobody_conflicts
 from xq.errors import ArchiveBusy, ConfigurationError, Error, FeatureOff
-from xq.extract import Condition, Extract, Mark
+from xq.extract import Condition, Extract, Mark, Stock
 from xq.frame import Columns
 from xq.machine import ABSENT
 from xq.store import Store
@@ -465,8 +465,14 @@ class Unturned(Extract):
                 "make the DataFrame anew"
             )
 
-    def query(self, names: Sequence[str] | None = None) -> str:
-        return self.of.query(names)
+    def stock(self, names: Sequence[str] | None = None) -> Stock:
+        return self.of.stock(names)
+
+    def bounds(self) -> tuple[int, int] | None:
+        return self._there(self.of).bounds()
+
+    def held(self) -> AbstractContextManager[str]:
+        return self._there(self.of).held()
 
     def can(self, condition: Condition) -> bool:
         return self.of.can(condition)

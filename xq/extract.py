@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple, Self, get_args
@@ -48,6 +49,14 @@ class Column:
     def asked(self) -> bool:
         """Whether it is read only where it is named, for what it costs."""
         return bool(self.relation)
+
+
+class Stock(NamedTuple):
+    """All rows for a stock driver of a database, which filters them as Spark does."""
+
+    sql: str
+    columns: tuple[Column, ...]  # `stored` as such a driver has them, whatever the time zone of its program
+    begin: str  # what a connection begins with
 
 
 @dataclass(frozen=True)
@@ -95,11 +104,16 @@ class Extract(ABC):
         return replace(self, where=(*self.where, *more))
 
     @abstractmethod
-    def query(self, names: Sequence[str] | None = None) -> str:
-        """SQL of all rows, whatever `where` says, for who reads by other ways.
+    def stock(self, names: Sequence[str] | None = None) -> Stock:
+        """How a program reads all rows, whatever `where` says, that knows nothing of xq and has Java's driver."""
 
-        With these columns, in the types in which they are stored.
-        """
+    @abstractmethod
+    def bounds(self) -> tuple[int, int] | None:
+        """The least and the greatest value of the column `ranged`, as they are now; None where there is no row."""
+
+    @abstractmethod
+    def held(self) -> AbstractContextManager[str]:
+        """A snapshot that is open within the block; "" where a database shows several connections no common moment."""
 
     @abstractmethod
     def can(self, condition: Condition) -> bool:
@@ -177,8 +191,3 @@ def parted(bounds: tuple[int, int], n: int) -> list[tuple[int, int]]:
     n = max(1, min(n, last - first + 1))
     ends = [first + (last - first + 1) * i // n for i in range(n + 1)]
     return [(low, high - 1) for low, high in pairwise(ends)]
-
-
-def told(order: Sequence[str], mark: Mark) -> Mapping[str, int]:
-    """A mark by the names of its columns, as JSON keeps it."""
-    return dict(zip(order, mark, strict=True)) if mark else {}

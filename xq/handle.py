@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar, overload
 
@@ -15,11 +15,12 @@ from xq.errors import BadType, BadValue, ConfigurationError, FeatureOff, shown
 from xq.extract import TASKS, Extract, What
 from xq.history import History
 from xq.machine import ABSENT, TAKEN, Machine
-from xq.moves import Moves
+from xq.moves import Moves, Update
 from xq.observers import Callback, Observers
 from xq.puts import Puts
 from xq.reconfigure import reconfigure
 from xq.sessions import Session
+from xq.sinks import Sinks, Tally
 from xq.stats import Stats, stats
 from xq.store import Store, fits_a_column
 from xq.sweep import QueueKeeper
@@ -29,6 +30,7 @@ from xq.wait import Waiting
 from xq.worker import Work, Workers, work
 
 T = TypeVar("T")
+R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., object])
 
 
@@ -80,6 +82,11 @@ class Queue(Generic[T]):
     def machine(self) -> Machine:
         """The transition table; print it."""
         return self._machine
+
+    @property
+    def roles(self) -> Mapping[str, str]:
+        """Which field of the model holds what, by role: {"status": "status", "tube": "mailbox"}."""
+        return {role: field.name for role, field in self._tasks.table.roles.items()}
 
     @property
     def clock(self) -> Clock | None:
@@ -232,19 +239,53 @@ class Queue(Generic[T]):
         self._tasks.seconds("increment", increment, ends=True)  # None is not left out here
         return self._moves.one("touch", key, {"increment": increment})
 
-    def ack_many(self, keys: Iterable[object], *, update: Mapping[str, Any] | None = None, **options: Any) -> list[T]:
-        """ack, for all of the tasks or none."""
+    def touch_many(self, keys: Iterable[object], increment: float) -> list[T]:
+        """touch, for all of the tasks or none."""
+        self._tasks.seconds("increment", increment, ends=True)
+        return self._moves.many("touch", keys, {"increment": increment})
+
+    def ack_many(self, keys: Iterable[object], *, update: Update = None, **options: Any) -> list[T]:
+        """ack, for all of the tasks or none. `update` is for all of them, or a list with one for each."""
         return self._moves.many("ack", keys, options, update)
 
-    def release_many(
-        self, keys: Iterable[object], *, update: Mapping[str, Any] | None = None, **options: Any
-    ) -> list[T]:
-        """release, for all of the tasks or none."""
+    def release_many(self, keys: Iterable[object], *, update: Update = None, **options: Any) -> list[T]:
+        """release, for all of the tasks or none. `update` is for all of them, or a list with one for each."""
         return self._moves.many("release", keys, options, update)
 
-    def bury_many(self, keys: Iterable[object], *, update: Mapping[str, Any] | None = None) -> list[T]:
-        """bury, for all of the tasks or none."""
-        return self._moves.many("bury", keys, {}, update)
+    def bury_many(
+        self,
+        keys: Iterable[object],
+        *,
+        update: Update = None,
+        error: str | Sequence[str | None] | None = None,
+    ) -> list[T]:
+        """bury, for all of the tasks or none. `update` is for all of them, or a list with one for each.
+
+        So is `error`, which says why, in the role error.
+        """
+        return self._moves.many("bury", keys, {}, update, error)
+
+    def transaction(self, work: Callable[[], R]) -> R:
+        """What `work` returns, all of whose writes on this thread's connection are one transaction.
+
+        Those of the application count as those of the queue. It is called again when the database undid them for
+        another's sake (a deadlock), so it should do nothing but write to the database. Within a transaction of the
+        application it is a part of that, and not called again.
+        """
+        return self._database.whole(work)
+
+    def once(self, sink: str, stream: str, batch: int, work: Callable[[], object]) -> bool:
+        """Call `work` unless it was for this batch before, and note that in the transaction of what it writes.
+
+        `sink` names what is written, `stream` whose batches they are, which are numbered from 0 on. Returns whether it
+        was called; as in `transaction`. Raises BadValue where the sink has batches of another stream, and within a
+        transaction.
+        """
+        return Sinks(self._database).once(sink, stream, batch, work)
+
+    def tally(self, table: str) -> Tally:
+        """A table in this database that streams count transitions in."""
+        return Tally(self._database, table)
 
     # operators
 

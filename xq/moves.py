@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from types import NoneType
 from typing import Any, Final, Generic, TypeVar
 
 from xq import sessions as sessions_of
@@ -13,7 +14,18 @@ from xq.compile import Fence, Rows, Way
 from xq.database import Opened
 from xq.doubts import Doubts
 from xq.due import Due, Swept
-from xq.errors import BadType, BadValue, Error, NotFound, NotOwner, SessionLost, UnknownSession, WrongState, shown
+from xq.errors import (
+    BadType,
+    BadValue,
+    Error,
+    FeatureOff,
+    NotFound,
+    NotOwner,
+    SessionLost,
+    UnknownSession,
+    WrongState,
+    shown,
+)
 from xq.machine import ABSENT, READY, TAKEN, Transition
 from xq.sessions import Session
 from xq.store import Row
@@ -22,7 +34,10 @@ from xq.transitions import BATCH, Call, Transitions
 
 T = TypeVar("T")
 
+Update = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None  # for all of several tasks, or one for each
+
 STAYS: Final = {"bury": "B"}  # event -> the state in which it finds nothing to do, but for an update
+WRITTEN = 50  # tasks, each with fields of its own, that one statement writes: it looks each up among so many
 TRIES = 20  # how often a task that others keep moving is tried again
 BEING_MOVED = (0.002, 0.004, 0.008)  # seconds to wait for what is due, and which another moves at this moment
 
@@ -267,19 +282,36 @@ class Moves(Generic[T]):
             raise
 
     def many(
-        self, event: str, keys: object, options: Mapping[str, Any], update: Mapping[str, Any] | None = None
+        self,
+        event: str,
+        keys: object,
+        options: Mapping[str, Any],
+        update: Update = None,
+        error: str | Sequence[str | None] | None = None,
     ) -> list[T]:
-        """Move all of the tasks or none: those in one state and one hand with one statement."""
+        """Move all of the tasks or none: those in one state and one hand with one statement.
+
+        `update` and `error`, of which the latter goes into the role error, are for all, or a list with one for each.
+        """
         if isinstance(keys, (str, bytes, Mapping)) or not isinstance(keys, Iterable):
             raise BadType(f"{event}_many takes keys or tasks, not {type(keys).__name__}: {shown(keys)}")
-        call = self._call(event, options, update)
+        alike = update is None or isinstance(update, Mapping)
+        call = self._call(event, options, update if alike else None)  # type: ignore[arg-type]
         identified = [self.tasks.identify(key) for key in keys]
         if len({parts for parts, _ in identified}) < len(identified):
             raise BadValue(f"{event}_many: a task is named twice")
+        own = self._one_for_each("update", {} if alike else update, len(identified))
+        own = self._with_errors(own, error)
+        written = [
+            (parts, fields)
+            for (parts, _), each in zip(identified, own, strict=True)
+            if (fields := self.tasks.updates(each, sets_error=error is not None))
+        ]
         self.database.begin_writing()
 
         def move() -> list[T]:
             moved: dict[Any, Row] = {}
+            self._write_many(written)  # what is then not this caller's to move is undone with all else
             only = self._only_source(call)
             if only:
                 self.transitions.choose(only, call)
@@ -295,6 +327,47 @@ class Moves(Generic[T]):
             return [self.tasks.returned(moved[self.tasks.app_key(parts)]) for parts, _ in identified]
 
         return self.database.whole(move)
+
+    @staticmethod
+    def _one_for_each(name: str, given: object, n: int) -> list[Any]:
+        """What is given for all, as a list with one for each. Raises BadType and BadValue."""
+        if given is None or isinstance(given, (str, Mapping)):
+            return [given] * n
+        if not isinstance(given, Sequence):
+            raise BadType(f"{name} is one for all of the tasks, or a list with one for each, not {shown(given)}")
+        if len(given) != n:
+            raise BadValue(f"{name} has {len(given)} for {n} tasks: give one for each, in their order")
+        return list(given)
+
+    def _with_errors(self, updates: list[Any], error: object) -> list[Any]:
+        """Updates, which also say what is wrong with their tasks, where that is given."""
+        if error is None:
+            return updates
+        role = self.tasks.table.roles.get("error")
+        if role is None:
+            raise FeatureOff("bury_many(error=) needs the role 'error': map it to a field of text", role="error")
+        errors = self._one_for_each("error", error, len(updates))
+        for each in errors:
+            if not isinstance(each, (str, NoneType)):
+                raise BadType(f"an error is told by text, not by {shown(each)}")
+        return [{**(update or {}), role.name: each} for update, each in zip(updates, errors, strict=True)]
+
+    def _write_many(self, written: list[tuple[Parts, dict[str, Any]]]) -> None:
+        """Write fields of the application's: for each task its own, whosever it is."""
+        by_names: dict[tuple[str, ...], list[tuple[Parts, dict[str, Any]]]] = {}
+        for one in written:
+            by_names.setdefault(tuple(one[1]), []).append(one)
+        for names, alike in by_names.items():
+            opened = self.database.open(to_write=True)
+            values_of_one = len(self.tasks.table.key) * (len(names) + 1) + len(names)
+            for batch in chunks(alike, max(1, min(WRITTEN, opened.dialect.most_values // values_of_one))):
+                values = self.database.values()
+                statement = opened.dialect.write_many(names, len(batch))
+                fields = (value for _, own in batch for value in own.values())
+                values.update(zip(statement.names, fields, strict=True))
+                for place, (parts, _) in enumerate(batch):
+                    values.update({f"{name}_{place}": part for name, part in named(parts).items()})
+                self.database.change(opened, statement, values)
 
     def _batch(self, call: Call, state: str, mark: str | None, keys: list[Parts]) -> dict[Any, Row]:
         """Move all of these tasks, and return their rows by key. Raises what is wrong with the first that stays."""

@@ -5,7 +5,7 @@ from xq.errors import ConfigurationError
 try:
     import pyarrow  # noqa: F401 (PySpark needs it as soon as rows come from Python, and says so late)
 
-    from xq.adapters.spark import Archived, archive, history, options, register, restore, session, tasks
+    from xq.adapters.spark import *  # noqa: F403 (what is offered is listed there)
 except ModuleNotFoundError as error:
     missing = (error.name or "").partition(".")[0]
     if missing not in ("pyspark", "py4j", "pyarrow"):
@@ -14,4 +14,4 @@ except ModuleNotFoundError as error:
         f"xq.spark needs {missing}, which is not installed: pip install 'xq-tables[spark]'"
     ) from None
 
-__all__ = ["Archived", "archive", "history", "options", "register", "restore", "session", "tasks"]
+from xq.adapters.spark import __all__ as __all__

@@ -18,7 +18,7 @@ from xq.adapters.databases.named import NAMED, by_position, filled
 from xq.adapters.databases.sql import Dialect, parts_of_uuid
 from xq.adapters.drivers import connect
 from xq.errors import BadValue, ConfigurationError, shown
-from xq.extract import TESTS, WHATS, Column, Condition, Extract, Mark, What, parted
+from xq.extract import TESTS, WHATS, Column, Condition, Extract, Mark, Stock, What, parted
 from xq.machine import ELSEWHERE, NAMES
 from xq.store import INTEGERS, Address, Field
 
@@ -179,9 +179,21 @@ class OfDatabase(Extract):
 
     # statements
 
-    def query(self, names: Sequence[str] | None = None) -> str:
-        sql, _ = replace(self, where=())._statement(self.chosen(names), (), (), ())
-        return sql
+    def stock(self, names: Sequence[str] | None = None) -> Stock:
+        columns = tuple(map(self._stock, self.chosen(names)))
+        sql, _ = replace(self, where=())._statement(columns, (), (), ())
+        return Stock(sql, columns, self._begin)
+
+    @property
+    @abstractmethod
+    def _begin(self) -> str:
+        """What a connection of a stock driver begins with."""
+
+    def _stock(self, column: Column) -> Column:
+        """A column for a stock driver, whose program filters by no more than its name."""
+        if column.type == "STRING":
+            return replace(column, sql=column.exact or column.sql)
+        return replace(column, stored="BOOLEAN") if column.type == "BOOLEAN" else column
 
     def _statement(
         self, columns: Sequence[Column], conditions: Sequence[Condition], after: Mark, until: Mark, more: str = ""
@@ -295,6 +307,15 @@ class OfDatabase(Extract):
 
     # apart
 
+    def bounds(self) -> tuple[int, int] | None:
+        with self._connected() as connection:
+            ((first, last),) = self._asked(connection, f"SELECT {self._least_and_most} FROM {self.relation}", {})
+        return None if first is None else (first, last)
+
+    @contextmanager
+    def held(self) -> Iterator[str]:
+        yield ""
+
     def ranges(self, n: int) -> list[tuple[Condition, ...]]:
         if n <= 1 or not self.ranged or not (self.order or self.snapshot):
             return [()]
@@ -352,6 +373,7 @@ class SqliteExtract(OfDatabase):
     """Of a file: one writer at a time, so rows are there in the order of their ids."""
 
     mark_of_driver = "?"
+    _begin = "PRAGMA case_sensitive_like = 1"
     EMPTY: ClassVar[Mapping[str, str]] = {"BIGINT": "0", "DOUBLE": "0.0", "BINARY": "x'00'"}
 
     @classmethod
@@ -465,6 +487,27 @@ class PostgresExtract(OfDatabase):
     def _exact_text(cls, dialect: Dialect, sql: str) -> str:
         return f'{sql} COLLATE "C"'
 
+    def _stock(self, column: Column) -> Column:
+        if column.type == column.stored == "TIMESTAMP":  # `exact` is of no zone, whatever the column is
+            return replace(column, sql=f"({column.exact} AT TIME ZONE 'UTC')")
+        return super()._stock(column)
+
+    @property
+    def _begin(self) -> str:
+        if not self.snapshot:
+            return ""
+        from psycopg.sql import quote
+
+        return f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT {quote(self.snapshot)}"
+
+    @contextmanager
+    def held(self) -> Iterator[str]:
+        with self._connected() as connection:
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            ((snapshot,),) = self._asked(connection, "SELECT pg_export_snapshot()", {})
+            yield snapshot
+
     @contextmanager
     def _moment(self) -> Iterator[Any]:
         """A connection with a transaction."""
@@ -556,6 +599,17 @@ class MysqlExtract(OfDatabase):
     @classmethod
     def _exact_text(cls, dialect: Dialect, sql: str) -> str:
         return dialect.exact(sql)
+
+    # Who reads may be slow, and the server would give up after a minute. Spark writes names in double quotes, and texts
+    # with no regard for backslashes.
+    _begin = (
+        "SET SESSION net_write_timeout = 31536000, sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES,NO_BACKSLASH_ESCAPES')"
+    )
+
+    def _stock(self, column: Column) -> Column:
+        if column.type == column.stored == "TIMESTAMP":  # the driver would read it in Java's time zone
+            return replace(column, sql=f"CAST({column.sql} AS CHAR)", stored="STRING")
+        return super()._stock(column)
 
     @staticmethod
     def _quoted(name: str) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from xq.adapters.databases.bulk import Staging
 from xq.adapters.databases.named import by_position
+from xq.adapters.databases.sinks import Sinks, TallySql
 from xq.adapters.databases.utube_news import Again
 from xq.adapters.databases.utubes import Utubes
 from xq.compile import After, Change, Given, Own, Rows, Statement
@@ -88,7 +89,7 @@ class Dialect(ABC):
         now                  the clock of a test, in seconds since 1970; NULL for that of the database
         told                 what a server's triggers are told: the event, of which queue, and `now`
     which rows
-        k0, k1 ...           the parts of a key
+        k0, k1 ...           the parts of a key; of several rows with the place of the row (k0_3)
         keys                 the keys of a list, in JSON
         session, mark        a fence: how the owner begins, which is the session; the whole owner, which is one take
         session_end          the end of a range of owners that `session` begins
@@ -97,7 +98,7 @@ class Dialect(ABC):
         n, many              how many rows, at most; so many as were locked
         since, until         microseconds since 1970 (the history)
     what is written
-        f3, f3_0, f3_1 ...   the application's fields, by their place in the table; in an INSERT with that of the row
+        f3, f3_0, f3_1 ...   the application's fields, by their place in the table; of several rows with that of the row
         ttl, increment ...   the options of a call, in seconds, by their names
         own_ttl ...          what is remembered of them in a role, `forever` for never
         owner                the mark of a take
@@ -108,6 +109,8 @@ class Dialect(ABC):
         source, target, count, event   a transition, how often it was seen, and what it was of
         name, value          a setting
         savepoint            one in which something was changed
+        sink, stream, batch  the number of the batch of a stream that was written there last
+        unit, bucket         a span of time, and the second at which one begins
 
     Three names are none of values: `filled` puts SQL in their places, when it is known of how many rows a statement is.
     `listed` and `rows` become values beside one another, and `chosen` a condition.
@@ -287,6 +290,7 @@ class Dialect(ABC):
     utubes_kind: type[Utubes]
     outbox_kind: type[Outbox]
     extracts: type[OfDatabase]
+    create_view = "CREATE VIEW IF NOT EXISTS"
     long_text = "TEXT"  # the type of a text of any length
     engine = ""  # what follows the columns of a table that is made
     more_of_queues = ""  # what else is written of each queue: columns, after a comma
@@ -323,6 +327,10 @@ class Dialect(ABC):
     def entered(self, state: str) -> str:
         """What is written into the status field, by a statement that may have to tell the triggers its event."""
         return self.literal(self.words[state])
+
+    def whole(self, number: str) -> str:
+        """A number as a whole one that the driver returns as such."""
+        return number
 
     def varying(self, length: int) -> str:
         """The type of text of at most so many characters, in a table of xq's."""
@@ -433,10 +441,10 @@ class Dialect(ABC):
         dot = f"{alias}." if alias else ""
         return " AND ".join(f"{dot}{column} = {version}.{key}" for column, key in zip(columns, self.keys, strict=True))
 
-    def by_key(self, of: str = "") -> str:
-        """The row of the key, of a table that has this alias where there are several."""
+    def by_key(self, of: str = "", row: str = "") -> str:
+        """The row of the key, of a table that has this alias where there are several; `row` ends its values' names."""
         parts = enumerate(zip(self.keys, self.source.key, strict=True))
-        return " AND ".join(self.holds(f"{of}{key}", f"= :k{i}", field.kind) for i, (key, field) in parts)
+        return " AND ".join(self.holds(f"{of}{key}", f"= :k{i}{row}", field.kind) for i, (key, field) in parts)
 
     @property
     def in_tube(self) -> str:
@@ -479,10 +487,6 @@ class Dialect(ABC):
     def loading(self, table: str, columns: Sequence[str]) -> str:
         """What the driver loads many rows by."""
         return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join([self.mark] * len(columns))})"
-
-    def whole(self, number: str) -> str:
-        """A number as a whole one that the driver returns as such."""
-        return number
 
     @cached_property
     def utubes(self) -> Utubes | None:
@@ -664,6 +668,20 @@ class Dialect(ABC):
             f"RETURNING {self.columns}",
             names=tuple(f"{self._parameters[name]}_{i}" for i in range(count) for name in names),
             admitted=admitted,
+        )
+
+    def write_many(self, names: Sequence[str], count: int) -> Statement:
+        """Write the fields `names` of `count` rows, into each its own, whatever their states."""
+        rows = [f"_{i}" for i in range(count)]
+        sets = []
+        for name in names:
+            column, value = self.quote(self._column(name)), self._parameters[name]
+            cases = " ".join(f"WHEN {self.by_key(row=row)} THEN :{value}{row}" for row in rows)
+            sets.append(f"{column} = CASE {cases} ELSE {column} END")
+        keys = ", ".join(self._tuple([f":k{i}{row}" for i in range(len(self.keys))]) for row in rows)
+        return Statement(
+            f"UPDATE {self.table_in_schema} SET {', '.join(sets)} WHERE {self.key} IN ({keys})",
+            names=tuple(f"{self._parameters[name]}{row}" for row in rows for name in names),
         )
 
     def limited(self, rows: str, guard: Guard) -> tuple[str, str]:
@@ -1087,6 +1105,17 @@ class Dialect(ABC):
         oldest = f"SELECT id, at_us FROM {table} WHERE {self._not_newest} ORDER BY id LIMIT :n"
         forgotten = f"SELECT id FROM ({oldest}) AS oldest WHERE at_us < {self._forgotten_before}"
         return f"DELETE FROM {table} WHERE id IN ({forgotten})"
+
+    # streams
+
+    @cached_property
+    def sinks(self) -> Sinks:
+        """Which batches of streams were written into this database."""
+        return Sinks(self)
+
+    def tally(self, table: str) -> TallySql:
+        """A table of the application's that counts transitions."""
+        return TallySql(self, table)
 
     # the records of xq in a database
 

@@ -1,7 +1,26 @@
 """Queues and their history in Spark, through PySpark: what `xq.spark` offers."""
 
 from xq.adapters.spark.archives import Archived, archive, history, restore, tasks
+from xq.adapters.spark.consume import consume
+from xq.adapters.spark.jdbc import Snapshot, jdbc, jdbc_options, snapshot
+from xq.adapters.spark.live import once, stream
 from xq.adapters.spark.session import register, session
 from xq.adapters.spark.source import options
 
-__all__ = ["Archived", "archive", "history", "options", "register", "restore", "session", "tasks"]
+__all__ = [
+    "Archived",
+    "Snapshot",
+    "archive",
+    "consume",
+    "history",
+    "jdbc",
+    "jdbc_options",
+    "once",
+    "options",
+    "register",
+    "restore",
+    "session",
+    "snapshot",
+    "stream",
+    "tasks",
+]

@@ -33,7 +33,8 @@ from pyspark.sql.types import StructType
 
 import xq
 from xq.adapters.spark.files import Folder
-from xq.adapters.spark.source import packed, queue_of
+from xq.adapters.spark.queues import queue_of
+from xq.adapters.spark.source import packed
 from xq.archives import Archives, Loading
 from xq.errors import Error
 from xq.extract import Extract

@@ -93,12 +93,12 @@ def register(spark: SparkSession) -> SparkSession:
 
     Its workers must find xq: on a cluster it is installed there, or shipped with --py-files.
     """
-    # Makes it the one in use: Spark 4.3 registers nothing that the one in use has already, whichever is meant.
-    spark.createDataFrame([], "nothing int")
-    spark.dataSource.register(Xq)
     with suppress(AttributeError):  # a session of Spark Connect: its server knows where its Python's packages are
         environment = spark.sparkContext.environment
         environment["PYTHONPATH"] = _path(environment.get("PYTHONPATH"))
+    # Makes it the one in use: Spark 4.3 registers nothing that the one in use has already, whichever is meant.
+    spark.createDataFrame([], "nothing int")
+    spark.dataSource.register(Xq)
     return spark
 
 

@@ -14,18 +14,11 @@ from pyspark.sql import datasource as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-import xq
 from xq.adapters.spark.arrow import batches
-from xq.errors import BadType, BadValue, ConfigurationError, shown
+from xq.adapters.spark.queues import queue_of
+from xq.adapters.spark.streaming import HistoryStream
+from xq.errors import BadValue, ConfigurationError, shown
 from xq.extract import Column, Condition, Extract, Test, What
-
-
-def queue_of(source: object) -> xq.Queue[Any]:
-    """The queue of a model or a tube. Raises BadType."""
-    for found in (source, getattr(source, "xq", None), getattr(getattr(source, "model", None), "xq", None)):
-        if isinstance(found, xq.Queue):
-            return found
-    raise BadType(f"{shown(source)} is no queue: give a model that was upgraded, or a tube")
 
 
 def options(
@@ -86,6 +79,9 @@ class Xq(spark.DataSource):
 
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         return Reader(self.extract, schema, self.number("partitions"))
+
+    def streamReader(self, schema: StructType) -> HistoryStream:
+        return HistoryStream(self.extract, schema, self.number("maxRows"), self.number("partitions"))
 
 
 def _declared(column: Column) -> str:

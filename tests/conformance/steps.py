@@ -223,6 +223,11 @@ class Other:
         os.kill(self.pid, signal.SIGKILL)
         self._process.join(STUCK)
 
+    def join(self) -> None:
+        """Wait until it is gone."""
+        self._process.join(STUCK)
+        assert not self._process.is_alive(), "the other process is stuck"
+
     def stop(self) -> None:
         """Have it stand still until `go_on`."""
         os.kill(self.pid, signal.SIGSTOP)

@@ -220,7 +220,7 @@ def _calls() -> Iterator[tuple[str, Call]]:
         "restart": ("delay",),
         "ack_many": ("update", "delay"),
         "release_many": ("update", "delay", "ttl", "ttr"),
-        "bury_many": ("update",),
+        "bury_many": ("update", "error"),
         "kill_many": (),
     }
     subject = {  # an argument for which the call works, to try the options with
@@ -267,7 +267,7 @@ def _calls() -> Iterator[tuple[str, Call]]:
         yield from of_keys(method)
         for name in names:
             yield f"{method}({name}=v)", option(method, name)
-        if set(names) - {"update"}:
+        if set(names) - {"update", "error"}:
             yield f"{method}(nonsense=v)", option(method, "nonsense")
     for name in FIELDS:
         for method in ("put", "update"):
@@ -283,6 +283,8 @@ def _calls() -> Iterator[tuple[str, Call]]:
     yield "peek(Task(id=v))", lambda Task, v: Task.xq.peek(Task(id=v))
     yield "peek(v)", lambda Task, v: Task.xq.peek(v)
     yield "touch(v, 1)", lambda Task, v: Task.xq.touch(v, 1)
+    yield "touch_many(v, 1)", lambda Task, v: Task.xq.touch_many(v, 1)
+    yield "touch_many([key], v)", lambda Task, v: Task.xq.touch_many([key(Task, "T")], v)
     yield "switch(v, 'R')", lambda Task, v: Task.xq.switch(v, "R")
     yield "task.ack(update=v)", lambda Task, v: Task.get(status="T").ack(update=v)
     yield "task.release(delay=v)", lambda Task, v: Task.get(status="T").release(delay=v)

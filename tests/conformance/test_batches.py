@@ -319,3 +319,71 @@ def test_large_keys_are_matched_exactly(make):
     Task.xq.put_many([task(id=key) for key in large])
     Task.xq.take_many(len(large))
     assert [each.id for each in Task.xq.ack_many(large)] == large
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_each_task_is_given_fields_of_its_own(make, kind):
+    Task = make(FEATURES, **KEYS[kind](make))
+    Task.xq.put_many(brought(kind, 123))
+    held = Task.xq.take_many(123)
+    updates: list[dict[str, Any]] = [{"name": f"done {i}", "size": -i} for i in range(123)]
+    updates[5], updates[7], updates[9] = {}, {"name": None}, {"size": 7}
+    done = Task.xq.ack_many(held, update=updates)
+    wanted = [(before.name, before.size) for before in held]
+    wanted = [(u.get("name", name), u.get("size", size)) for u, (name, size) in zip(updates, wanted, strict=True)]
+    assert [(each.name, each.size) for each in done] == wanted
+    assert [(each.name, each.size, each.status) for each in (row(Task, found) for found in held)] == [
+        (name, size, "D") for name, size in wanted
+    ]
+    assert is_exact(Task)
+
+
+def test_fields_of_their_own_are_written_all_or_none(queue):
+    held = taken(queue, 3)
+    queue.xq.release(held[1])
+    with pytest.raises(xq.WrongState):
+        queue.xq.ack_many(held, update=[{"name": "written"}] * 3)
+    for bad in ([{"name": "one"}], [{}, {}, {"nothing": 1}], [{}, {}, {"status": "R"}], [{}, {}, 5], 5, "abc"):
+        with pytest.raises((xq.BadType, xq.BadValue)):
+            queue.xq.ack_many(held, update=bad)
+    assert not [found for found in queue.select() if found.name in ("written", "one")]
+    assert queue.xq.count("T") == 2
+
+
+def test_why_tasks_were_buried_is_written_into_the_role_error(make):
+    Task = make(FEATURES, roles=("runat", "error"), attributes={"error": pw.TextField(null=True)})
+    held = taken(Task, 4)
+    Task.xq.bury_many(held[:2], error=["too small", None], update={"size": 1})
+    Task.xq.bury_many(held[2:], error="too large")
+    assert [(each.status, each.error, each.size) for each in Task.select().order_by(Task.id)] == [
+        ("B", "too small", 1),
+        ("B", None, 1),
+        ("B", "too large", held[2].size),
+        ("B", "too large", held[3].size),
+    ]
+    for bad in (["one"], [5], 5):
+        with pytest.raises((xq.BadType, xq.BadValue)):
+            Task.xq.bury_many(held[:2], error=bad)
+
+
+def test_an_error_needs_a_role_for_it(queue):
+    with pytest.raises(xq.FeatureOff, match="role 'error'"):
+        queue.xq.bury_many(taken(queue, 1), error="why")
+    assert queue.xq.count("T") == 1
+
+
+def test_many_tasks_are_touched_at_once(queue):
+    held = taken(queue, 5)
+    touched = queue.xq.touch_many(held[:3], 30)
+    assert [after.runat - before.runat for before, after in zip(held, touched, strict=False)] == [30, 30, 30]
+    queue.xq.release(held[4])
+    with pytest.raises(xq.WrongState):
+        queue.xq.touch_many(held[3:], 30)
+    assert row(queue, held[3]).runat == held[3].runat
+    with pytest.raises(xq.BadValue):
+        queue.xq.touch_many(held[:3], -1)
+
+
+def test_roles_are_told_with_the_fields_that_hold_them(make):
+    Task = make({"unique": "WRTB"}, roles=("runat", "unique"))
+    assert Task.xq.roles == {"status": "status", "runat": "runat", "unique": "job"}

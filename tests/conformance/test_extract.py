@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import uuid
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -12,6 +13,7 @@ import peewee as pw
 import pytest
 
 import xq
+from tests.conftest import Maker
 from tests.factories import task, tasks
 from xq.errors import BadValue
 from xq.extract import Column, Condition, Extract, Mark
@@ -234,10 +236,22 @@ def test_what_there_is_not_is_refused_in_words(make_shared):
         list(Task.xq.extract().read(["none"]))
 
 
-def test_a_queue_in_memory_is_read_by_nobody_else(make):
-    if make.db.database == ":memory:":
-        with pytest.raises(xq.ConfigurationError, match="in memory"):
-            make().xq.extract()
+def test_a_queue_in_memory_is_read_by_nobody_else():
+    Task = Maker(pw.SqliteDatabase(":memory:"), None)()
+    with pytest.raises(xq.ConfigurationError, match="in memory"):
+        Task.xq.extract()
+    Task._meta.database.close()
+
+
+def test_a_file_that_is_not_on_this_machine_is_not_made(tmp_path):
+    Task = Maker(pw.SqliteDatabase(str(tmp_path / "app.db")), None)()
+    extract = unpickled(Task)
+    elsewhere = tmp_path / "elsewhere.db"
+    address = replace(extract.address, parameters={**extract.address.parameters, "database": str(elsewhere)})
+    with pytest.raises(xq.ConfigurationError, match="a file is read where it is"):
+        rows(replace(extract, address=address))
+    assert not elsewhere.exists()
+    Task._meta.database.close()
 
 
 def test_arrow_has_what_tuples_have(make_shared):

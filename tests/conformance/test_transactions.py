@@ -542,3 +542,24 @@ def test_truncate_deletes_what_another_transaction_moves_meanwhile(make_shared, 
     if observed:
         mine = f"{source}-{target} {'release' if event == 'delay' else event}"
         assert sorted(heard) == sorted([(held.id, mine), (held.id, f"{target}-X kill"), (other.id, "B-X kill")])
+
+
+def test_what_a_transaction_writes_is_written_as_a_whole(queue):
+    queue.xq.put_many(tasks(2))
+    held = queue.xq.take_many(2)
+
+    def work(fails: bool) -> str:
+        queue.xq.ack(held[0])
+        queue.insert(name="of the application's own", status="X").execute()
+        if fails:
+            raise ZeroDivisionError
+        return "done"
+
+    with pytest.raises(ZeroDivisionError):
+        queue.xq.transaction(lambda: work(fails=True))
+    assert queue.xq.count("T") == 2
+    assert queue.select().count() == 2
+    assert queue.xq.transaction(lambda: work(fails=False)) == "done"
+    assert queue.xq.count("T") == 1
+    assert queue.select().where(queue.status == "X").count() == 1
+    assert is_exact(queue)

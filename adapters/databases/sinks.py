@@ -1,0 +1,68 @@
+"""What streams write beside a queue: which of their batches were, and how often transitions were seen, as SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.sql import Dialect
+
+SINKS = "xq_sink"  # the batch that each sink has taken last, and of which stream
+
+# What a transition counts as, in the words of a report: of what is finished already nothing ends again.
+_LEAVES = "source IN ('R', 'T', 'W', 'B') AND "
+THROUGHPUT: Final[Mapping[str, str]] = {
+    "put": "source = 'X' AND target IN ('R', 'T', 'W', 'B')",
+    "taken": "target = 'T' AND source <> 'T'",
+    "done": f"{_LEAVES}(target IN ('D', 'Z') OR (target = 'X' AND event = 'ack'))",
+    "buried": f"{_LEAVES}target = 'B' AND source <> 'B'",
+    "killed": f"{_LEAVES}target = 'X' AND event NOT IN ('ack', 'ttl', 'lifetime')",
+    "expired": f"{_LEAVES}target = 'X' AND event IN ('ttl', 'lifetime')",
+}
+
+
+class Sinks:
+    """Which batches were written."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        text = dialect.varying(255)
+        columns = f"sink {text} NOT NULL PRIMARY KEY, stream {text} NOT NULL, batch BIGINT NOT NULL"
+        self.create: tuple[str, ...] = (f"CREATE TABLE IF NOT EXISTS {SINKS} ({columns}){dialect.engine}",)
+        self.look = f"SELECT 1 FROM {SINKS} WHERE 1 = 0"
+        self.last = f"SELECT stream, batch FROM {SINKS} WHERE sink = :sink{dialect.lock}"
+        self.first = f"INSERT INTO {SINKS} (sink, stream, batch) VALUES (:sink, :stream, :batch)"
+        self.next = f"UPDATE {SINKS} SET batch = :batch WHERE sink = :sink"
+        self.forget = f"DELETE FROM {SINKS} WHERE sink = :sink"
+
+
+class TallySql:
+    """A table that counts transitions, by the time at which they were, and a view of it that tells the throughput."""
+
+    def __init__(self, dialect: Dialect, table: str) -> None:
+        name, varying = dialect.quote(table), dialect.varying
+        types = {
+            "queue": varying(160),
+            "tube": varying(255),
+            "unit": varying(8),
+            "bucket": "BIGINT",
+            "source": varying(1),
+            "target": varying(1),
+            "event": varying(128),
+        }
+        names = ", ".join(types)
+        columns = ", ".join(f"{column} {kind} NOT NULL" for column, kind in types.items())
+        body = f"({columns}, n BIGINT NOT NULL, PRIMARY KEY ({names}))"
+        more = dialect.on_conflict(names, f"n = {name}.n + :count")
+        values = ", ".join(f":{column}" for column in types)
+        view = dialect.quote(f"{table}_throughput")
+        counted = {c: f"SUM(CASE WHEN {what} THEN n ELSE 0 END)" for c, what in THROUGHPUT.items()}
+        numbers = ", ".join(f"{dialect.whole(total)} AS {column}" for column, total in counted.items())
+        buckets, any_ = "queue, tube, unit, bucket", f"{' + '.join(counted.values())} > 0"
+        self.create: tuple[str, ...] = (
+            f"CREATE TABLE IF NOT EXISTS {name} {body}{dialect.engine}",
+            f"{dialect.create_view} {view} AS SELECT {buckets}, {numbers} FROM {name} GROUP BY {buckets} HAVING {any_}",
+        )
+        self.look = f"SELECT 1 FROM {name} WHERE 1 = 0"
+        self.any = f"SELECT 1 FROM {name} LIMIT 1"
+        self.add = f"INSERT INTO {name} ({names}, n) VALUES ({values}, :count){more}"

@@ -1,0 +1,140 @@
+"""The tasks of a queue as a DataFrame, and what comes back of one as fields to be written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.types import TimestampNTZType
+
+import xq
+from xq.errors import BadType, BadValue, shown
+from xq.extract import Column
+from xq.store import Field
+
+ERROR = "xq_error"
+JSON = ("JSON", "JSONB")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came back of a task: the row, the fields that are to be written, and what is wrong, if anything is."""
+
+    row: Row
+    update: Mapping[str, Any]
+    error: str | None
+
+
+class Frame:
+    """DataFrames of the tasks of one queue, with the columns of `format("xq")`."""
+
+    def __init__(self, queue: xq.Queue[Any]) -> None:
+        fields = {field.name: field for field in queue.store.fields}
+        self._name, self._key = queue.store.name, queue.store.key
+        columns = queue.extract("tasks").columns
+        self._schema = ", ".join(f"`{column.name.replace('`', '``')}` {column.type}" for column in columns)
+        self._fields = {column.name: (column, fields.get(column.name)) for column in columns}
+
+    def sent(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of a taken task, as Spark holds them, by column."""
+        return {
+            name: "Taken" if field is None else _sent(column, field, data[name])
+            for name, (column, field) in self._fields.items()
+        }
+
+    def made(self, spark: SparkSession, tasks: list[dict[str, Any]]) -> DataFrame:
+        return spark.createDataFrame([tuple(task.values()) for task in tasks], self._schema)
+
+    def results(self, frame: DataFrame, sent: Mapping[Any, Mapping[str, Any]]) -> dict[Any, Result]:
+        """What came back of the tasks that were sent, both by key. Raises BadType and BadValue."""
+        if not isinstance(frame, DataFrame):
+            raise BadType(f"work returns a DataFrame, not {shown(frame)}")
+        names = frame.columns
+        for name in self._key:
+            if name not in names:
+                raise BadValue(f"work returns the key of each task: {name!r} is not in ({', '.join(names)})")
+        for name in names:
+            if names.count(name) > 1:
+                raise BadValue(f"work returned two columns called {name!r}")
+            if name != ERROR and name not in self._fields:
+                known = ", ".join(self._fields)
+                raise BadValue(f"work returned {name!r}, which is no field of {self._name} ({known}), nor {ERROR}")
+        keys = {self._key_in(task): key for key, task in sent.items()}
+        zoneless = {field.name for field in frame.schema if isinstance(field.dataType, TimestampNTZType)}
+        found: dict[Any, Result] = {}
+        for row in frame.limit(len(keys) + 1).collect():  # one too many has come twice, or is not of the batch
+            values = {name: _received(value, name in zoneless) for name, value in zip(names, row, strict=True)}
+            part = self._key_in(values)
+            if part not in keys:
+                raise BadValue(f"work returned a row of {shown(part)}, which is no key of a task that it was given")
+            key = keys[part]
+            if key in found:
+                raise BadValue(f"work returned two rows of the task {shown(key)}")
+            error = values.pop(ERROR, None)
+            before = sent[key]
+            update = {name: self._app(name, value) for name, value in values.items() if value != before[name]}
+            found[key] = Result(row, update, None if error is None else str(error))
+        return found
+
+    def _key_in(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple([values[name] for name in self._key])
+
+    def _app(self, name: str, value: Any) -> Any:
+        """A value of Spark's as the application writes it. Raises BadValue."""
+        column, field = self._fields[name]
+        if field is None:
+            raise BadValue(f"{name!r} is the queue's own: what becomes of a task {ERROR} says")
+        if isinstance(value, datetime) and field.kind != "timestamptz":
+            return value.replace(tzinfo=None)  # as it is stored, which is in UTC
+        if isinstance(value, str) and field.type.upper() in JSON:
+            try:
+                return json.loads(value)
+            except ValueError as error:
+                raise BadValue(f"{name!r} is JSON, and {shown(value)} is none: {error}") from error
+        if field.from_database and value is not None and field.kind != "uuid" and column.type in ("STRING", "BIGINT"):
+            return field.from_database(value)
+        return value
+
+
+def _sent(column: Column, field: Field, value: Any) -> Any:
+    """A value of the application's as Spark holds it."""
+    if value is None:
+        return None
+    if column.type == "TIMESTAMP" and isinstance(value, datetime):
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    if column.type == "STRING" and field.kind == "other" and field.type.upper() in JSON:
+        return json.dumps(value)
+    if column.type == "STRING" and field.kind != "text":
+        return str(value)
+    if column.type in PLAIN and not isinstance(value, PLAIN[column.type]):
+        value = field.to_database(value)
+    if column.type.startswith("DECIMAL"):
+        places = int(column.type.rstrip(")").partition(",")[2])
+        return Decimal(str(value)).quantize(Decimal(1).scaleb(-places))
+    return MADE.get(column.type, _same)(value)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+PLAIN: Mapping[str, Any] = {"STRING": str, "BIGINT": int, "DOUBLE": (int, float), "BOOLEAN": (bool, int)}
+MADE: Mapping[str, Callable[[Any], Any]] = {"BIGINT": int, "DOUBLE": float, "BOOLEAN": bool, "BINARY": bytes}
+
+
+def _received(value: Any, zoneless: bool = False) -> Any:
+    """A value of a Row, as `_sent` makes it. PySpark tells times by the clock on the wall, but for `zoneless` ones."""
+    if isinstance(value, Row):
+        return {name: _received(each) for name, each in value.asDict().items()}
+    if isinstance(value, list):
+        return [_received(each) for each in value]
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC) if zoneless else value.astimezone(UTC)
+    return value

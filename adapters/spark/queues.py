@@ -1,0 +1,42 @@
+"""Which queue is meant, or which queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import xq
+from xq.errors import BadType, BadValue, shown
+
+
+def queue_of(of: object) -> xq.Queue[Any]:
+    """The queue of a model, of a tube, or the one that is given. Raises BadType."""
+    for found in (of, getattr(of, "xq", None), getattr(getattr(of, "model", None), "xq", None)):
+        if isinstance(found, xq.Queue):
+            return found
+    raise BadType(f"{shown(of)} is no queue: give a model that was upgraded, its xq, or a tube")
+
+
+def named(queues: object) -> dict[str, object]:
+    """One or several queues by their names: those of a mapping, else of the model or the tube.
+
+    Raises BadType, and BadValue where there are none, or two of one name.
+    """
+    if isinstance(queues, xq.Tubes):
+        queues = queues.tube
+    if isinstance(queues, Mapping):
+        found = dict(queues)
+    else:
+        single = isinstance(queues, (type, xq.Queue)) or not isinstance(queues, Iterable)
+        several: list[Any] = [queues] if single else list(queues)  # type: ignore[call-overload]
+        names = [queue_of(q).store.name if isinstance(q, (type, xq.Queue)) else getattr(q, "name", "") for q in several]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise BadValue(f"several queues are called {twice[0]}: name them, as {{'a': {twice[0]}, 'b': ...}}")
+        found = dict(zip(names, several, strict=True))
+    for name, queue in found.items():
+        if not isinstance(name, str):
+            raise BadType(f"a queue is named by text, not by {shown(name)}")
+        queue_of(queue)
+    if not found:
+        raise BadValue("there is no queue: give one or several")
+    return found

@@ -1,0 +1,80 @@
+"""The history of a queue as a stream: each row once, in batches that a restart makes again as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from xq.adapters.spark.arrow import batches
+from xq.errors import BadValue
+from xq.extract import Extract, Mark, parted
+
+
+@dataclass
+class Stretch(InputPartition):
+    """The rows after one mark and up to another."""
+
+    after: Mark
+    until: Mark
+
+
+class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a history as far as it is settled.
+
+    An offset is a mark, by the names of its columns. Nothing is kept in the database, and so nothing is committed
+    there: what a checkpoint was read up to, it is read on from.
+    """
+
+    def __init__(self, extract: Extract, schema: StructType, most: int, parts: int) -> None:
+        if not extract.order:
+            raise BadValue(f"the {extract.what} of a queue are no stream: its history is, options(Page, 'history')")
+        self.extract = extract
+        self.schema = schema
+        self.most = most
+        self.parts = parts
+        self.end: Mark | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self.most) if self.most else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.end = self.extract.mark()
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, int]:
+        after = self._mark(start)
+        if self.end is not None and self.end <= after:
+            return self._offset(after)
+        until = self.extract.mark(after, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        return self._offset(until if self.end is None else min(until, self.end))
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Stretch]:
+        after, until = self._mark(start), self._mark(end)
+        if after == until:
+            return []
+        if len(until) > 1:
+            return [Stretch(after, until)]
+        (first,), (last,) = after or (0,), until
+        return [Stretch((low - 1,), (high,)) for low, high in parted((first + 1, last), self.parts)]
+
+    def read(self, partition: Stretch) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        schema = to_arrow_schema(self.schema, timezone="UTC")
+        return batches(self.extract, schema, (), partition.after, partition.until)
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        pass
+
+    def _mark(self, offset: Mapping[str, Any]) -> Mark:
+        return tuple(int(offset[name]) for name in self.extract.order) if offset else ()
+
+    def _offset(self, mark: Mark) -> dict[str, int]:
+        return dict(zip(self.extract.order, mark, strict=True)) if mark else {}

@@ -1,0 +1,78 @@
+"""Reading the history while several write at once, which SQLite has not."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.conformance.steps import eventually
+from tests.conformance.test_extract import rows, unpickled
+from tests.conftest import DATABASES, SERVERS, chosen
+from tests.factories import task, tasks
+
+
+@pytest.fixture(params=chosen(SERVERS))
+def shared_db(request, tmp_path):
+    with DATABASES[request.param](tmp_path) as database:
+        yield database
+
+
+@pytest.fixture
+def held(make_shared):
+    """A queue with one row of history that is not committed yet, and one after it that is."""
+    Task = make_shared({"history": True})
+    Task.put(task())
+    began, go_on = threading.Event(), threading.Event()
+
+    def late() -> None:
+        with make_shared.db.atomic():
+            Task.put(task(name="late"))
+            began.set()
+            assert go_on.wait(60)
+        make_shared.db.close()
+
+    thread = threading.Thread(target=late)
+    thread.start()
+
+    def commit() -> None:
+        go_on.set()
+        thread.join()
+
+    try:
+        assert began.wait(60)
+        Task.put(task())
+        yield Task, commit
+    finally:
+        commit()
+
+
+def test_a_mark_never_passes_what_is_not_committed(held):
+    Task, commit = held
+    extract = unpickled(Task, "history")
+    mark = extract.mark()
+    assert len(rows(extract, "id", until=mark)) == 1
+    assert len(rows(extract, "id")) == 2
+    commit()
+    assert eventually(lambda: len(rows(extract, "id", after=mark, until=extract.mark(mark))) == 2)
+
+
+def test_ranges_are_of_one_moment_also_when_what_is_older_is_committed_meanwhile(held):
+    Task, commit = held
+    extract = unpickled(Task, "history")
+    parts = extract.ranges(2)
+    seen = {row for part in parts for row in extract.read(["id"], part)}
+    commit()
+    assert {row for part in parts for row in extract.read(["id"], part)} == seen
+    assert len(rows(extract, "id")) == 3
+
+
+def test_a_number_that_was_given_to_nothing_holds_a_mark_up_for_a_moment_only(make_shared):
+    Task = make_shared({"history": True})
+    Task.put(task())
+    with make_shared.db.atomic() as transaction:
+        Task.xq.put_many(tasks(3))
+        transaction.rollback()
+    Task.put(task())
+    extract = unpickled(Task, "history")
+    assert eventually(lambda: len(rows(extract, "id", until=extract.mark())) == 2)

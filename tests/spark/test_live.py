@@ -1,0 +1,242 @@
+"""Streams into the database of a queue: each batch once, whatever is killed when."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import peewee as pw
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+import xq
+from tests.conformance.steps import PATIENCE, eventually
+from tests.conftest import Maker
+from tests.factories import task, tasks
+from tests.spark.drivers import driver
+from xq.sinks import Tally
+
+FEATURES = {"keep": True, "buried": True, "history": True}
+
+
+def files(folder: Path, n: int) -> None:
+    """So many files of one line each: 0, 1, 2 ..."""
+    folder.mkdir(exist_ok=True)
+    for i in range(n):
+        folder.joinpath(f"{i}.txt").write_text(f"{i}\n")
+        os.utime(folder / f"{i}.txt", (i, i))
+
+
+def one_by_one(spark: SparkSession, folder: Path) -> DataFrame:
+    """A stream with a batch for each file."""
+    return spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder))
+
+
+def run(batches: DataFrame, function: Any, checkpoint: Path) -> None:
+    """Run a stream over what is there."""
+    writer = batches.writeStream.foreachBatch(function).option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+
+
+def names(Task: Any) -> list[str]:
+    return sorted(found.name for found in Task.select())
+
+
+def test_each_batch_is_written_once(spark, make_shared, tmp_path):
+    Task = make_shared()
+    files(tmp_path / "in", 2)
+    seen: list[int] = []
+
+    def write(rows: Any) -> None:
+        seen.append(len(rows))
+        Task.xq.put_many([task(name=row["value"]) for row in rows])
+        if fails:
+            raise ZeroDivisionError
+
+    sink = xq.spark.once(Task, "names", write)
+
+    def twice(batch: DataFrame, number: int) -> None:
+        sink(batch, number)
+        sink(batch, number)
+
+    fails = True
+    with pytest.raises(StreamingQueryException, match="ZeroDivisionError"):
+        run(one_by_one(spark, tmp_path / "in"), twice, tmp_path / "checkpoint")
+    assert names(Task) == []
+    fails = False
+    run(one_by_one(spark, tmp_path / "in"), twice, tmp_path / "checkpoint")
+    assert (names(Task), seen) == (["0", "1"], [1, 1, 1])
+    with pytest.raises(StreamingQueryException, match="another checkpoint"):
+        run(one_by_one(spark, tmp_path / "in"), sink, tmp_path / "another")
+    assert names(Task) == ["0", "1"]
+
+
+def test_what_is_read_is_read_before_the_transaction(spark, make_shared, tmp_path):
+    Task = make_shared()
+    files(tmp_path / "in", 1)
+
+    def read(batch: DataFrame) -> int:
+        assert not Task.xq.store.in_transaction()
+        return batch.count()
+
+    def write(n: int) -> None:
+        assert Task.xq.store.in_transaction()
+        Task.xq.put(task(name=str(n)))
+
+    run(one_by_one(spark, tmp_path / "in"), xq.spark.once(Task, "names", write, read), tmp_path / "checkpoint")
+    assert names(Task) == ["1"]
+
+
+def test_a_batch_is_of_a_stream(spark, make_shared):
+    Task = make_shared()
+    with pytest.raises(xq.BadValue, match="foreachBatch"):
+        xq.spark.once(Task, "names", print)(spark.range(1), 0)
+    for write, read in ((None, print), (print, 5)):
+        with pytest.raises(xq.BadType):
+            xq.spark.once(Task, "names", write, read)  # type: ignore[arg-type]
+
+
+# what queues do
+
+
+def count(spark: SparkSession, queues: Any, folder: Path, **options: Any) -> None:
+    """Have the table told hold what the history tells now, or, on MariaDB, told two seconds ago."""
+    query = xq.spark.stream(spark, queues, "told", str(folder / "checkpoint"), available_now=True, **options)
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+
+
+def counted(Task: Any, columns: str = "queue, tube, unit, source, target, event") -> dict[tuple[Any, ...], int]:
+    found = Task._meta.database.execute_sql(f"SELECT {columns}, SUM(n) FROM told GROUP BY {columns}").fetchall()
+    return {tuple(row[:-1]): int(row[-1]) for row in found}
+
+
+def of_history(Task: Any, unit: str = "minute") -> dict[tuple[Any, ...], int]:
+    rows = Task.xq.history()
+    return Counter(("Task", row.tube or "", unit, row.source, row.target, row.event) for row in rows)
+
+
+def is_current(spark: SparkSession, Task: Any, folder: Path, **options: Any) -> bool:
+    count(spark, Task, folder, **options)
+    return counted(Task) == of_history(Task)
+
+
+def busy(Task: Any) -> None:
+    """Each kind of transition that the queue has."""
+    Task.xq.put_many([*tasks(3, tube="a"), task(tube="\U0001f986 'b'"), task()])
+    done, buried, back, killed, _ = Task.xq.take_many(5)
+    Task.ack(done)
+    Task.bury(buried)
+    Task.release(back)
+    Task.kill(killed)
+
+
+@pytest.fixture
+def queue(make_shared):
+    return make_shared(FEATURES, roles=("tube",))
+
+
+def test_a_table_is_kept_of_what_a_queue_does(spark, queue, tmp_path):
+    busy(queue)
+    eventually(lambda: is_current(spark, queue, tmp_path, max_rows=4), PATIENCE)
+    busy(queue)
+    eventually(lambda: is_current(spark, queue, tmp_path), PATIENCE)
+    assert sum(counted(queue).values()) == len(queue.xq.history()) > 20
+    buckets = {bucket for (bucket,) in counted(queue, "bucket")}
+    assert buckets == {row.at_us // 60_000_000 * 60 for row in queue.xq.history()}
+    sums = "SUM(put), SUM(taken), SUM(done), SUM(buried), SUM(killed), SUM(expired)"
+    throughput = queue._meta.database.execute_sql(f"SELECT {sums} FROM told_throughput").fetchone()
+    assert [int(n) for n in throughput] == [10, 10, 2, 2, 2, 0]
+    with pytest.raises(StreamingQueryException, match="another checkpoint"):
+        count(spark, queue, tmp_path / "another")
+    assert counted(queue) == of_history(queue)
+
+
+def test_several_queues_are_counted_in_one_table(spark, make_shared, tmp_path):
+    one = make_shared(FEATURES, roles=("tube",))
+    two = make_shared({"history": True}, model=make_shared.model(table_name="another"))
+    busy(one)
+    two.put(task())
+    put = ("second", "second", "X", "R", "put")
+
+    def is_there() -> bool:
+        count(spark, {"first": one, "second": two.xq}, tmp_path, unit="second")
+        return counted(one, "queue, unit, source, target, event").get(put) == 1
+
+    eventually(is_there, PATIENCE)
+    assert {name for (name,) in counted(one, "queue")} == {"first", "second"}
+
+
+def test_a_stream_goes_on_until_it_is_stopped(spark, queue, tmp_path):
+    query = xq.spark.stream(spark, queue, "told", str(tmp_path), every=0.1)
+    try:
+        for _ in range(2):
+            busy(queue)
+            eventually(lambda: query.exception() is not None or counted(queue) == of_history(queue), PATIENCE)
+        assert query.exception() is None
+    finally:
+        query.stop()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"queues": []}, xq.BadValue),
+        ({"queues": 5}, xq.BadType),
+        ({"table": ""}, xq.BadValue),
+        ({"unit": "week"}, xq.BadValue),
+        ({"every": 0}, xq.BadValue),
+        ({"max_rows": True}, xq.BadValue),
+    ],
+)
+def test_a_stream_that_cannot_be_is_refused(spark, queue, tmp_path, wrong, error):
+    given: dict[str, Any] = {"queues": queue, "table": "told", "checkpoint": str(tmp_path), **wrong}
+    with pytest.raises(error):
+        xq.spark.stream(spark, **given)
+    assert not {"told", "xq_sink"} & {*queue._meta.database.get_tables()}
+
+
+def test_what_a_stream_cannot_read_is_refused(spark, make_shared, tmp_path, another_database):
+    Task = make_shared()
+    with pytest.raises(xq.FeatureOff):
+        xq.spark.stream(spark, Task, "told", str(tmp_path))
+    one = make_shared({"history": True}, model=make_shared.model(table_name="one"))
+    with another_database() as elsewhere:
+        two = Maker(elsewhere, None)({"history": True})
+        with pytest.raises(xq.BadValue, match="several databases"):
+            xq.spark.stream(spark, {"one": one, "two": two}, "told", str(tmp_path))
+
+
+def is_killed_as_it_counts(db: pw.Database, tell: Any, folder: str) -> None:
+    """What the driver does that is killed: its second batch is in the table, and Spark has not heard of that."""
+    Task: Any = Maker(db, None)(FEATURES, roles=("tube",))
+    add = Tally.add
+
+    def killed(tally: Tally, stream: str, batch: int, counted: Any) -> bool:
+        found = add(tally, stream, batch, counted)
+        if batch == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+
+    Tally.add = killed  # type: ignore[assignment,method-assign]
+    spark = xq.spark.session(master="local[1]", driver_memory="512m", sql_shuffle_partitions=1)
+    xq.spark.stream(spark, Task, "told", str(Path(folder, "checkpoint")), max_rows=4, every=0.1).awaitTermination()
+
+
+def test_a_stream_whose_driver_is_killed_counts_each_transition_once(spark, queue, tmp_path):
+    busy(queue)
+    with driver(queue._meta.database, is_killed_as_it_counts, str(tmp_path)) as process:
+        assert process.join() == -signal.SIGKILL
+    assert 4 < sum(counted(queue).values()) < len(queue.xq.history())
+    busy(queue)
+    eventually(lambda: is_current(spark, queue, tmp_path), PATIENCE)

@@ -1,0 +1,136 @@
+"""Writing batches of streams once each: with a note of the batch, in the transaction of what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+from xq.database import Database
+from xq.errors import BadType, BadValue, shown
+from xq.store import fits_a_column
+
+LONGEST = 255  # characters of the name of a sink, and of that of a stream
+
+
+class Counted(NamedTuple):
+    """How often a transition was seen in a bucket of time, which begins at so many seconds since 1970."""
+
+    queue: str
+    tube: str  # "" for none
+    unit: str
+    bucket: int
+    source: str
+    target: str
+    event: str
+    n: int
+
+
+class _Table(Protocol):
+    create: tuple[str, ...]
+    look: str
+
+
+def _create(database: Database, table: _Table) -> bool:
+    """Have a table, and tell whether it was made now: who may not make tables can use one that is there."""
+    opened, store = database.open(), database.store
+    try:
+        store.execute(table.look)
+    except Exception as error:
+        if not store.is_failure(error) or store.is_loss(error):
+            raise
+        with opened.dialect.creating(store):
+            for sql in table.create:
+                store.execute(sql)
+        return True
+    return False
+
+
+class Sinks:
+    """The notes of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def install(self) -> None:
+        """Make their table, if it is not there. Raises BadValue within a transaction, which that might end."""
+        if self.database.store.in_transaction():
+            raise BadValue("once() makes transactions of its own: call it outside of one")
+        _create(self.database, self.database.dialect.sinks)
+
+    def once(self, sink: str, stream: str, batch: int, work: Callable[[], object]) -> bool:
+        """As `Queue.once`."""
+        for name, value in {"sink": sink, "stream": stream}.items():
+            if not isinstance(value, str):
+                raise BadType(f"a {name} is named by text, not by {shown(value)}")
+            if not 0 < len(value) <= LONGEST or not fits_a_column(value):
+                raise BadValue(f"a {name} is named by 1 to {LONGEST} characters, not by {shown(value)}")
+        if isinstance(batch, bool) or not isinstance(batch, int):
+            raise BadType(f"a batch is a whole number, not {shown(batch)}")
+        if batch < 0 or not fits_a_column(batch):
+            raise BadValue(f"a batch is a number from 0 to 2**63 - 1, not {batch}")
+        if not callable(work):
+            raise BadType(f"once calls a function, not {shown(work)}")
+        self.install()
+        database, sql = self.database, self.database.dialect.sinks
+        values = {"sink": sink, "stream": stream, "batch": batch}
+
+        def write() -> bool:
+            last = database.execute(sql.last, values)
+            for of, number in last:
+                if of != stream:
+                    raise BadValue(
+                        f"the sink {sink!r} has batches of another stream ({of}, this is {stream}), as of one that "
+                        "began anew with another checkpoint, and would have rows twice: give this one another name, "
+                        "or drop the table that stream() made (on PostgreSQL with CASCADE)"
+                    )
+                if batch <= number:
+                    return False
+            database.execute(sql.next if last else sql.first, values)
+            work()
+            return True
+
+        return database.whole(write)
+
+    def forget(self, sink: str) -> None:
+        database = self.database
+        self.install()
+        database.whole(lambda: database.execute(database.dialect.sinks.forget, {"sink": sink}))
+
+
+class Tally:
+    """A table in the database of a queue that counts transitions, whichever queue they are of.
+
+    Its columns are those of `Counted`; together, but for n, they are its primary key. Its view, called as it with
+    _throughput, has in each bucket how many tasks were put, taken, done, buried, killed, expired.
+    """
+
+    def __init__(self, database: Database, table: str) -> None:
+        if not isinstance(table, str):
+            raise BadType(f"a table is named by text, not by {shown(table)}")
+        if not 0 < len(table) <= LONGEST or not fits_a_column(table):
+            raise BadValue(f"a table is named by 1 to {LONGEST} characters, not by {shown(table)}")
+        self.table = table
+        self.database = database
+        self.sinks = Sinks(database)
+
+    def install(self) -> None:
+        """Make the table, if it is not there; then no batch was written into it."""
+        self.sinks.install()
+        if _create(self.database, self.database.dialect.tally(self.table)):
+            self.sinks.forget(self.table)
+
+    def add(self, stream: str, batch: int, counted: Iterable[Counted]) -> bool:
+        """Count what a batch of a stream tells, once. Returns whether it was counted now. Raises BadValue."""
+        rows = list(counted)
+        sql = self.database.dialect.tally(self.table)
+
+        def write() -> None:
+            if batch and not self.database.execute(sql.any):
+                raise BadValue(
+                    f"{self.table} is empty, and the stream has come to its batch {batch}: what came before is lost "
+                    "with an earlier table of this name. Begin with a new checkpoint"
+                )
+            for *row, n in rows:
+                self.database.execute(sql.add, dict(zip(Counted._fields, row, strict=False), count=n))
+
+        return self.sinks.once(self.table, stream, batch, write)
