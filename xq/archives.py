@@ -66,7 +66,7 @@ class Archives:
         if DONE not in self.machine.states:
             raise FeatureOff(f"{what} is of done tasks, which stay with the feature 'keep'", feature="keep")
         if self.machine.settings.history is None:
-            raise FeatureOff(f"{what} asks the history when a task was done: it needs the feature", feature="history")
+            raise FeatureOff(f"{what} asks when a task was done, and needs the feature 'history'", feature="history")
 
     def moment(self, name: str, value: object) -> int:
         """A moment, in microseconds since 1970: of a date its beginning, of None the end of time. Raises as history."""
@@ -292,8 +292,9 @@ class Archives:
         They count for nothing there until they are `loaded`: of who was killed, workers may go on for a while.
         """
         found = bulk(self.database, self.transitions.tasks, "raise", DONE)
-        run = f"{LOADING}{uuid4().hex}"
-        loading = Loading(Job(found, tuple(columns), run, True), run)
+        run, defaults = f"{LOADING}{uuid4().hex}", self.store.declared_defaults()
+        newer = {n: value for n, value in defaults.items() if n not in columns and not callable(value)}
+        loading = Loading(Job(found, (*columns, *newer), run, True), run, tuple(newer.values()))
         _ = loading.job.frame  # which refuses what does not fit
         return loading
 
@@ -405,6 +406,7 @@ class Loading:
 
     job: Job
     run: str
+    newer: tuple[Any, ...]  # defaults of the fields that the archive does not have
 
     def load(self, rows: Iterable[Columns], part: int) -> int:
         """Write rows, column by column, as a part of the run, of a number that no other has. Returns how many."""
@@ -413,7 +415,7 @@ class Loading:
         sql, count = dialect.outbox.load(names), 0
         with self.job.connected() as store:
             for some in rows:
-                found, _ = frame.stored(some)
+                found, _ = frame.stored([*some, *([value] * len(some[0]) for value in self.newer)])
                 first = part * PLACES + count
                 numbers = range(first, first + len(some[0]))
                 values = zip(*(found[target] for target in frame.targets), strict=True)

@@ -193,7 +193,7 @@ class Outbox:
     def some(self) -> str:
         """The last of the next numbers of a run."""
         numbers = f"SELECT {NUMBER} AS n FROM {self.table} WHERE {RUN} = :run AND {NUMBER} >= :low ORDER BY {NUMBER}"
-        return f"SELECT MAX(n) FROM ({numbers} LIMIT :n) AS some"
+        return f"SELECT MAX(n) FROM ({numbers} LIMIT :n) AS these"
 
     @property
     def rename(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 from collections import Counter
 from datetime import UTC, date, datetime
 
@@ -10,7 +11,16 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import another_process, eventually, is_exact, keep_references, row, state, transitions
+from tests.conformance.steps import (
+    another_process,
+    eventually,
+    in_threads,
+    is_exact,
+    keep_references,
+    row,
+    state,
+    transitions,
+)
 from tests.factories import tasks
 from xq import archives
 
@@ -317,3 +327,76 @@ def test_an_outbox_of_other_columns_is_made_anew_where_it_is_empty(make):
     Task.xq.archives.get_ready()
     done(Task)
     assert gather(Task).moved == 1
+
+
+def test_consumers_work_on_while_tasks_go_out_and_come_back(make_shared, monkeypatch):
+    monkeypatch.setattr(archives, "BATCH", 3)
+    Task = make_shared(FEATURES)
+    keys = set(done(Task, 20))
+    Task.xq.archives.get_ready()
+
+    def work():
+        for key in sorted(keys)[::2] * 2:
+            try:
+                Task.xq.restart(key)
+            except (xq.NotFound, xq.WrongState):
+                continue
+            if (taken := Task.xq.take()) is not None:
+                Task.xq.ack(taken)
+
+    def move():
+        for turn in range(6):
+            Task.xq.archives.gather(f"run {turn}", ALL)
+            if turn % 2:
+                assert Task.xq.archives.put_back(f"run {turn}").stayed == 0
+
+    in_threads(Task._meta.database, work, work, move)
+    for run in Task.xq.archives.runs():
+        Task.xq.archives.put_back(run)
+    while (taken := Task.xq.take()) is not None:
+        Task.xq.ack(taken)
+    assert {state(Task, key) for key in keys} == {"D"}
+    counted = transitions(Task)
+    assert counted["D-X"] == counted["X-D"] > 0
+    assert is_exact(Task)
+
+
+def test_rows_of_an_archive_are_loaded_part_by_part(make_shared, monkeypatch):
+    monkeypatch.setattr(archives, "ROWS", 2)
+    Task = make_shared(FEATURES)
+    Task.xq.archives.get_ready()
+    loading = pickle.loads(pickle.dumps(Task.xq.archives.loading(["id", "name", "size", "status"])))
+    for part, first in {3: 10, 4: 20, 7: 10}.items():
+        assert loading.load([([first, first + 1, first + 2], ["a", "b", None], [1, 2, 3], ["D"] * 3)], part) == 3
+    loading.keep([4, 7])
+    assert Task.xq.archives.count(loading.run) == 6
+    Task.xq.archives.loaded(loading, "run")
+    assert Task.xq.archives.runs() == {"run": 6}
+    assert Task.xq.archives.put_back("run")[:2] == (6, 0)
+    assert [(task.id, task.name, task.size) for task in Task.xq.by_state("D")] == [
+        (id + i, name, i + 1) for id in (10, 20) for i, name in enumerate(["a", "b", None])
+    ]
+    with pytest.raises(xq.BadValue, match="'more'"):
+        Task.xq.archives.loading(["id", "more"])
+
+
+def test_what_nobody_has_said_is_loaded_counts_for_nothing(make_shared):
+    Task = make_shared(FEATURES)
+    Task.xq.archives.get_ready()
+    loading = Task.xq.archives.loading(["id", "status"])
+    loading.load([([7], ["D"])], 1)
+    assert [*Task.xq.archives.extract_tasks([], Task.xq.archives.generation).read(["id"])] == []
+    Task.xq.archives.loaded(loading, "run")
+    assert [*Task.xq.archives.extract_tasks([], Task.xq.archives.generation).read(["id"])] == [(7,)]
+    assert [*Task.xq.archives.extract_tasks(["run"], Task.xq.archives.generation).read(["id"])] == []
+
+
+def test_who_reads_hears_that_what_he_reads_has_gone_to_an_archive(make_shared):
+    Task = make_shared(FEATURES)
+    done(Task, 3)
+    extract = pickle.loads(pickle.dumps(Task.xq.archives.extract_tasks([], Task.xq.archives.generation)))
+    assert len([*extract.read()]) == 4
+    gather(Task)
+    assert len([*Task.xq.archives.extract_tasks([], Task.xq.archives.generation).read()]) == 4
+    with pytest.raises(xq.Error, match="make the DataFrame anew"):
+        [*extract.read()]

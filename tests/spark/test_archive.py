@@ -5,18 +5,26 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import random
 import signal
 import subprocess
 import sys
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
+from uuid import UUID
 
 import peewee as pw
+import pytest
+from pyspark.errors import PySparkException
 
-from tests.conformance.steps import is_exact, state
+import xq
+from tests.conformance.steps import is_exact, row, state
 from tests.factories import tasks
 from xq.adapters.spark.archives import Archived, archive, history, restore
 from xq.adapters.spark.archives import tasks as all_tasks
 
+DAY = 86_400_000_000  # microseconds
 FEATURES = {"keep": True, "history": True, "delayed": True}
 
 # What an archive does, in this order, and after which of it a process may be killed: a method of what, its name, and
@@ -119,6 +127,150 @@ def test_an_archive_and_the_table_are_one(spark, make_shared, tmp_path):
     assert told(all_tasks(spark, Task, out)) == before
     assert [state(Task, key) for key in keys] == ["D", "D", "D"]
     assert is_exact(Task)
+
+
+ROWS = [
+    {
+        "id": UUID(int=1),
+        "day": date(2024, 2, 29),
+        "at": datetime(2024, 2, 29, 23, 59, 59, 123000),
+        "amount": Decimal("123456789.125"),
+        "flag": True,
+        "bytes": b"\x00\xff'",
+        "order": 'it\'s 100 % "so" \\ \u20ac \U0001f600\n',
+        "number": 2**63 - 1,
+        "ratio": 0.1,
+    },
+    {"id": UUID(int=2**128 - 1), "flag": False, "number": -(2**63), "order": ""},
+]
+
+
+def test_a_row_of_any_kind_comes_back_as_it_was(spark, make_shared, tmp_path):
+    class Everything(pw.Model):
+        """A field of each kind, and names that need quotes."""
+
+        id = pw.UUIDField(primary_key=True)
+        day = pw.DateField(null=True)  # as the archive would call its own
+        at = pw.DateTimeField(null=True)
+        amount = pw.DecimalField(12, 3, null=True)
+        flag = pw.BooleanField(null=True)
+        bytes = pw.BlobField(null=True)
+        order = pw.TextField(null=True, column_name="order by")
+        number = pw.BigIntegerField(null=True)
+        ratio = pw.DoubleField(null=True)
+        status = pw.CharField(default="R")
+
+        class Meta:
+            database = make_shared.db
+
+    fields = {"status": "status"}
+    Task, out = make_shared({"keep": True, "history": True}, fields=fields, model=Everything), str(tmp_path)
+    Task.xq.put_many(ROWS)
+    Task.xq.ack_many(Task.xq.take_many(2))
+    quote = "`" if isinstance(make_shared.db, pw.MySQLDatabase) else '"'
+    columns = ", ".join(f"{quote}{field.column_name}{quote}" for field in Task._meta.sorted_fields)
+    stored = f"SELECT {columns} FROM everything"
+    before = sorted(Task._meta.database.execute_sql(stored).fetchall(), key=repr)
+    assert archive(spark, Task, out).tasks == 2
+    assert Task.select().count() == 0
+    found = all_tasks(spark, Task, out)
+    today = {found.xq_day for found in found.select("xq_day").collect()}
+    assert [type(one) for one in today] == [date]
+    assert restore(spark, Task, out) == 2
+    assert sorted(Task._meta.database.execute_sql(stored).fetchall(), key=repr) == before
+
+
+def moved_back(Task, days):
+    """Have all that has happened so far have been so many days before."""
+    History = Task.xq.History
+    History.update(at_us=History.at_us - days * DAY).execute()
+
+
+def days(out, what):
+    return sorted(path.name for path in Path(out).glob(f"{what}/*/day=*"))
+
+
+def test_a_day_is_that_of_the_last_transition_into_d(spark, make_shared, tmp_path):
+    Task, out = make_shared(FEATURES), str(tmp_path)
+    (unknown,) = done(Task)
+    Task.xq.History.delete().execute()
+    again, old = done(Task, 2)
+    moved_back(Task, 10)
+    Task.xq.restart(again)
+    Task.xq.ack(Task.xq.take())
+    moved_back(Task, 10)
+    new = done(Task)[0]
+    last = {key: max(row.at_us for row in Task.xq.history(key)) for key in (again, old)}
+    last_days = {key: str(date.fromtimestamp(0) + timedelta(days=at_us // DAY)) for key, at_us in last.items()}
+    a_week_ago = datetime.now(UTC) - timedelta(days=5)
+    assert archive(spark, Task, out, before=a_week_ago).tasks == 3
+    assert state(Task, new) == "D"
+    nobody_knows = "day=__HIVE_DEFAULT_PARTITION__"
+    assert days(out, "tasks") == sorted([nobody_knows, *(f"day={day}" for day in last_days.values())])
+    told = {found.id: found.day and str(found.day) for found in all_tasks(spark, Task, out).collect()}
+    assert {key: told[key] for key in (unknown, again, old, new)} == {unknown: None, **last_days, new: None}
+    assert days(out, "history") == [f"day={day}" for day in sorted(last_days.values())]
+
+
+def test_what_was_read_before_an_archive_came_by_is_not_told_by_halves(spark, make_shared, tmp_path):
+    Task, out = make_shared(FEATURES), str(tmp_path)
+    done(Task, 2)
+    all_of_it, past = all_tasks(spark, Task, out), history(spark, Task, out)
+    archive(spark, Task, out)
+    for frame in (all_of_it, past):
+        with pytest.raises(PySparkException, match="make the DataFrame anew"):
+            frame.collect()
+
+
+def test_keys_that_are_there_again_are_refused_in_words(spark, make_shared, tmp_path):
+    Task, out = make_shared(FEATURES), str(tmp_path)
+    one, two = done(Task, 2)
+    archive(spark, Task, out)
+    Task.xq.put({"id": one, "name": "another"}, delay=1_000_000)
+    with pytest.raises(xq.Error, match=f"keys are in the archive, {one}: kill them first"):
+        restore(spark, Task, out)
+    assert (row(Task, one).name, state(Task, two)) == ("another", "X")
+    Task.xq.kill(one)
+    assert restore(spark, Task, out) == 2
+    assert is_exact(Task)
+
+
+def test_any_way_through_archives_is_that_of_a_dictionary(spark, make_shared, tmp_path):
+    Task, out, chance = make_shared(FEATURES), str(tmp_path), random.Random(7)
+    known: dict[int, str] = {}
+    archived: set[int] = set()
+    for turn in range(5):
+        for _ in range(20):
+            in_table = {key for key in known if key not in archived}
+            ready, over = ([key for key in in_table if known[key] == letter] for letter in "RD")
+            what = chance.choice(["put", "put", "ack", "ack", "restart", "kill"])
+            if what == "put":
+                known[Task.xq.put({}).id] = "R"
+            elif what == "ack" and ready:
+                known[Task.xq.ack(Task.xq.take()).id] = "D"
+            elif what == "restart" and over:
+                known[Task.xq.restart(chance.choice(sorted(over))).id] = "R"
+            elif what == "kill" and (free := sorted(set(ready) - {max(in_table)})):  # SQLite would give that one again
+                known.pop(Task.xq.kill(chance.choice(free)).id)
+        known[Task.xq.put({}).id] = "R"
+        if turn == 3:
+            assert restore(spark, Task, out) == len(archived)
+            archived.clear()
+        else:
+            now = {key for key, letter in known.items() if letter == "D"} - archived
+            assert archive(spark, Task, out).tasks == len(now)
+            archived |= now
+        names = {"R": "Ready", "D": "Done"}
+        found = all_tasks(spark, Task, out).select("id", "state").collect()
+        assert sorted(map(tuple, found)) == sorted((key, names[letter]) for key, letter in known.items())
+    assert is_exact(Task)
+
+
+@pytest.mark.parametrize("call", [archive, restore, all_tasks, history])
+def test_what_an_archive_needs_is_named(spark, make_shared, tmp_path, call):
+    Task = make_shared({"keep": True})
+    with pytest.raises(xq.FeatureOff, match="needs the feature 'history'"):
+        call(spark, Task, str(tmp_path))
 
 
 def killed(spark, Task, what, out, owner, method, call, after):
