@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, Self, get_args
 from xq.errors import BadValue, shown
 from xq.store import Address
 
-What = Literal["tasks", "history", "stats"]
+What = Literal["tasks", "history", "stats", "live"]
 WHATS: Final[tuple[What, ...]] = get_args(What)
 TASKS: Final = WHATS[0]
 Test = Literal["=", "<", "<=", ">", ">=", "in", "not in", "null", "not null", "starts"]

@@ -111,6 +111,7 @@ class OfDatabase(Extract):
 
     mark_of_driver: ClassVar[str] = "%s"
     has_snapshots: ClassVar[bool] = False
+    told_key: ClassVar[str] = "{}"  # the text of a key as a trigger tells it
 
     @classmethod
     def of(cls, dialect: Dialect, what: What, name: str, address: Address, snapshot: str) -> Self:
@@ -138,6 +139,17 @@ class OfDatabase(Extract):
         ranged = key.name if not more and type_of(key) == "BIGINT" else ""
         states = dialect.in_states(machine.states)
         return cls(relation=dialect.table_in_schema, rows=states, columns=tuple(columns), ranged=ranged, **of)
+
+    @classmethod
+    def _live(cls, dialect: Dialect, **of: Any) -> Self:
+        states = [state for state in "RTW" if state in dialect.machine.states]
+        what = {
+            "key": cls.told_key.format(dialect.told_key(dialect.keys)),
+            "tube": dialect.roles.get("tube", "CAST(NULL AS CHAR)"),
+            "state": dialect.letter(dialect.roles["status"]),
+        }
+        columns = tuple(Column(name, "STRING", sql, "STRING") for name, sql in what.items())
+        return cls(relation=dialect.table_in_schema, rows=dialect.in_states(states), columns=columns, **of)
 
     @classmethod
     def _history(cls, dialect: Dialect, **of: Any) -> Self:

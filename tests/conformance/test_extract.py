@@ -127,6 +127,24 @@ def test_the_statistics_are_rows(make_shared):
     assert rows(unpickled(Task, "stats")) == [("", "R", "T", 1), ("", "X", "R", 3)]
 
 
+@pytest.mark.parametrize(
+    "keys", [{}, {"id": pw.UUIDField(primary_key=True)}, {"a": pw.IntegerField(), "b": pw.CharField()}]
+)
+def test_live_tasks_are_told_by_the_keys_of_the_history(make_shared, keys):
+    composite = {"meta": {"primary_key": pw.CompositeKey("a", "b")}} if "a" in keys else {}
+    features = {"delayed": True, "buried": True, "history": True}
+    Task = make_shared(features, roles=("runat", "tube"), attributes={**keys, **composite})
+    for i, options in enumerate([{}, {}, {}, {"delay": 60}]):
+        Task.put(task(tube=f"t{i}", **({"a": i, "b": f'it\'s "{i}"'} if composite else {})), **options)
+    Task.take()
+    Task.take().bury()
+    put = {row.tube: row.key for row in Task.xq.history() if row.event == "put"}
+    taken, waiting = [row.tube for row in Task.select().where(Task.status == "T")], "t3"
+    (ready,) = [row.tube for row in Task.select().where(Task.status == "R")]
+    expected = [(put[taken[0]], taken[0], "T"), (put[ready], ready, "R"), (put[waiting], waiting, "W")]
+    assert rows(unpickled(Task, "live")) == sorted(expected)
+
+
 def test_conditions_find_what_they_say_to_the_last_byte(make_shared):
     Task = make_shared(attributes={"at": pw.DateTimeField(null=True)})
     names = ["a", "A", "a ", "ä", "aa", "it's", "100%", "\\", "🦆", "", None]
@@ -230,7 +248,7 @@ def test_what_there_is_not_is_refused_in_words(make_shared):
     Task = make_shared()
     with pytest.raises(xq.FeatureOff):
         Task.xq.extract("history")
-    with pytest.raises(BadValue, match="tasks, history, stats, not 'rows'"):
+    with pytest.raises(BadValue, match="tasks, history, stats, live, not 'rows'"):
         Task.xq.extract("rows")
     with pytest.raises(BadValue, match="have no column 'none': they have id, name"):
         list(Task.xq.extract().read(["none"]))
