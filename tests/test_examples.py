@@ -63,6 +63,12 @@ TOLD: Mapping[str, tuple[str, ...]] = {
         "Worked off: {'ack': 999, 'bury': 1}\nBuried: customer 1000, no price: a lot\nAnd again: {'ack': 1}\n",
         "Done: 1000 orders, 596189.40 in all\n",
     ),
+    "spark_report": (
+        "mail: 86% of what ended was done, 14% buried\nthumbnail: 100% of what ended was done, 0% buried\n",
+        "video: 100% of what ended was done, 0% buried\nTasks of video take longest: half of them at least ",
+        "Waiting in the end: 5\nAll of it, with plots: ",
+        "/report/index.html\n",
+    ),
     "crawler": (
         "8 workers read 48 pages of 4 hosts; ",
         " times a host was busy.\nBuried: /gone, /gone, /gone, /gone\n",

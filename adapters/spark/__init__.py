@@ -4,11 +4,13 @@ from xq.adapters.spark.archive import Archived, archive, history, restore, tasks
 from xq.adapters.spark.consume import consume
 from xq.adapters.spark.jdbc import Snapshot, jdbc, jdbc_options, snapshot
 from xq.adapters.spark.live import once, stream
+from xq.adapters.spark.report import Report, report
 from xq.adapters.spark.session import register, session
 from xq.adapters.spark.source import options
 
 __all__ = [
     "Archived",
+    "Report",
     "Snapshot",
     "archive",
     "consume",
@@ -18,6 +20,7 @@ __all__ = [
     "once",
     "options",
     "register",
+    "report",
     "restore",
     "session",
     "snapshot",

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import os
+import re
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from xq.errors import ConfigurationError
 
+LOCAL = "file:"
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+PATTERN = re.compile(r"[\\{}\[\]*?]")  # of which Spark makes patterns where it reads
+
+
+def literally(path: str) -> str:
+    """A path as Spark reads it that holds no pattern."""
+    return PATTERN.sub(r"\\\g<0>", path)
+
 
 class Folder:
-    """A folder by a path of Hadoop's. Names within it are relative to it.
+    """A folder by a path of Hadoop's, or one of this machine where Spark has nothing else. Names are relative to it.
 
     A rename is one step where the file system has it so: local ones and HDFS do, those of objects (s3a) do not.
     """
 
-    def __init__(self, spark: SparkSession, path: str) -> None:
+    def __init__(self, spark: SparkSession, path: str | os.PathLike[str]) -> None:
         try:
             context: Any = spark.sparkContext
             self._java, settings = context._jvm, context._jsc.hadoopConfiguration()
         except AttributeError:
             raise ConfigurationError(
-                "archives need a session that is not of Spark Connect: start one beside it"
+                "archives and reports need a session that is not of Spark Connect: start one beside it"
             ) from None
-        root = self._java.org.apache.hadoop.fs.Path(path)
+        named, default = os.fspath(path), settings.get("fs.defaultFS", LOCAL)
+        if isinstance(path, Path) or (default.startswith(LOCAL) and not SCHEME.match(named)):
+            named = f"{LOCAL}//{Path(path).absolute()}"  # Java does not know when this process changes its directory
+        root = self._java.org.apache.hadoop.fs.Path(named)
         self._files = root.getFileSystem(settings)
         self.path: str = self._files.makeQualified(root).toString()
 

@@ -1,0 +1,109 @@
+"""The history of queues as the report reads it: each transition beside what its task did before.
+
+Of one key the order is that of the ids: a row's lock is held while it is written down, so they are in the order of what
+happened, whatever the clock did. A time that a clock set back makes negative is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+ABSENT = "X"
+WAITING = ("R", "W")
+OPEN = ("R", "T", "W", "B")  # in the queue, and not finished
+FINISHED = ("D", "Z")
+EXPIRIES = ("ttl", "lifetime")
+OUTCOMES = ("done", "buried", "killed", "expired")
+
+HISTORY = ("queue", "id", "at_us", "key", "tube", "source", "target", "event", "attempt")
+
+
+def is_(name: str, letters: Sequence[str]) -> Column:
+    return F.col(name).isin(*letters)
+
+
+def took() -> Column:
+    return (F.col("target") == "T") & (F.col("source") != "T")
+
+
+def outcome() -> Column:
+    """How a task that was not finished ended with this row: one of OUTCOMES, or null.
+
+    What leaves the table is done when it was acked, expired when its ttl or lifetime ran out, else killed, whoever
+    deleted it. What was finished already does not end again: a zombie that goes, a done task that is archived.
+    """
+    gone = F.col("target") == ABSENT
+    ends: Sequence[tuple[Column, str]] = (
+        (~is_("source", OPEN), ""),
+        (is_("target", FINISHED) | (gone & (F.col("event") == "ack")), "done"),
+        ((F.col("target") == "B") & (F.col("source") != "B"), "buried"),
+        (gone & is_("event", EXPIRIES), "expired"),
+        (gone, "killed"),
+    )
+    when = reduce(lambda case, end: case.when(*end), ends[1:], F.when(*ends[0]))
+    return F.nullif(when, F.lit(""))
+
+
+def moves(history: DataFrame) -> DataFrame:
+    """Each row of a history with the columns HISTORY (at_us: µs since 1970), and beside it:
+
+    was, was_tube       the state and the tube that the task had until then: those of the row before it of its key;
+                        of a key's first row, what it says itself
+    first, last         whether it is the first, the last row of its key
+    stay                µs in the state that it leaves; null where the history does not know when that began
+    arrives, departs    whether the task comes to be waiting in this tube (R or W), whether it ceases to in was_tube
+    waited              with departs: µs since it came to be waiting there, or null
+    life                the number of this life of the key, from 1 on: put, and restart of a finished task, begin one;
+                        0 where the history does not know its beginning
+    lived               µs since this life began, or null
+    takes               how often it was taken in this life. In life 0 what the role attempts told, if that is more
+    outcome             how the task ended with this row, or null
+    """
+    of_key = Window.partitionBy("queue", "key").orderBy("id")
+    so_far = of_key.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    before = of_key.rowsBetween(Window.unboundedPreceding, -1)
+
+    def since(moment: Column) -> Column:
+        return F.when(moment.isNotNull(), F.greatest(F.col("at_us") - moment, F.lit(0)))  # greatest skips nulls
+
+    told = history.select(*HISTORY).withColumns(
+        {
+            "first": F.lag("id").over(of_key).isNull(),
+            "last": F.lead("id").over(of_key).isNull(),
+            "before": F.lag("target").over(of_key),
+            "before_us": F.lag("at_us").over(of_key),
+            "before_tube": F.lag("tube").over(of_key),
+            "takes": F.count_if(took()).over(so_far),
+            "begins": is_("target", OPEN) & ~is_("source", OPEN),
+        }
+    )
+    in_it = (F.col("before") == F.col("source")) & (F.col("source") != ABSENT)
+    known = told.withColumns(
+        {
+            "was": F.coalesce("before", "source"),
+            "was_tube": F.when(F.col("first"), F.col("tube")).otherwise(F.col("before_tube")),
+            "stay": F.when(in_it, since(F.col("before_us"))),
+        }
+    )
+    same_tube = F.col("was_tube").eqNullSafe(F.col("tube"))
+    waits, waited = is_("target", WAITING), is_("was", WAITING)
+    flagged = known.withColumns(
+        {"arrives": waits & ~(waited & same_tube), "departs": waited & ~(waits & same_tube), "outcome": outcome()}
+    )
+    lives = flagged.withColumns(
+        {
+            "life": F.count_if(F.col("begins")).over(so_far),
+            "lived": since(F.last(F.when(F.col("begins"), F.col("at_us")), ignorenulls=True).over(so_far)),
+            "earlier": F.max(F.when(F.col("begins"), F.col("takes") - took().cast("long"))).over(so_far),
+            "waited": F.when(
+                F.col("departs"),
+                since(F.last(F.when(F.col("arrives"), F.col("at_us")), ignorenulls=True).over(before)),
+            ),
+        }
+    )
+    takes = F.coalesce(F.col("takes") - F.col("earlier"), F.greatest("takes", F.coalesce("attempt", F.lit(0))))
+    return lives.withColumn("takes", takes).drop("before", "before_us", "before_tube", "begins", "earlier", "attempt")

@@ -1,0 +1,112 @@
+"""The page of a report: one file, with all that it needs inside, made of what its tables come to."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+SHOWN = {"queues": 30, "tubes": 12, "stuck": 50, "transitions": 60, "retries": 100}  # at most, of each queue
+COUNTED = ("put", "taken", "done", "buried", "killed", "expired")
+KINDS = ("done", "buried", "expired", "killed")
+RANKS = ("n", "p50", "p90", "p99", "max")
+
+
+def page(
+    names: Sequence[str],
+    tables: Mapping[str, DataFrame],
+    span: tuple[int, int, int],
+    unit: str,
+    meanings: Mapping[str, str],
+) -> str:
+    """The page as text, of the queues of these names.
+
+    Of the tables only sums and the first few rows are read: what is known of the first 30 queues, for each at most a
+    number for each bucket, 12 tubes, 50 stuck tasks. `span` is from, until and now, in µs since 1970.
+    """
+    shown = list(names)[: SHOWN["queues"]]
+    of = {name: table.where(F.col("queue").isin(shown)) for name, table in tables.items()}
+    found = {name: _by_queue(rows) for name, rows in _rows(of).items()}
+    data = {
+        **{name: us / 1e6 for name, us in zip(("since", "until", "now"), span, strict=True)},
+        "unit": unit,
+        "left": len(names) - len(shown),
+        "meanings": list(meanings.items()),
+        "queues": [_queue(name, {what: rows.get(name, []) for what, rows in found.items()}) for name in shown],
+    }
+    from plotly.offline import get_plotlyjs  # not for Spark's workers, who import this package as well
+
+    template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    # Within a script only `<` could end it, whatever the text: in JSON it may be written otherwise.
+    values = json.dumps(data).replace("<", "\\u003c")
+    head, rest = template.split("/*PLOTLY*/")
+    middle, end = rest.split("/*DATA*/")
+    return "".join([head, get_plotlyjs(), middle, values, end])
+
+
+def _rows(of: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    """What the page shows, the queue in front."""
+    tube = ["queue", "tube"]
+    sums = [F.sum(name).alias(name) for name in COUNTED]
+    bucket = F.unix_timestamp("bucket").alias("bucket")
+    before = F.col("waiting") - F.col("arrived") + F.col("departed")
+    base, last = F.min_by(before, "bucket").alias("base"), F.max_by("waiting", "bucket").alias("waiting")
+    levels = of["backlog"].groupBy(*tube).agg(base, last)
+    busy = of["throughput"].groupBy(*tube).agg(*sums).alias("a")
+    same = (F.col("a.queue") == F.col("b.queue")) & F.col("a.tube").eqNullSafe(F.col("b.tube"))
+    busiest = busy.join(levels.alias("b"), same, "left").select("a.*", F.coalesce("waiting", F.lit(0)).alias("waiting"))
+    # The ends of each tube are as many as their retries tell, of which its shares are parts.
+    ended = of["retries"].groupBy(*tube).agg(F.sum("n").alias("n")).alias("b")
+    shares = of["shares"].alias("a").join(ended, same).select("a.*", "n")
+    n, way = F.sum("n").alias("n"), ["queue", "source", "target", "event"]
+    retries = of["retries"].groupBy("queue", "attempts").agg(n)
+    stuck = of["stuck"].select("queue", "key", "state", F.unix_timestamp("since").alias("since"), "seconds")
+    return {
+        "throughput": of["throughput"].groupBy("queue", bucket).agg(*sums),
+        "backlog": of["backlog"].groupBy("queue", bucket).agg(F.sum("arrived"), F.sum("departed")),
+        "base": levels.groupBy("queue").agg(F.sum("base")),
+        "overall": of["overall"].select("queue", "measure", *RANKS),
+        "little": of["little"].groupBy("queue").agg(F.sum("rate"), F.sum("expected"), F.sum("measured")),
+        "shares": shares.groupBy("queue").agg(*(F.sum(F.col(kind) * F.col("n")) / F.sum("n") for kind in KINDS)),
+        "retries": _first(retries, "retries", F.col("attempts")),
+        "tubes": busy.groupBy("queue").agg(F.count("*")),
+        "busiest": _first(busiest, "tubes", F.desc("taken"), F.desc("put"), F.col("tube")),
+        "slowest": _first(of["lives"].select(*tube, *RANKS), "tubes", F.desc("p90"), F.desc("max"), F.col("tube")),
+        "stuck": _first(stuck, "stuck", F.desc("seconds"), F.col("key")),
+        "stuck_n": of["stuck"].groupBy("queue").agg(F.count("*")),
+        "transitions": _first(of["transitions"].groupBy(*way).agg(n), "transitions", F.desc("n"), *map(F.col, way[1:])),
+    }
+
+
+def _first(table: DataFrame, what: str, *order: Column) -> DataFrame:
+    """The first few rows of each queue, in order."""
+    place = F.row_number().over(Window.partitionBy("queue").orderBy(*order))
+    return table.withColumn("place", place).where(F.col("place") <= SHOWN[what]).orderBy("queue", "place").drop("place")
+
+
+def _by_queue(table: DataFrame) -> dict[str, list[Sequence[Any]]]:
+    found: dict[str, list[Sequence[Any]]] = defaultdict(list)
+    for queue, *values in table.collect():
+        found[queue].append(values)
+    return found
+
+
+def _queue(name: str, rows: Mapping[str, list[Sequence[Any]]]) -> dict[str, Any]:
+    def one(what: str, otherwise: Iterable[Any]) -> Sequence[Any]:
+        return rows[what][0] if rows[what] else list(otherwise)
+
+    several = ("throughput", "backlog", "overall", "retries", "busiest", "slowest", "transitions")
+    return {
+        "name": name,
+        **{what: rows[what] for what in several},
+        "base": one("base", [0])[0],
+        "little": dict(zip(("rate", "expected", "measured"), one("little", [0, None, 0]), strict=True)),
+        "shares": one("shares", [0] * len(KINDS)),
+        "tubes": one("tubes", [0])[0],
+        "stuck": {"n": one("stuck_n", [0])[0], "rows": rows["stuck"]},
+    }

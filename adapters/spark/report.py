@@ -1,0 +1,422 @@
+"""What happened in queues, in numbers: the tables of a report, each a function of the history, and the page of them."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import reduce
+from importlib.util import find_spec
+from math import isfinite
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+import xq
+from xq.adapters.spark.files import Folder, literally
+from xq.adapters.spark.moves import HISTORY, OPEN, OUTCOMES, WAITING, is_, moves, took
+from xq.adapters.spark.page import page
+from xq.adapters.spark.queues import queue_of
+from xq.adapters.spark.ranks import ranks
+from xq.adapters.spark.source import options
+from xq.errors import BadType, BadValue, ConfigurationError
+from xq.machine import NAMES
+
+SECOND = 1_000_000  # µs
+UNITS = {"second": SECOND, "minute": 60 * SECOND, "hour": 3600 * SECOND, "day": 86400 * SECOND}
+BUCKETS = 600  # a span has at most so many, unless they are days
+STUCK = 3  # times the p99 of its state: who is in it for longer is stuck
+
+WORK = ".report"  # the folder of what is being made
+PAGE = "index.html"
+
+QUEUE = ["queue", "tube"]
+LIVE = ("queue", "key", "tube", "state")
+
+
+@dataclass(frozen=True)
+class Span:
+    """From `since` on, before `until`, as seen at `now`: µs since 1970."""
+
+    since: int
+    until: int
+    now: int
+
+    @property
+    def unit(self) -> str:
+        """Of the buckets: the shortest of which there are not too many."""
+        length = self.until - self.since
+        return next((unit for unit, us in UNITS.items() if length <= BUCKETS * us), "day")
+
+    def has(self) -> Column:
+        return (F.col("at_us") >= self.since) & (F.col("at_us") < self.until)
+
+    def bucket(self, at_us: Column) -> Column:
+        """When the bucket of a moment begins. Days are those of UTC, as are all."""
+        return F.timestamp_micros(at_us - F.pmod(at_us, F.lit(UNITS[self.unit])))
+
+
+@dataclass(frozen=True)
+class Past:
+    """What the tables are made of.
+
+    moves   the history, as `moves` makes it: all that there is, what was before and after the span as well
+    silent  the tasks in R, T and W that are there and that no row of it tells of: queue, key, tube, state (a letter)
+    begun   µs since 1970 of the first row of each queue: queue, at_us
+    """
+
+    moves: DataFrame
+    silent: DataFrame
+    begun: DataFrame
+    span: Span
+    made: dict[str, DataFrame] = field(default_factory=dict)  # tables that are written already
+
+    @property
+    def within(self) -> DataFrame:
+        return self.moves.where(self.span.has())
+
+    def table(self, name: str) -> DataFrame:
+        return self.made[name] if name in self.made else TABLES[name](self)
+
+
+def throughput(past: Past) -> DataFrame:
+    """How many tasks were put and taken, and how many ended and how, in each unit of time in which any did.
+
+    queue, tube, unit (second, minute, hour or day: by the length of the span), bucket (when it begins, UTC), put,
+    taken, done, buried, killed, expired. A task is put when it comes into the queue unfinished. It is done when it was
+    acked, or became D or Z otherwise; expired when its ttl or lifetime ran out; killed when it left in any other way.
+    What was D or Z ends no more: a zombie that goes is nothing of these.
+    """
+    what = {"put": (F.col("source") == "X") & is_("target", OPEN), "taken": took()}
+    what |= {name: F.col("outcome") == name for name in OUTCOMES}
+    counts = [F.count_if(condition).alias(name) for name, condition in what.items()]
+    bucket = past.span.bucket(F.col("at_us")).alias("bucket")
+    any_ = F.greatest(*map(F.col, what)) > 0
+    table = past.within.groupBy(*QUEUE, F.lit(past.span.unit).alias("unit"), bucket).agg(*counts).where(any_)
+    return table.select(*QUEUE, "unit", "bucket", *COUNTED)
+
+
+def states(past: Past) -> DataFrame:
+    """How long tasks were in each state, of the stays that ended in the span and whose beginning is known, in seconds.
+
+    queue, tube (when the stay ended), state (Ready, Taken ...), n, p50, p90, p99, max.
+    """
+    return ranks(_stays(past), [*QUEUE, "state"], "stay")
+
+
+def lives(past: Past) -> DataFrame:
+    """How long tasks took from put to done, of those that were done in the span and whose put is known, in seconds.
+
+    queue, tube (when it was done), n, p50, p90, p99, max. Delays, retries and the time Buried count. A restart of a
+    finished task begins a new life, as put does; a key that is used again, too.
+    """
+    return ranks(past.within.where("outcome = 'done'"), QUEUE, "lived")
+
+
+def overall(past: Past) -> DataFrame:
+    """The tables states and lives again, over all tubes of a queue: percentiles of parts do not add up.
+
+    queue, measure (Ready, Taken ..., or "put to done"), n, p50, p90, p99, max, in seconds.
+    """
+    lived = past.within.where("outcome = 'done'").select(
+        "queue", F.lit(LIFE).alias("state"), F.col("lived").alias("stay")
+    )
+    stays = _stays(past).select("queue", "state", "stay").unionByName(lived)
+    return ranks(stays.withColumnRenamed("state", "measure"), ["queue", "measure"], "stay")
+
+
+def retries(past: Past) -> DataFrame:
+    """How often the tasks that ended in the span had been taken until then.
+
+    queue, tube, attempts (takes in this life), n. Of a task whose put the history does not know: the takes it knows of,
+    or what the role attempts told, if that is more.
+    """
+    return _ended(past).groupBy(*QUEUE, F.col("takes").alias("attempts")).agg(F.count("*").alias("n"))
+
+
+def shares(past: Past) -> DataFrame:
+    """How the tasks that ended in the span did, as parts of 1.
+
+    queue, tube, done, buried, expired, killed. A task counts once in each of its lives, by its last end in the span:
+    one that was buried, dug up and done is done.
+    """
+    parts = [
+        F.avg((F.col("outcome") == name).cast("double")).alias(name) for name in ("done", "buried", "expired", "killed")
+    ]
+    return _ended(past).groupBy(*QUEUE).agg(*parts)
+
+
+def backlog(past: Past) -> DataFrame:
+    """How many tasks came to be waiting (Ready or Waiting), ceased to, and were waiting at the end of each bucket.
+
+    queue, tube, bucket (as in throughput), arrived, departed, waiting. By put and by whatever else: what is released
+    arrives again. waiting is that of the bucket before, and arrived less departed. A bucket in which nothing came or
+    went has no row, but for the first of the span where any were waiting. What was waiting when the history began is
+    known of each task by its first row, which tells the state that it left, and where there is none by the table.
+    """
+    since = past.span.since
+    changes = _changes(past).where(F.col("at_us") < past.span.until)
+    inside, bucket = F.col("at_us") >= since, past.span.bucket(F.greatest("at_us", F.lit(since)))
+    counts = {"arrived": inside & (F.col("n") > 0), "departed": inside & (F.col("n") < 0)}
+    table = changes.groupBy(*QUEUE, bucket.alias("bucket")).agg(
+        *(F.count_if(condition).alias(name) for name, condition in counts.items()), F.sum("n").alias("net")
+    )
+    so_far = Window.partitionBy(*QUEUE).orderBy("bucket")
+    waiting = table.select(*QUEUE, "bucket", *counts, F.sum("net").over(so_far).alias("waiting"))
+    return waiting.where("arrived > 0 OR departed > 0 OR waiting <> 0")
+
+
+def little(past: Past) -> DataFrame:
+    """Little's law beside what was measured: in the long run, what waits is the rate of arrivals times their wait.
+
+    queue, tube, rate (arrivals a second in the span), wait (mean seconds that those who ceased to wait in the span had
+    waited, null where none is known), expected (rate * wait), measured (how many were waiting, on the average of all
+    moments of the span). Measured is more than expected while a backlog grows: the wait of what is left is yet to come.
+    """
+    span, length = past.span, max(1, past.span.until - past.span.since)
+    changes = _changes(past).where(F.col("at_us") < span.until)
+    inside = F.col("at_us") >= span.since
+    rest = F.lit(span.until) - F.greatest("at_us", F.lit(span.since))  # µs for which a change holds
+    held = F.sum(F.col("n") * rest.cast("decimal(38,0)"))
+    table = changes.groupBy(*QUEUE).agg(
+        (F.count_if(inside & (F.col("n") > 0)) * 1e6 / length).alias("rate"),
+        (F.avg(F.when(inside, F.col("waited"))) / 1e6).alias("wait"),
+        (held.cast("double") / length).alias("measured"),
+    )
+    return table.select(*QUEUE, "rate", "wait", (F.col("rate") * F.col("wait")).alias("expected"), "measured")
+
+
+def stuck(past: Past) -> DataFrame:
+    """The tasks that are Ready or Taken now, for longer than three times the p99 of that state in the span.
+
+    queue, key (as the history tells it), state (Ready, Taken), since (UTC), seconds. The p99 is that of the tube, or of
+    the queue where no stay of the tube ended in the span; where there is neither, nothing is stuck. Now is when the
+    report was made. A task that was there before the history began has no `since`: it is in its state for at least the
+    `seconds`, which are those since the history's first row.
+    """
+    there = past.moves.where(F.col("last") & is_("target", ("R", "T"))).select(
+        *QUEUE, "key", F.col("target").alias("state"), F.timestamp_micros("at_us").alias("since"), "at_us"
+    )
+    silent = past.silent.where(is_("state", ("R", "T"))).join(past.begun, "queue")
+    now = there.unionByName(
+        silent.select(*QUEUE, "key", "state", F.lit(None).cast("timestamp").alias("since"), "at_us")
+    )
+    of_tube = past.table("states").select(*QUEUE, "state", F.col("p99").alias("of_tube"))
+    of_queue = past.table("overall").select("queue", F.col("measure").alias("state"), F.col("p99").alias("of_queue"))
+    seconds = (F.lit(past.span.now) - F.col("at_us")) / 1e6
+    same_tube = (F.col("a.queue") == F.col("b.queue")) & (F.col("a.state") == F.col("b.state"))
+    same_tube &= F.col("a.tube").eqNullSafe(F.col("b.tube"))
+    limited = _named(now).withColumn("seconds", seconds).alias("a").join(of_tube.alias("b"), same_tube, "left")
+    limited = limited.select("a.*", "of_tube").join(of_queue, ["queue", "state"], "left")
+    limit = F.coalesce("of_tube", "of_queue") * STUCK
+    return limited.where(F.col("seconds") > limit).select("queue", "key", "state", "since", "seconds")
+
+
+def transitions(past: Past) -> DataFrame:
+    """How often tasks went from one state to another in the span, and by which event.
+
+    queue, tube, source, target (letters; X is not in the table), event, n.
+    """
+    return past.within.groupBy(*QUEUE, "source", "target", "event").agg(F.count("*").alias("n"))
+
+
+COUNTED = ("put", "taken", "done", "buried", "killed", "expired")
+LIFE = "put to done"
+
+# In the order in which they are made: stuck needs those before it.
+TABLES: Mapping[str, Callable[[Past], DataFrame]] = {
+    "throughput": throughput,
+    "states": states,
+    "lives": lives,
+    "overall": overall,
+    "retries": retries,
+    "shares": shares,
+    "backlog": backlog,
+    "little": little,
+    "stuck": stuck,
+    "transitions": transitions,
+}
+
+
+def _named(table: DataFrame) -> DataFrame:
+    names = F.create_map(*(F.lit(word) for pair in NAMES.items() for word in pair))
+    return table.withColumn("state", F.coalesce(names[F.col("state")], "state"))
+
+
+def _stays(past: Past) -> DataFrame:
+    return _named(past.within.where("stay IS NOT NULL").select(*QUEUE, F.col("source").alias("state"), "stay"))
+
+
+def _ended(past: Past) -> DataFrame:
+    """The last end in the span of each life: tube, outcome, takes."""
+    ends = past.within.where("outcome IS NOT NULL")
+    last = ends.groupBy("queue", "key", "life").agg(F.max_by(F.struct("tube", "outcome", "takes"), "id").alias("end"))
+    return last.select("queue", "end.*")
+
+
+def _changes(past: Past) -> DataFrame:
+    """Every change of how many are waiting: queue, tube, at_us, n (1 or -1), waited (µs, of who ceases to).
+
+    Those that were waiting before all that is known came at -1, which is before any span.
+    """
+
+    def change(rows: Column, tube: str, n: int, at_us: Column, waited: Column) -> Column:
+        fields = F.col(tube).alias("tube"), at_us.alias("at_us"), F.lit(n).alias("n"), waited.alias("waited")
+        return F.when(rows, F.struct(*fields))
+
+    at_us, early, unknown = F.col("at_us"), F.lit(-1).cast("long"), F.lit(None).cast("long")
+    told = F.array(
+        change(F.col("arrives"), "tube", 1, at_us, unknown),
+        change(F.col("departs"), "was_tube", -1, at_us, F.col("waited")),
+        change(F.col("first") & is_("was", WAITING), "tube", 1, early, unknown),
+    )
+    silent = change(is_("state", WAITING), "tube", 1, early, unknown)
+    changes = past.moves.select("queue", F.explode(told).alias("change")).unionByName(
+        past.silent.select("queue", silent.alias("change"))
+    )
+    return changes.where("change IS NOT NULL").select("queue", "change.*")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Its tables by name, read from where they were written; and where its page is."""
+
+    tables: Mapping[str, DataFrame]
+    html: str
+
+
+def report(
+    spark: SparkSession,
+    queues: Any,
+    since: float | datetime | None = None,
+    until: float | datetime | None = None,
+    *,
+    out: str | os.PathLike[str],
+) -> Report:
+    """Say what happened in queues, from `since` on and before `until`, in tables and on a page that explains them.
+
+    `queues` is a queue (a model, its handle, or a tube), several, a mapping that names them, or all tubes (`xq.Tubes`).
+    Each needs the feature history. `since` and `until` are seconds since 1970, or a datetime (UTC where it names no
+    zone); None is where the history begins, and now. `out` is a folder, or a URI of one: each table of TABLES, whose
+    functions say what is in it, is written to out/NAME/*.parquet, the page to out/index.html. What a report of before
+    has left there is replaced.
+
+    Nothing is held in memory as a whole: while it runs, out/.report has the history once more. Raises FeatureOff,
+    BadType, BadValue.
+    """
+    if find_spec("plotly") is None:
+        raise ConfigurationError("the page of a report needs plotly: pip install 'xq-tables[spark]'")
+    names = named(queues)
+    first, end, now = moment("since", since), moment("until", until), time.time_ns() // 1000
+    if first is not None and first >= (now if end is None else end):
+        raise BadValue(f"since is before until, but {since!r} is not before {'now' if end is None else repr(until)}")
+    history, live = (_rows(spark, names, what, columns) for what, columns in (("history", HISTORY), ("live", LIVE)))
+    return told(Folder(spark, out), list(names), history, live, first, end, now=now)
+
+
+def named(queues: Any) -> dict[str, Any]:
+    """The queues by the names that they have in a report: those of a mapping, else of the model or the tube."""
+    if isinstance(queues, xq.Tubes):
+        queues = queues.tube
+    if isinstance(queues, Mapping):
+        found = dict(queues)
+    else:
+        several = list(queues) if isinstance(queues, Iterable) and not isinstance(queues, type) else [queues]
+        names = [queue_of(q).store.name if isinstance(q, (type, xq.Queue)) else _of_tube(q) for q in several]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise BadValue(f"several queues are called {twice[0]}: name them, as {{'a': {twice[0]}, 'b': ...}}")
+        found = dict(zip(names, several, strict=True))
+    for name, queue in found.items():
+        if not isinstance(name, str):
+            raise BadType(f"a queue is named by text, not by {name!r}")
+        queue_of(queue)
+    if not found:
+        raise BadValue("a report is of one queue at least")
+    return found
+
+
+def _of_tube(tube: Any) -> str:
+    queue_of(tube)
+    return str(tube.name)
+
+
+def _rows(spark: SparkSession, queues: Mapping[str, Any], what: Any, columns: Sequence[str]) -> DataFrame:
+    def of(name: str, queue: Any) -> DataFrame:
+        asked = {"columns": ",".join(columns[1:]), "partitions": str(spark.sparkContext.defaultParallelism)}
+        table = spark.read.format("xq").options(**options(queue, what), **asked).load()
+        return table.select(F.lit(name).alias("queue"), *columns[1:])
+
+    return reduce(DataFrame.unionByName, (of(name, queue) for name, queue in queues.items()))
+
+
+def told(
+    folder: Folder,
+    names: Sequence[str],
+    history: DataFrame,
+    live: DataFrame,
+    since: int | None = None,
+    until: int | None = None,
+    *,
+    now: int,
+) -> Report:
+    """The report of a history (columns HISTORY) and of the tasks that are there (queue, key, tube, state: a letter).
+
+    Times are µs since 1970. What is there already is replaced when all is made: by a report that fails, nothing.
+    """
+    folder.delete(WORK)  # of one that was killed
+    try:
+        past = _past(folder, history, live, since, until, now)
+        for name, function in TABLES.items():
+            past.made[name] = _staged(folder, name, function(past))
+        meanings = {name: inspect.getdoc(function) or "" for name, function in TABLES.items()}
+        text = page(names, past.made, (past.span.since, past.span.until, past.span.now), past.span.unit, meanings)
+        folder.write(f"{WORK}/{PAGE}", text)
+        for name in (*TABLES, PAGE):
+            folder.delete(name)
+            folder.move(f"{WORK}/{name}", name)
+    finally:
+        folder.delete(WORK)
+    tables = {name: _read(folder, name, table) for name, table in past.made.items()}
+    return Report(tables, re.sub("^file:/+", "/", folder.at(PAGE)))
+
+
+def _staged(folder: Folder, name: str, table: DataFrame) -> DataFrame:
+    """Write a table, and return it as it is read from there."""
+    table.write.parquet(folder.at(WORK, name))
+    return _read(folder, f"{WORK}/{name}", table)
+
+
+def _read(folder: Folder, name: str, like: DataFrame) -> DataFrame:
+    return like.sparkSession.read.schema(like.schema).parquet(literally(folder.at(name)))
+
+
+def _past(folder: Folder, history: DataFrame, live: DataFrame, since: int | None, until: int | None, now: int) -> Past:
+    # The tasks first: of one that was there without a row of the history, and moves meanwhile, the history then tells.
+    there = _staged(folder, "live", live)
+    all_moves = _staged(folder, "moves", moves(history))
+    ends = all_moves.groupBy("queue").agg(F.min("at_us").alias("at_us"))
+    begun = _staged(folder, "begun", ends)
+    told = all_moves.where("first").select("queue", "key")
+    silent = _staged(folder, "silent", there.join(told, ["queue", "key"], "left_anti"))
+    until = now if until is None else until
+    first = begun.agg(F.min("at_us")).first()
+    earliest = first[0] if first and first[0] is not None else until
+    return Past(all_moves, silent, begun, Span(min(earliest, until) if since is None else since, until, now))
+
+
+def moment(name: str, value: float | datetime | None) -> int | None:
+    """µs since 1970. Raises BadType and BadValue."""
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        value = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise BadType(f"{name} is seconds since 1970 or a datetime, not {value!r}")
+    if not isfinite(value) or not 0 <= value < 1e11:
+        raise BadValue(f"{name} is seconds since 1970, not {value!r}")
+    return round(value * SECOND)

@@ -1,0 +1,272 @@
+"""The report: each of its numbers is what plain Python reckons from the same history; its page needs nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import peewee as pw
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import functions as F
+
+import xq
+from tests.conftest import Maker
+from tests.factories import task
+from tests.spark.reckoning import Reckoning, Row, moment
+from xq.adapters.spark.files import Folder
+from xq.adapters.spark.moves import HISTORY
+from xq.adapters.spark.report import LIVE, TABLES, UNITS, Report, Span, report, told
+from xq.errors import BadType, BadValue, FeatureOff
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+SECOND = 1_000_000
+BEGIN = 1_700_000_000 * SECOND
+NUMBERS = ("id", "at_us", "attempt")
+EVIL = '</script><b onclick="x">&amp; :now %s \\u003c ü🦆'
+
+
+def frame(spark: SparkSession, rows: Iterable[Row], columns: Iterable[str]) -> DataFrame:
+    types = ", ".join(f"{name} {'BIGINT' if name in NUMBERS else 'STRING'}" for name in columns)
+    return spark.createDataFrame([tuple(row[name] for name in columns) for row in rows], types)
+
+
+def numbers(table: DataFrame) -> set[tuple[Any, ...]]:
+    """The rows of a table. Python's times come by way of the time zone of this machine: here by that of none."""
+    times = [name for name, kind in table.dtypes if kind == "timestamp"]
+    rows = table.withColumns({name: F.unix_micros(name) for name in times}).collect() if times else table.collect()
+    places = [table.columns.index(name) for name in times]
+    return {tuple(moment(v) if i in places and v is not None else v for i, v in enumerate(row)) for row in rows}
+
+
+def rounded(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Means and products of floats, whose last digits depend on the order in which they are made, without these."""
+    found = [tuple(float(f"{v:.9g}") if isinstance(v, float) else v for v in row) for row in rows]
+    return sorted(found, key=repr)
+
+
+def check(found: Report, reckoning: Reckoning) -> None:
+    for name in TABLES:
+        expected, got = getattr(reckoning, name)(), numbers(found.tables[name])
+        if name == "little":
+            assert rounded(got) == rounded(expected), name
+        else:
+            assert got == expected, name
+
+
+# of any history
+
+GAPS = (0, 1, 999, SECOND, 77 * SECOND, 5000 * SECOND, -3)  # µs; a clock may be set back
+EVENTS = ("put", "take", "ack", "ttl", "lifetime", "kill", "zombie", "write")
+TUBES = ("a", "b", None, EVIL)
+ATTEMPTS = (None, 1, 5)
+KEYS = ("1", "2", '["a", 3]')
+STATES = "XRWTBDZ"
+
+
+def decoded(number: int, *choices: Any) -> Iterable[Any]:
+    for choice in choices:
+        number, i = divmod(number, len(choice))
+        yield choice[i]
+
+
+CHOICES = (GAPS, KEYS, STATES, EVENTS, TUBES, ATTEMPTS)
+WAYS = len(GAPS) * len(KEYS) * len(STATES) * len(EVENTS) * len(TUBES) * len(ATTEMPTS)
+
+
+def a_history(queue: str, present: int, steps: list[int], forgotten: int) -> tuple[Any, Any]:
+    """Tasks that were there before, what then happened, without the first few rows; and the tasks that are there."""
+    states = dict(zip(KEYS, decoded(present, *[STATES] * len(KEYS)), strict=True))
+    states["silent"] = STATES[present % len(STATES)]
+    tubes: dict[str, str | None] = dict.fromkeys(states, "a")
+    rows, at_us = [], BEGIN
+    for id_, step in enumerate(steps, 1):
+        gap, key, target, event, tube, attempt = decoded(step, *CHOICES)
+        at_us += gap
+        source, states[key], tubes[key] = states[key], target, tube
+        if (source, target) != ("X", "X"):
+            rows.append(dict(zip(HISTORY, (queue, id_, at_us, key, tube, source, target, event, attempt), strict=True)))
+    live = [
+        dict(zip(LIVE, (queue, key, tubes[key], state), strict=True)) for key, state in states.items() if state in "RTW"
+    ]
+    return rows[forgotten:], live
+
+
+histories = st.lists(
+    st.tuples(st.integers(0, 7**3 - 1), st.lists(st.integers(0, WAYS - 1), max_size=45), st.integers(0, 9)),
+    min_size=15,
+    max_size=15,
+)
+
+
+@settings(
+    max_examples=2,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(histories, st.integers(0, 60_000), st.integers(1, 200_000), st.integers(0, 10**6))
+def test_every_number_is_what_the_history_says_of_any_history(spark, tmp_path_factory, drawn, since, length, later):
+    made = [a_history(f"queue {i} {EVIL}", *history) for i, history in enumerate(drawn)]
+    rows, live = [row for history, _ in made for row in history], [row for _, there in made for row in there]
+    span = BEGIN + since * SECOND, BEGIN + (since + length) * SECOND, BEGIN + (since + length + later) * SECOND
+    folder = Folder(spark, tmp_path_factory.getbasetemp() / "report of any history")
+    names = [f"queue {i} {EVIL}" for i in range(len(drawn))]
+    found = told(folder, names, frame(spark, rows, HISTORY), frame(spark, live, LIVE), *span[:2], now=span[2])
+    check(found, Reckoning(rows, live, *span))
+
+
+def test_a_span_has_buckets_of_which_there_are_not_too_many():
+    lengths = {1: "second", 600: "second", 601: "minute", 36_000: "minute", 36_001: "hour", 2_160_000: "hour"}
+    for seconds, unit in {**lengths, 2_160_001: "day", 10**9: "day"}.items():
+        assert Span(BEGIN, BEGIN + seconds * SECOND, BEGIN).unit == unit
+    assert list(UNITS) == ["second", "minute", "hour", "day"]
+
+
+# of real queues
+
+
+class Page(HTMLParser):
+    """A page of a report: what it holds, and what it would fetch from elsewhere."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.texts: dict[str, str] = {}
+        self._script = ""
+        self.feed(Path(path).read_text(encoding="utf-8"))
+        self.close()
+        self.data: Any = json.loads(self.texts["data"])
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [
+            f"{name}={value}" for name, value in attrs if name in ("src", "href", "action", "srcset", "onclick")
+        ]
+        self._script = dict(attrs).get("id") or f"script {len(self.tags)}" if tag == "script" else ""
+
+    def handle_data(self, data: str) -> None:
+        if self._script:
+            self.texts[self._script] = self.texts.get(self._script, "") + data
+
+    def handle_endtag(self, tag: str) -> None:
+        self._script = ""
+
+    @property
+    def span(self) -> tuple[int, int, int]:
+        since, until, now = (round(self.data[name] * 1e6) for name in ("since", "until", "now"))
+        return since, until, now
+
+
+def history_of(name: str, queue: Any) -> list[Row]:
+    """What the queue itself tells."""
+    columns = HISTORY[1:]
+    return [{"queue": name, **{column: getattr(row, column) for column in columns}} for row in queue.history()]
+
+
+def live_of(name: str, model: Any) -> list[Row]:
+    alive = model.select().where(model.status.in_(["R", "T", "W"]))
+    return [dict(zip(LIVE, (name, str(row.id), row.tube, row.status), strict=True)) for row in alive]
+
+
+def worked(make: Maker) -> Any:
+    """A queue to whose tasks much has happened, on a real database and by its clock."""
+    features = {"delayed": True, "buried": True, "keep": True, "ttr": 600, "ttl": 600, "history": True}
+    Task = make(features, roles=("runat", "tube", "attempts"))
+    Task.xq.put_many([task(tube=tube) for tube in ("a", "b", EVIL) for _ in range(4)])
+    Task.put(task(tube="a"), delay=600)
+    Task.create(name="of another program", tube="b")
+    for found in Task.xq.take_many(9):
+        {0: found.ack, 1: found.release, 2: found.bury}[found.id % 3]()
+    for found in Task.xq.take_many(3):
+        found.release(delay=600)
+    Task.xq.dig(n=1)
+    Task.xq.take_many(2)
+    done = Task.get(Task.status == "D")
+    Task.xq.restart(done.id)
+    Task.kill(Task.get(Task.status == "B").id)
+    Task.update(tube="b").where(Task.status == "R").execute()  # of which no row tells
+    Task.delete().where(Task.status == "W", Task.tube == EVIL).execute()
+    forgotten = Task.get(Task.status == "W")
+    Task.xq.History.delete().where(Task.xq.History.key == str(forgotten.id)).execute()
+    return Task
+
+
+def test_a_report_of_a_real_queue_is_what_its_history_says(spark, make_shared, tmp_path):
+    Task, later, folder = worked(make_shared), time.time() + 3600, tmp_path / "a [new] folder"
+    found = report(spark, {EVIL: Task}, until=later, out=folder)
+    rows, live, page = history_of(EVIL, Task.xq), live_of(EVIL, Task), Page(found.html)
+    assert page.span[:2] == (min(row["at_us"] for row in rows), round(later * 1e6))
+    check(found, Reckoning(rows, live, *page.span))
+    assert {path.name for path in folder.iterdir() if path.name[0] != "."} == {*TABLES, "index.html"}
+    # The page shows the same, nothing that a name says is markup, and nothing comes from elsewhere.
+    (queue,) = page.data["queues"]
+    assert sum(row[1] for row in queue["throughput"]) == sum(row["source"] == "X" for row in rows)
+    assert queue["base"] + sum(row[1] - row[2] for row in queue["backlog"]) == sum(row["state"] in "RW" for row in live)
+    assert (queue["name"], EVIL in [row[0] for row in queue["busiest"]]) == (EVIL, True)
+    assert (page.tags.count("script"), page.tags.count("b"), page.tags.count("link"), page.links) == (3, 0, 0, [])
+    assert "default-src 'none'" in Path(found.html).read_text(encoding="utf-8")[:1000]
+
+
+def test_a_report_of_the_run_of_the_demo_is_what_its_history_says(spark, tmp_path):
+    file = tmp_path / "demo.db"
+    subprocess.run([sys.executable, EXAMPLES / "demo.py", "--db", file], check=True, capture_output=True, timeout=300)
+    db = pw.SqliteDatabase(file)
+    model: Any = type(
+        "Module",
+        (pw.Model,),
+        {
+            **{name: pw.TextField(null=True) for name in ("package", "owner")},
+            **{name: pw.IntegerField(default=0) for name in ("priority", "attempts")},
+            "status": pw.CharField(default="R"),
+            "runat": pw.DoubleField(null=True),
+            "Meta": type("Meta", (), {"database": db}),
+        },
+    )
+    roles = {role: role for role in ("status", "runat", "priority", "owner", "attempts")} | {"tube": "package"}
+    modules: Any = xq.upgrade(model, roles, {"keep": True, "buried": True, "ttr": 60, "history": True})
+    modules.install()  # without the statistics of some tubes that the demo has
+    found = report(spark, modules, out=tmp_path / "report")
+    page, rows = Page(found.html), history_of("Module", modules)
+    assert len(rows) > 3 * 500
+    check(found, Reckoning(rows, [], *page.span))
+    (queue,) = page.data["queues"]
+    done = sum(row[3] for row in queue["throughput"])
+    assert done == model.select().where(model.status == "D").count()
+    assert page.data["unit"] == "second"
+    assert "died" in [row[2] for row in queue["transitions"]]
+    db.close()
+
+
+def test_what_is_no_queue_no_span_and_no_history_is_refused(spark, make_shared, tmp_path):
+    Task, Other = make_shared({"history": True}), make_shared(attributes={"table_name": "other"})
+    Task.put(task())
+    with pytest.raises(FeatureOff, match="history"):
+        report(spark, Other, out=tmp_path)
+    for queues in (None, 5, "Task", [Task, None], {"a": 5}, object()):
+        with pytest.raises(BadType):
+            report(spark, queues, out=tmp_path)
+    for queues in ([], {}, [Task, Other]):
+        with pytest.raises(BadValue):
+            report(spark, queues, out=tmp_path)
+    for since, until in ((2, 1), (1, 1), (9e10, None), (-1, None), (float("nan"), None), (None, float("inf"))):
+        with pytest.raises(BadValue):
+            report(spark, Task, since, until, out=tmp_path)
+    wrong: Any
+    for wrong in ("yesterday", True, b""):
+        with pytest.raises(BadType):
+            report(spark, Task, wrong, out=tmp_path)
+    assert list(tmp_path.glob("index.html")) == []
