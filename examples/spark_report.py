@@ -37,14 +37,14 @@ while job := jobs.take(timeout=0.2):
         jobs.bury(job) if job.id % 8 == 0 else jobs.release(job, delay=3600)
     else:
         jobs.ack(job)
+ended = time.time()
 
 spark = xq.spark.session(driver_memory="1g")
 spark.sparkContext.setLogLevel("ERROR")
-report = xq.spark.report(spark, jobs, out=folder / "report")
+report = xq.spark.report(spark, jobs, until=ended, out=folder / "report")
 
-ended = {row.tube: row for row in report.tables["shares"].collect()}
-for tube, share in sorted(ended.items()):
-    print(f"{tube}: {share.done:.0%} of what ended was done, {share.buried:.0%} buried")
+for share in report.tables["shares"].orderBy("tube").collect():
+    print(f"{share.tube}: {share.done:.0%} of what ended was done, {share.buried:.0%} buried")
 slowest = max(report.tables["states"].where("state = 'Taken'").collect(), key=lambda row: row.p50)
 print(f"Tasks of {slowest.tube} take longest: half of them at least {slowest.p50:.3f} seconds")
 (waiting,) = report.tables["backlog"].groupBy("queue").agg({"arrived": "sum", "departed": "sum"}).collect()

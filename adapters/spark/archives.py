@@ -32,7 +32,7 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 from pyspark.sql.types import StructType
 
 import xq
-from xq.adapters.spark.files import Folder
+from xq.adapters.spark.files import Folder, literally
 from xq.adapters.spark.packed import packed
 from xq.adapters.spark.queues import queue_of
 from xq.archives import Archives, Loading
@@ -173,8 +173,8 @@ class _Place:
 
     def stored(self, what: str, runs: Iterable[str]) -> DataFrame:
         """The rows of some runs that are in their place."""
-        reader = self.spark.read.options(basePath=self.folder.to_read(what), mergeSchema=True)
-        return reader.parquet(*(self.folder.to_read(self.of(what, run)) for run in runs)).drop(RUN)
+        reader = self.spark.read.options(basePath=self.folder.at(what), mergeSchema=True)
+        return reader.parquet(*(literally(self.folder.at(self.of(what, run))) for run in runs)).drop(RUN)
 
     def with_archive(self, mine: DataFrame, what: str, runs: list[str]) -> DataFrame:
         if not runs:
@@ -247,7 +247,7 @@ class _Place:
         """Write a run, and rename it into its place if all is there. Returns how many rows it has."""
         away = f"{AWAY}/{secrets.token_hex(8)}"
         frame.write.partitionBy(day).parquet(self.folder.at(away))
-        rows = self.spark.read.parquet(self.folder.to_read(away)).count()
+        rows = self.spark.read.parquet(literally(self.folder.at(away))).count()
         if not is_whole(rows):
             raise Error(
                 f"{rows} rows of the {what} of {self.queue.store.name} were written, and more are there: try again"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 import xq
-from xq.adapters.spark.files import Folder
+from xq.adapters.spark.files import Folder, literally
 from xq.adapters.spark.moves import HISTORY, OPEN, OUTCOMES, WAITING, is_, moves, took
 from xq.adapters.spark.page import page
 from xq.adapters.spark.queues import queue_of
@@ -31,6 +31,9 @@ SECOND = 1_000_000  # µs
 UNITS = {"second": SECOND, "minute": 60 * SECOND, "hour": 3600 * SECOND, "day": 86400 * SECOND}
 BUCKETS = 600  # a span has at most so many, unless they are days
 STUCK = 3  # times the p99 of its state: who is in it for longer is stuck
+
+WORK = ".report"  # the folder of what is being made
+PAGE = "index.html"
 
 QUEUE = ["queue", "tube"]
 LIVE = ("queue", "key", "tube", "state")
@@ -303,17 +306,17 @@ def report(
     functions say what is in it, is written to out/NAME/*.parquet, the page to out/index.html. What a report of before
     has left there is replaced.
 
-    Nothing is held in memory as a whole: while it runs, a folder beside the tables has the history once more. Raises
-    FeatureOff, BadType, BadValue.
+    Nothing is held in memory as a whole: while it runs, out/.report has the history once more. Raises FeatureOff,
+    BadType, BadValue.
     """
     if find_spec("plotly") is None:
         raise ConfigurationError("the page of a report needs plotly: pip install 'xq-tables[spark]'")
     names = named(queues)
-    first, end = moment("since", since), moment("until", until)
-    if first is not None and end is not None and first >= end:
-        raise BadValue(f"since is before until, but {since!r} is not before {until!r}")
-    history, live = (_read(spark, names, what, columns) for what, columns in (("history", HISTORY), ("live", LIVE)))
-    return told(Folder(spark, out), list(names), history, live, first, end)
+    first, end, now = moment("since", since), moment("until", until), time.time_ns() // 1000
+    if first is not None and first >= (now if end is None else end):
+        raise BadValue(f"since is before until, but {since!r} is not before {'now' if end is None else repr(until)}")
+    history, live = (_rows(spark, names, what, columns) for what, columns in (("history", HISTORY), ("live", LIVE)))
+    return told(Folder(spark, out), list(names), history, live, first, end, now=now)
 
 
 def named(queues: Any) -> dict[str, Any]:
@@ -342,7 +345,7 @@ def _of_tube(tube: Any) -> str:
     return str(tube.name)
 
 
-def _read(spark: SparkSession, queues: Mapping[str, Any], what: Any, columns: Sequence[str]) -> DataFrame:
+def _rows(spark: SparkSession, queues: Mapping[str, Any], what: Any, columns: Sequence[str]) -> DataFrame:
     def of(name: str, queue: Any) -> DataFrame:
         asked = {"columns": ",".join(columns[1:]), "partitions": str(spark.sparkContext.defaultParallelism)}
         table = spark.read.format("xq").options(**options(queue, what), **asked).load()
@@ -358,40 +361,48 @@ def told(
     live: DataFrame,
     since: int | None = None,
     until: int | None = None,
-    now: int | None = None,
+    *,
+    now: int,
 ) -> Report:
     """The report of a history (columns HISTORY) and of the tasks that are there (queue, key, tube, state: a letter).
 
-    Times are µs since 1970.
+    Times are µs since 1970. What is there already is replaced when all is made: by a report that fails, nothing.
     """
-    now = time.time_ns() // 1000 if now is None else now
-    work = f"work-{uuid.uuid4().hex}"
+    folder.delete(WORK)  # of one that was killed
     try:
-        past = _past(folder, work, history, live, since, until, now)
+        past = _past(folder, history, live, since, until, now)
         for name, function in TABLES.items():
-            table = function(past)
-            folder.stage(f"{work}/{name}", table)
-            folder.replace(f"{work}/{name}", name)
-            past.made[name] = folder.table(name, table)
+            past.made[name] = _staged(folder, name, function(past))
         meanings = {name: inspect.getdoc(function) or "" for name, function in TABLES.items()}
-        span = (past.span.since, past.span.until, past.span.now)
-        folder.write("index.html", page(names, past.made, span, past.span.unit, meanings))
-        html = folder.shown("index.html")
+        text = page(names, past.made, (past.span.since, past.span.until, past.span.now), past.span.unit, meanings)
+        folder.write(f"{WORK}/{PAGE}", text)
+        for name in (*TABLES, PAGE):
+            folder.delete(name)
+            folder.move(f"{WORK}/{name}", name)
     finally:
-        folder.delete(work)
-    return Report(past.made, html)
+        folder.delete(WORK)
+    tables = {name: _read(folder, name, table) for name, table in past.made.items()}
+    return Report(tables, re.sub("^file:/+", "/", folder.at(PAGE)))
 
 
-def _past(
-    folder: Folder, work: str, history: DataFrame, live: DataFrame, since: int | None, until: int | None, now: int
-) -> Past:
+def _staged(folder: Folder, name: str, table: DataFrame) -> DataFrame:
+    """Write a table, and return it as it is read from there."""
+    table.write.parquet(folder.at(WORK, name))
+    return _read(folder, f"{WORK}/{name}", table)
+
+
+def _read(folder: Folder, name: str, like: DataFrame) -> DataFrame:
+    return like.sparkSession.read.schema(like.schema).parquet(literally(folder.at(name)))
+
+
+def _past(folder: Folder, history: DataFrame, live: DataFrame, since: int | None, until: int | None, now: int) -> Past:
     # The tasks first: of one that was there without a row of the history, and moves meanwhile, the history then tells.
-    there = folder.stage(f"{work}/live", live)
-    all_moves = folder.stage(f"{work}/moves", moves(history))
+    there = _staged(folder, "live", live)
+    all_moves = _staged(folder, "moves", moves(history))
     ends = all_moves.groupBy("queue").agg(F.min("at_us").alias("at_us"))
-    begun = folder.stage(f"{work}/begun", ends)
+    begun = _staged(folder, "begun", ends)
     told = all_moves.where("first").select("queue", "key")
-    silent = folder.stage(f"{work}/silent", there.join(told, ["queue", "key"], "left_anti"))
+    silent = _staged(folder, "silent", there.join(told, ["queue", "key"], "left_anti"))
     until = now if until is None else until
     first = begun.agg(F.min("at_us")).first()
     earliest = first[0] if first and first[0] is not None else until
