@@ -33,8 +33,9 @@ from pyspark.sql.types import StructType
 
 import xq
 from xq.adapters.spark.files import Folder
+from xq.adapters.spark.packed import packed
 from xq.adapters.spark.queues import queue_of
-from xq.adapters.spark.source import packed
+from xq.adapters.spark.session import offer
 from xq.archives import Archives, Loading
 from xq.errors import Error
 from xq.extract import Extract
@@ -165,7 +166,7 @@ class _Place:
     # reading
 
     def frame(self, extract: Extract, partitions: int = 1) -> DataFrame:
-        reader = self.spark.read.format("xq").options(**packed(extract))
+        reader = self.spark.read.format("xq").options(**packed(extract=extract))
         return reader.options(partitions=partitions).load()
 
     def with_day(self, frame: DataFrame) -> DataFrame:
@@ -263,7 +264,7 @@ class _Place:
         frame = self.stored(TASKS, [run])
         names = [field.name for field in self.queue.store.fields if field.name in frame.columns]
         loading = self.archives.loading(names)
-        self.spark.dataSource.register(Filling)
+        offer(self.spark, Filling)
         frame.select(names).write.format(Filling.name()).options(**Filling.packed(loading)).mode("append").save()
         rows, had = self.archives.count(loading.run), self.manifest(run, TASKS)["rows"]
         if rows != had:

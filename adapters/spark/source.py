@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import pickle
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,9 +13,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from xq.adapters.spark.arrow import batches
+from xq.adapters.spark.packed import packed, unpacked
 from xq.adapters.spark.queues import queue_of
 from xq.adapters.spark.streaming import HistoryStream
-from xq.errors import BadValue, ConfigurationError, shown
+from xq.adapters.spark.writer import writer
+from xq.errors import BadValue, shown
 from xq.extract import Column, Condition, Extract, Test, What
 
 
@@ -31,20 +31,16 @@ def options(
     filter of the DataFrame is Spark's own. Other options of a reader, which stand beside these: `columns` (names, with
     commas between; dur_us of the history is read only where it is named), `partitions` (how many read the history; or
     the tasks, in a `snapshot` of PostgreSQL that is open). Several read what was there when the DataFrame was first
-    used. Of a stream: `maxRows` in one batch. A password is an option of its own, which Spark shows to nobody.
+    used. Of a stream: `maxRows` in one batch. Of a writer: `job`, a name by which what is run again is put once, and
+    `on_conflict` ("raise" or "skip") with the feature unique; columns are fields, or else options of put (delay, ttl,
+    ttr), and a frame is put as a whole or not at all. A password is an option of its own, which Spark shows to nobody.
 
     Raises BadType, FeatureOff, BadValue, also for a test in which the database would not find what Spark does, and
     ConfigurationError where no other process can reach the database.
     """
-    return packed(queue_of(queue).extract(what, snapshot).only(Condition(*test) for test in where))
-
-
-def packed(extract: Extract) -> dict[str, str]:
-    """The options of a reader of this extract."""
-    address = replace(extract.address, password=None)
-    text = base64.b64encode(pickle.dumps(replace(extract, address=address))).decode()
-    password = extract.address.password
-    return {"extract": text, **({} if password is None else {"password": password})}
+    found = queue_of(queue)
+    extract = found.extract(what, snapshot).only(Condition(*test) for test in where)
+    return packed(extract=extract, bulk=found.bulk()) if what == "tasks" else packed(extract=extract)
 
 
 class Xq(spark.DataSource):
@@ -57,11 +53,8 @@ class Xq(spark.DataSource):
     @cached_property
     def extract(self) -> Extract:
         """Raises ConfigurationError."""
-        packed = self.options.get("extract")
-        if not packed:
-            raise ConfigurationError('format("xq") needs .options(**xq.spark.options(Page)), or those of a tube')
-        found: Extract = pickle.loads(base64.b64decode(packed))
-        return replace(found, address=replace(found.address, password=self.options.get("password")))
+        found: Extract = unpacked("extract", self.options)
+        return found
 
     def number(self, option: str) -> int:
         """An option that is a whole number above 0; 0 where it is not given. Raises BadValue."""
@@ -76,6 +69,9 @@ class Xq(spark.DataSource):
         named = self.options.get("columns")
         names = None if named is None else [name.strip() for name in named.split(",")]
         return ", ".join(map(_declared, self.extract.chosen(names)))
+
+    def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
+        return writer(self.options, schema, overwrite)
 
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         return Reader(self.extract, schema, self.number("partitions"))

@@ -1,9 +1,7 @@
-"""df.write.format("xq"): rows of a frame are put as tasks, once for each job."""
+"""df.write.format("xq"): the rows of a frame are put as tasks, all or none."""
 
 from __future__ import annotations
 
-import base64
-import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -11,46 +9,45 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from xq import BadValue
+from xq.adapters.spark.packed import unpacked
 from xq.bulk import Bulk, Job, Staged
+from xq.errors import BadValue
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql.types import StructType
 
 
-def written(bulk: Bulk) -> str:
-    """A bulk put as an option; its password is none of it."""
-    return base64.b64encode(pickle.dumps(replace(bulk, address=replace(bulk.address, password=None)))).decode()
-
-
 def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> Writer:
-    """Raises BadValue, FeatureOff and NotInstalled before anything is staged."""
+    """Raises what is wrong with the options and the columns, before anything is staged."""
     if overwrite:
-        raise BadValue("format('xq') puts tasks, and overwrites none: write with mode('append')")
-    bulk: Bulk = pickle.loads(base64.b64decode(options["bulk"]))
-    bulk = replace(bulk, address=replace(bulk.address, password=options.get("password")))
-    return Writer(bulk.begin(schema.names, options.get("job") or None))
+        raise BadValue("format('xq') puts tasks and overwrites none: write with mode('append')")
+    bulk: Bulk = unpacked("bulk", options)
+    bulk = replace(bulk, on_conflict=options.get("on_conflict", bulk.on_conflict))
+    return Writer(bulk.begin(schema.names, options.get("job")))
 
 
 @dataclass
 class Message(WriterCommitMessage):
+    """Of an attempt at a partition that Spark counts: of several one."""
+
     staged: Staged
 
 
 class Writer(DataSourceArrowWriter):
-    """Made once for a job on the driver's machine; `write` runs in each task, on a copy."""
+    """Stages in the workers, and puts on the machine of the driver."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
 
     def write(self, iterator: Iterator[RecordBatch]) -> Message:
         task = TaskContext.get()
+        assert task is not None
         parts = ([column.to_pylist() for column in batch.columns] for batch in iterator)
-        return Message(self.job.stage(parts, order=task.partitionId() if task else 0))
+        return Message(self.job.stage(parts, order=task.partitionId()))
 
     def commit(self, messages: Sequence[Any]) -> None:
-        self.job.commit([message.staged for message in messages if message])
+        self.job.commit(message.staged for message in messages if message)
 
     def abort(self, messages: Sequence[Any]) -> None:
         self.job.abort()
