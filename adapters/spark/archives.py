@@ -35,6 +35,7 @@ import xq
 from xq.adapters.spark.files import Folder, literally
 from xq.adapters.spark.packed import packed
 from xq.adapters.spark.queues import queue_of
+from xq.adapters.spark.session import offer
 from xq.archives import Archives, Loading
 from xq.errors import Error
 from xq.extract import Extract
@@ -263,7 +264,7 @@ class _Place:
         frame = self.stored(TASKS, [run])
         names = [field.name for field in self.queue.store.fields if field.name in frame.columns]
         loading = self.archives.loading(names)
-        self.spark.dataSource.register(Filling)
+        offer(self.spark, Filling)
         frame.select(names).write.format(Filling.name()).options(**Filling.packed(loading)).mode("append").save()
         rows, had = self.archives.count(loading.run), self.manifest(run, TASKS)["rows"]
         if rows != had:

@@ -6,7 +6,7 @@ import inspect
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import reduce
@@ -17,11 +17,10 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-import xq
 from xq.adapters.spark.files import Folder, literally
 from xq.adapters.spark.moves import HISTORY, OPEN, OUTCOMES, WAITING, is_, moves, took
 from xq.adapters.spark.page import page
-from xq.adapters.spark.queues import queue_of
+from xq.adapters.spark.queues import named
 from xq.adapters.spark.ranks import ranks
 from xq.adapters.spark.source import options
 from xq.errors import BadType, BadValue, ConfigurationError
@@ -317,32 +316,6 @@ def report(
         raise BadValue(f"since is before until, but {since!r} is not before {'now' if end is None else repr(until)}")
     history, live = (_rows(spark, names, what, columns) for what, columns in (("history", HISTORY), ("live", LIVE)))
     return told(Folder(spark, out), list(names), history, live, first, end, now=now)
-
-
-def named(queues: Any) -> dict[str, Any]:
-    """The queues by the names that they have in a report: those of a mapping, else of the model or the tube."""
-    if isinstance(queues, xq.Tubes):
-        queues = queues.tube
-    if isinstance(queues, Mapping):
-        found = dict(queues)
-    else:
-        several = list(queues) if isinstance(queues, Iterable) and not isinstance(queues, type) else [queues]
-        names = [queue_of(q).store.name if isinstance(q, (type, xq.Queue)) else _of_tube(q) for q in several]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise BadValue(f"several queues are called {twice[0]}: name them, as {{'a': {twice[0]}, 'b': ...}}")
-        found = dict(zip(names, several, strict=True))
-    for name, queue in found.items():
-        if not isinstance(name, str):
-            raise BadType(f"a queue is named by text, not by {name!r}")
-        queue_of(queue)
-    if not found:
-        raise BadValue("a report is of one queue at least")
-    return found
-
-
-def _of_tube(tube: Any) -> str:
-    queue_of(tube)
-    return str(tube.name)
 
 
 def _rows(spark: SparkSession, queues: Mapping[str, Any], what: Any, columns: Sequence[str]) -> DataFrame:

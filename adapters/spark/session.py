@@ -19,6 +19,7 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
 
 import xq
 from xq.adapters.spark.source import Xq
@@ -96,10 +97,15 @@ def register(spark: SparkSession) -> SparkSession:
     with suppress(AttributeError):  # a session of Spark Connect: its server knows where its Python's packages are
         environment = spark.sparkContext.environment
         environment["PYTHONPATH"] = _path(environment.get("PYTHONPATH"))
+    offer(spark, Xq)
+    return spark
+
+
+def offer(spark: SparkSession, source: type[DataSource]) -> None:
+    """Let a session use a source."""
     # Makes it the one in use: Spark 4.3 registers nothing that the one in use has already, whichever is meant.
     spark.createDataFrame([], "nothing int")
-    spark.dataSource.register(Xq)
-    return spark
+    spark.dataSource.register(source)
 
 
 def _name(name: str) -> str:
