@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.plain import PlainStore
@@ -18,7 +18,7 @@ from xq.errors import BadValue, ConfigurationError, Duplicate, Error, Full, show
 from xq.frame import Columns, Frame, Sources, packed
 from xq.install import Installation
 from xq.machine import ABSENT, Machine
-from xq.store import Address, Table
+from xq.store import Address, Row, Table
 from xq.tasks import Catalogue, Tasks
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Staged:
     batch: int
     rows: int
     shapes: frozenset[Shape]
-    order: int  # among the others of its job: tasks are put in this order
+    order: int  # among the others of its job: tasks are put in this order, and then in that of the rows
 
 
 @dataclass(frozen=True)
@@ -125,19 +125,24 @@ class Job:
                 found, of_shapes = self.frame.stored(part)
                 first = staging.first(batch) + rows
                 places = range(first, first + len(part[0]))
-                with store.atomic():
-                    if not self._execute(store, staging.goes_on, batch=batch):
-                        raise Error(f"the job {self.name} of {self.bulk.name} has ended: it was put, or given up")
-                    store.load(load, list(zip(places, *(found[target] for target in targets), strict=True)))
+                whole = list(zip(places, *(found[target] for target in targets), strict=True))
+                until_nobody_conflicts(store, partial(self._load, store, batch, load, whole))
                 rows, shapes = rows + len(places), shapes | of_shapes
         return Staged(batch, rows, frozenset(shapes), order)
+
+    def _load(self, store: Any, batch: int, load: str, rows: Sequence[Row]) -> None:
+        with store.atomic():
+            if not self._execute(store, self.bulk.dialect.staging.goes_on, batch=batch):
+                raise Error(f"the job {self.name} of {self.bulk.name} has ended: it was put, or given up")
+            store.load(load, rows)
 
     def commit(self, staged: Iterable[Staged]) -> int:
         """Put all that was staged, in one transaction, and return how many tasks that were; none if it was put before.
 
         What was staged and is not named here is thrown away. Raises Duplicate and Full, which leave the queue as it
-        was, and Error where not all is there any more: then begin the job anew. The transaction takes its time, about
-        ten seconds for a million tasks, and on SQLite all who write wait meanwhile.
+        was, Error where not all is there any more (begin the job anew), and what the driver raises for rows that the
+        table refuses. Of each call of `stage`, rows that bring the same options are put together, in their order. A
+        million tasks take some seconds, in which on SQLite all who write wait.
         """
         meant = sorted(staged, key=lambda one: one.order)
         with self.connected() as store:
@@ -215,13 +220,16 @@ class Job:
         """Throw away what was staged, be it by this job or by others long ago."""
         staging = self.bulk.dialect.staging
         for (batch,) in self._execute(store, staging.over, age=AGE):
-            first = staging.first(batch)
-            with store.atomic():
-                for sql in staging.end:
-                    values = self._values(batch=batch, first=first, last=staging.first(batch + 1))
-                    self.bulk.dialect.change(store, Statement(sql), values)
+            until_nobody_conflicts(store, partial(self._end_batch, store, batch))
         if not self.is_named:
             self.bulk.dialect.change(store, Statement(staging.unmark), self._values(job=self.name))
+
+    def _end_batch(self, store: Any, batch: int) -> None:
+        staging = self.bulk.dialect.staging
+        values = self._values(batch=batch, first=staging.first(batch), last=staging.first(batch + 1))
+        with store.atomic():
+            for sql in staging.end:
+                self.bulk.dialect.change(store, Statement(sql), values)
 
     def _values(self, **values: Any) -> dict[str, Any]:
         return {"now": self.bulk.now, "job": self.name, **values}

@@ -27,8 +27,8 @@ MINE = ":first <= s.xq_n AND s.xq_n < :last"  # the rows of one batch
 class Staging:
     """Renders it for one queue.
 
-    Named values: `job`, `batch`, `now`, `before` (seconds since 1970), `first` and `last` (a range of places in the
-    stage), `base` (the number before the first key that is made).
+    Named values: `job`, `batch`, `now`, `age` (seconds), `first` and `last` (places in the stage, the latter is not in
+    the range), `base` (the number before the first key that is made).
     """
 
     def __init__(self, of: Dialect) -> None:
@@ -104,7 +104,7 @@ class Staging:
 
     # putting
 
-    def _rows(self, change: Change, shape: Shape, alone: Sequence[str]) -> str:
+    def _rows(self, shape: Shape, alone: Sequence[str]) -> str:
         """The staged rows of a shape; with `alone`, which of the rows that are equal in these columns each is."""
         given = {self.option(option): option in shape.given for option in self.options}
         keys = dict.fromkeys(self.of.keys, shape.has_key)
@@ -124,7 +124,7 @@ class Staging:
         if guard is None:
             return [], ""
         value = f"s.{of.roles[guard.role]}"
-        holder = of.held_by_one(guard, "t.").replace(":unique", value)
+        holder = filled(of.held_by_one(guard, "t."), unique=value)
         free = f"NOT EXISTS (SELECT 1 FROM {of.table_in_schema} AS t WHERE {holder})"
         if change.target in guard.states:
             free = f"xq_turn = 1 AND {free}"
@@ -146,8 +146,7 @@ class Staging:
         values |= {name: f"NULLIF(s.{self.option(name)}, {of.never})" for name in self.options}
         written |= {column: filled(value, **values) for column, value in of.of_roles(change).items()}
         written[of.roles["status"]] = of.literal(of.words[change.target])
-        conditions = [*([of.told_once] if of.told_once else []), *([free] if free else [])]
-        rows = " AND ".join([self._rows(change, shape, alone), *conditions])
+        rows = " AND ".join(filter(None, [self._rows(shape, alone), of.told_once, free]))
         return Statement(
             f"INSERT INTO {of.object(of.source.name)} ({', '.join(written)}) "
             f"SELECT {', '.join(written.values())} FROM {rows} ORDER BY s.xq_n"
@@ -157,7 +156,7 @@ class Staging:
         """A value of the role unique that another task holds, or another row, if there is one."""
         alone, free = self._free(change, guard, restores=False)
         value = f"s.{self.of.roles[guard.role]}"
-        return f"SELECT {value} FROM {self._rows(change, shape, alone)} AND NOT {free} LIMIT 1"
+        return f"SELECT {value} FROM {self._rows(shape, alone)} AND NOT {free} LIMIT 1"
 
     def crowded(self, guard: Guard) -> str:
         """A row, when more tasks are in the queue than may."""
