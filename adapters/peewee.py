@@ -320,7 +320,7 @@ class PeeweeStore(Generic[M]):
         finally:
             state.ctx = contexts
 
-    def pragma(self, name: str, value: int) -> None:
+    def pragma(self, name: str, value: int, sql: str) -> None:
         database = self._known_database
         if isinstance(database, pw.SqliteDatabase):
             database.pragma(name, value, permanent=True)

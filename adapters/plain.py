@@ -82,8 +82,8 @@ class PlainStore:
     def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
         self.connection.create_function(name, arguments, function, deterministic=True)
 
-    def pragma(self, name: str, value: int) -> None:
-        self.execute(f"PRAGMA {name} = {value}")
+    def pragma(self, name: str, value: int, sql: str) -> None:
+        self.execute(sql)
 
     @property
     def has_threads(self) -> bool:

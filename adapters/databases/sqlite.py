@@ -222,7 +222,7 @@ class Sqlite(Dialect):
         # an application may end in themselves, and then it must stay off: check() tells of what was not counted.
         others = "SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND name NOT LIKE '%!_xq!_%' ESCAPE '!' LIMIT 1"
         if not store.execute(others):
-            store.pragma("recursive_triggers", 1)
+            store.pragma("recursive_triggers", 1, "PRAGMA recursive_triggers = 1")
 
     def prepare(self, store: Store[Any]) -> None:
         # In WAL readers do not wait for the writer. It cannot be switched on within a transaction.
