@@ -192,7 +192,7 @@ RESERVED: Final = frozenset(
     ("self", "task", "tasks", "key", "keys", "event", "n", "tube", "update", "to", "timeout", "wait", "increment")
     + ("now", "told", "session", "session_end", "mark", "owner", "unique", "many", "since", "until", "adding")
     + ("uuid", "queue", "lease", "waiter", "source", "target", "count", "name", "value", "savepoint")
-    + ("listed", "rows", "chosen")
+    + ("listed", "rows", "chosen", "sink", "stream", "batch", "unit", "bucket")
 )
 NUMBERED: Final = re.compile(r"own_.*|[fkl][0-9].*")
 
