@@ -385,6 +385,7 @@ class SqliteExtract(OfDatabase):
     """Of a file: one writer at a time, so rows are there in the order of their ids."""
 
     mark_of_driver = "?"
+    told_key = "CAST({} AS TEXT)"  # the column of the history makes text of it by itself
     _begin = "PRAGMA case_sensitive_like = 1"
     EMPTY: ClassVar[Mapping[str, str]] = {"BIGINT": "0", "DOUBLE": "0.0", "BINARY": "x'00'"}
 
