@@ -394,8 +394,10 @@ def report(path: Path) -> None:
     """What Spark finds in the history of an earlier run."""
     db.init(str(path))
     tubes = [tube for (tube,) in ask("SELECT DISTINCT tube FROM module_xq_count WHERE tube <> ''")]
+    ((last,),) = ask("SELECT max(at_us) FROM module_xq_history")
     with closing(db):
-        made = xq.spark.report(xq.spark.session(), [open_queue(str(path), tubes)], out=str(path.with_name("report")))
+        modules, out = open_queue(str(path), tubes), str(path.with_name("report"))
+        made = xq.spark.report(xq.spark.session(), [modules], until=last / 1e6 + 1, out=out)
     print(f"A report of this run, as tables of Parquet and as a page: open {shlex.quote(str(made.html))}")
 
 

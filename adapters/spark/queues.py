@@ -29,7 +29,7 @@ def named(queues: object) -> dict[str, object]:
     else:
         single = isinstance(queues, (type, xq.Queue)) or not isinstance(queues, Iterable)
         several: list[Any] = [queues] if single else list(queues)  # type: ignore[call-overload]
-        names = [queue_of(q).store.name if isinstance(q, (type, xq.Queue)) else getattr(q, "name", "") for q in several]
+        names = [_name(queue) for queue in several]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise BadValue(f"several queues are called {twice[0]}: name them, as {{'a': {twice[0]}, 'b': ...}}")
         found = dict(zip(names, several, strict=True))
@@ -40,3 +40,8 @@ def named(queues: object) -> dict[str, object]:
     if not found:
         raise BadValue("there is no queue: give one or several")
     return found
+
+
+def _name(queue: object) -> str:
+    handle = queue_of(queue)
+    return handle.store.name if isinstance(queue, (type, xq.Queue)) else str(getattr(queue, "name", handle.store.name))

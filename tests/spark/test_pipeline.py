@@ -13,8 +13,9 @@ import xq
 from benchmarks import day, pipeline
 from benchmarks.databases import Files, Sqlite
 from benchmarks.report import SMOKE
+from xq.machine import NAMES
 
-LETTERS = "XRTWBD"
+SECONDS = "unix_seconds(bucket) AS bucket"
 
 
 @pytest.fixture(scope="module")
@@ -58,16 +59,34 @@ def test_plain_sql_finds_the_numbers_of_the_report(spark, tmp_path):
     place = Sqlite(str(tmp_path / "day.db"))
     pipeline.build(place, 5_000)
     with closing(place.peewee()) as database:
-        made = xq.spark.report(spark, [pipeline.queue(database)], out=str(tmp_path / "report"))
-    tables = {name: [tuple(row) for row in table.collect()] for name, table in made.tables.items()}
+        span = {"since": day.MIDNIGHT, "until": day.MIDNIGHT + day.DAY}
+        made = xq.spark.report(spark, [pipeline.queue(database)], **span, out=str(tmp_path / "report"))
     with closing(place.connect()) as connection:
         asked = {name: connection.execute(sql).fetchall() for name, sql in pipeline.SQL.items()}
-    assert {name: len(rows) for name, rows in tables.items()} == {name: len(rows) for name, rows in asked.items()}
+
+    def told(name: str, *columns: str) -> list[tuple[object, ...]]:
+        return sorted(map(tuple, made.tables[name].selectExpr(*columns).collect()))
+
+    for name, *columns in (
+        ("lives", "tube", "n", "p50", "p90", "p99", "max"),
+        ("retries", "tube", "attempts", "n"),
+        ("transitions", "tube", "source", "target", "event", "n"),
+    ):
+        assert told(name, *columns) == sorted(asked[name])
+    states = sorted((tube, NAMES[state], *more) for tube, state, *more in asked["states"])
+    assert told("states", "tube", "state", "n", "p50", "p90", "p99", "max") == states
+    hours = [
+        sorted((tube, hour * 3600, *more) for tube, hour, *more in asked[name]) for name in ("throughput", "backlog")
+    ]
+    counts = ("put", "taken", "done", "buried", "killed", "expired")
+    assert told("throughput", "tube", SECONDS, *counts) == hours[0]
+    assert told("backlog", "tube", SECONDS, "arrived", "departed", "waiting") == hours[1]
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="memory is measured on Linux")
-def test_the_section_fills_its_table(spark):  # the fixture, because where Spark cannot start it is skipped
+def test_the_section_fills_its_table(spark, monkeypatch):  # `spark`, because where it cannot start this is skipped
     (section,) = pipeline.SECTIONS
+    monkeypatch.setattr(pipeline, "MEASURED", {"archive": pipeline.archive})  # each starts a session of its own
     with closing(Files()) as home:
         table = section.measure(SMOKE, home)
     assert {len(row) for row in table.rows} == {len(table.head)}
