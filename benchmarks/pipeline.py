@@ -246,7 +246,8 @@ SQL: Mapping[str, str] = {
     "shares": f"SELECT tube, {SHARES} FROM {HISTORY} WHERE target IN {ENDS} GROUP BY 1",
     "backlog": "SELECT tube, bucket, arrived, departed, "
     "SUM(arrived - departed) OVER (PARTITION BY tube ORDER BY bucket) "
-    f"FROM (SELECT tube, {HOUR} AS bucket, {CROSSED} FROM {HISTORY} GROUP BY 1, 2) AS moved WHERE arrived + departed > 0",
+    f"FROM (SELECT tube, {HOUR} AS bucket, {CROSSED} FROM {HISTORY} GROUP BY 1, 2) AS moved "
+    "WHERE arrived + departed > 0",
     "stuck": f'SELECT j.id, j.status, MAX(h.at_us) FROM job AS j JOIN {HISTORY} AS h ON h."key" = CAST(j.id AS TEXT) '
     "WHERE j.status IN ('R', 'T') GROUP BY 1, 2",
     "transitions": f"SELECT tube, source, target, event, COUNT(*) FROM {HISTORY} GROUP BY 1, 2, 3, 4",
