@@ -113,6 +113,8 @@ def test_every_python_block_of_the_readme_runs(tmp_path):
     assert "import xq" in text
     (tmp_path / "README.py").write_text(text)
     ran = run("-W", "error", "README.py", cwd=tmp_path)
+    if re.search("xq.spark needs|Spark needs Java", ran.stderr):
+        pytest.skip(ran.stderr.splitlines()[-1])
     assert ran.returncode == 0, ran.stderr
 
 

@@ -61,9 +61,9 @@ def archive(spark: SparkSession, queue: object, out: str, before: float | dateti
     """Move done tasks and old history of a queue to Parquet in `out`, by day, and delete them from the database.
 
     Those tasks that came to D before a moment (seconds since 1970, a datetime, by UTC unless it says otherwise, or a
-    date; None: all), and those of which the history does not tell it; and the rows of history from before, as far as no
-    task that stays is told by them. The day of a task is that of its last transition into D, by UTC. It counts as D-X,
-    and the event is `archive`.
+    date; None: all), and those of which the history does not tell it; and the rows of history from before, up to where
+    the first of those came to D that had to stay; also those of tasks that are not done. The day of a task is that of
+    its last transition into D, by UTC. It counts as D-X, and the event is `archive`.
 
     It may be killed and called again at any time, and others may work with the queue meanwhile: who restarts a task in
     time keeps it. Of a table on SQLite that numbers its tasks itself the one of the highest number stays, since SQLite

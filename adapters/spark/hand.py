@@ -132,10 +132,11 @@ class Hand:
 
     def _gone(self, error: Any, tasks: Collection[Any]) -> set[Any]:
         """Those of the tasks that are not ours any more, as an error has told of one. Raises it where that is none."""
-        if error.key not in tasks:
-            raise error
         mine = {key for key, session, _ in self._queue.taken() if session == self._session.uuid}
-        return {error.key, *(key for key in tasks if key not in mine)}
+        gone = {key for key in tasks if key not in mine}
+        if error.key not in gone:  # that of a task of another queue, say, which has the same key
+            raise error
+        return gone
 
     def give_back(self) -> tuple[set[Any], set[Any]]:
         """Release all that is in hand, and return the keys of what was, and of what is another's by now."""

@@ -33,6 +33,7 @@ STUCK = 3  # times the p99 of its state: who is in it for longer is stuck
 
 WORK = ".report"  # the folder of what is being made
 PAGE = "index.html"
+MARK = ".made-by-xq"  # a file of a folder in which reports are
 
 QUEUE = ["queue", "tube"]
 LIVE = ("queue", "key", "tube", "state")
@@ -303,7 +304,8 @@ def report(
     Each needs the feature history. `since` and `until` are seconds since 1970, or a datetime (UTC where it names no
     zone); None is where the history begins, and now. `out` is a folder, or a URI of one: each table of TABLES, whose
     functions say what is in it, is written to out/NAME/*.parquet, the page to out/index.html. What a report of before
-    has left there is replaced.
+    has left there is replaced; what no report has made is refused (BadValue). A report sees the database alone: make it
+    before `archive` takes away what it is of.
 
     Nothing is held in memory as a whole: while it runs, out/.report has the history once more. Raises FeatureOff,
     BadType, BadValue.
@@ -341,6 +343,8 @@ def told(
 
     Times are µs since 1970. What is there already is replaced when all is made: by a report that fails, nothing.
     """
+    if strange := [name for name in (*TABLES, PAGE) if not folder.exists(MARK) and folder.exists(name)]:
+        raise BadValue(f"{folder.at(strange[0])} is of no report, and would be replaced: give another folder")
     folder.delete(WORK)  # of one that was killed
     try:
         past = _past(folder, history, live, since, until, now)
@@ -349,6 +353,7 @@ def told(
         meanings = {name: inspect.getdoc(function) or "" for name, function in TABLES.items()}
         text = page(names, past.made, (past.span.since, past.span.until, past.span.now), past.span.unit, meanings)
         folder.write(f"{WORK}/{PAGE}", text)
+        folder.write(MARK, "")
         for name in (*TABLES, PAGE):
             folder.delete(name)
             folder.move(f"{WORK}/{name}", name)

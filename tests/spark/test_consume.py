@@ -188,6 +188,15 @@ def test_what_the_application_writes_is_in_the_transaction_of_the_acks(spark, qu
     assert sorted(row.name for row in Result.select()) == sorted(row.name for row in queue.select())
 
 
+def test_an_error_of_another_queue_about_a_task_of_the_same_key_is_the_applications(spark, queue, make_shared):
+    queue.xq.put_many(tasks(2))
+    Other = make_shared(FEATURES, roles=ROLES, attributes={**ERROR, "table_name": "other"})
+    Other.put(task())
+    with pytest.raises(xq.WrongState):
+        xq.spark.consume(spark, queue, lambda df: df.select("id"), also=lambda rows: Other.ack(1))
+    assert (states(queue), states(Other)) == ("RR", "R")
+
+
 def test_tasks_are_touched_as_long_as_they_are_in_hand(spark, make_shared, monkeypatch):
     monkeypatch.setattr("xq.adapters.spark.hand.TOUCHED", 600)
     Task = make_shared(FEATURES | {"ttr": 60}, roles=("runat", "ttr"))

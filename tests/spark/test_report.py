@@ -251,6 +251,13 @@ def test_a_report_of_the_run_of_the_demo_is_what_its_history_says(spark, tmp_pat
     db.close()
 
 
+def test_what_no_report_has_made_is_not_replaced(spark, tmp_path):
+    (tmp_path / "states").mkdir()
+    with pytest.raises(BadValue, match="states is of no report"):
+        told(Folder(spark, tmp_path), ["a"], frame(spark, [], HISTORY), frame(spark, [], LIVE), now=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["states"]
+
+
 def test_what_is_no_queue_no_span_and_no_history_is_refused(spark, make_shared, tmp_path):
     Task, Other = make_shared({"history": True}), make_shared(attributes={"table_name": "other"})
     Task.put(task())
