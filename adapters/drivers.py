@@ -334,7 +334,7 @@ DRIVERS: Mapping[str, Driver] = {"sqlite": Sqlite3(), **SERVERS}
 
 def connect(address: Address) -> Any:
     """A plain connection of the driver, in autocommit, to the database at an address. Raises the driver's errors."""
-    parameters: dict[str, Any] = {**address.parameters}
+    parameters: dict[str, Any] = {**address.parameters, **address.secrets}
     if address.password is not None:
         parameters["password"] = address.password
     if address.engine == "postgres":

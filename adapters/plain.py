@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from xq.adapters.drivers import DRIVERS, connect
@@ -26,7 +27,7 @@ class PlainStore:
             parameters["timeout"] = max(PATIENCE, parameters.get("timeout", 0))
         elif self.engine == "mysql":
             parameters["client_flag"] = parameters.get("client_flag", 0) & ~FOUND_ROWS
-        self.connection = connect(Address(address.engine, parameters, address.password))
+        self.connection = connect(replace(address, parameters=parameters))
         self._depth = 0
         self.driver.check(self.connection)
 

@@ -221,6 +221,12 @@ class Address:
     engine: str  # the name of the dialect
     parameters: Mapping[str, Any]  # of the driver's connect()
     password: str | None = field(default=None, repr=False)
+    secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)  # more parameters, which nobody is to see
+
+    @property
+    def shown(self) -> Address:
+        """What anybody may see of it."""
+        return Address(self.engine, self.parameters)
 
 
 class Store(Protocol[T]):
