@@ -155,7 +155,7 @@ def test_what_the_table_refuses_is_the_drivers_error_also_where_keys_are_made(ma
     assert type(refused.value).__module__ in ("sqlite3", "psycopg.errors", "pymysql.err")
     assert Task.select().count() == 0
     with pytest.raises(Exception, match="(?i)null"):
-        put(Task, ["id", "name", "status"], (1, None, "R"), state="R")
+        put(Task, ["id", "name", "size", "attempts", "status"], (1, None, 0, 0, "R"), state="R")
 
 
 @pytest.fixture
