@@ -204,3 +204,23 @@ def test_what_is_installed_anew_leaves_the_jobs_that_run_alone(make_shared, kind
     assert job.commit([staged, job.stage([[["c"]]], 1)]) == 3
     assert names(Task) == ["a", "b", "c"]
     assert is_exact(Task)
+
+
+def test_other_jobs_begin_and_stage_while_one_is_put(make_shared, monkeypatch):
+    if isinstance(make_shared.db, pw.SqliteDatabase):
+        pytest.skip("who puts into SQLite is alone")
+    make_impatient(make_shared.db, 5)
+    Task = make_shared()
+    job, running = Task.xq.bulk().begin(["name"]), Task.xq.bulk().begin(["name"], "another")
+    staged, others = [job.stage([[["a"]]], part) for part in range(2)], [running.stage([[["b"]]])]
+
+    def go_on() -> None:
+        others.append(running.stage([[["c"]]], 1))
+        begun = Task.xq.bulk().begin(["name"])
+        begun.stage([[["d"]]])
+        begun.abort()
+
+    amid_the_put(monkeypatch, go_on)
+    assert job.commit(staged) == 2
+    assert running.commit(others) == 2
+    assert names(Task) == ["a", "a", "b", "c"]
