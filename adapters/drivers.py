@@ -20,6 +20,7 @@ SHORT = 4_000  # characters of a statement that is worth preparing: longer ones 
 COLLECTIONS = frozenset({list, tuple, set, frozenset, dict, time.struct_time})
 # The other end is gone: what the system knows of it without anything being sent.
 GONE = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
+TAKEN = (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_ROWID, sqlite3.SQLITE_CONSTRAINT_UNIQUE)
 POSTGRES, MARIADB = 130_000, (10, 6)  # the oldest servers that have what the statements use
 
 
@@ -66,6 +67,9 @@ class Sqlite3:
 
     def is_beyond(self, error: BaseException) -> bool:
         return isinstance(error, (OverflowError, UnicodeError))
+
+    def is_taken(self, error: BaseException) -> bool:
+        return getattr(error, "sqlite_errorcode", 0) in TAKEN
 
     def is_conflict(self, error: BaseException) -> bool:
         return False
@@ -191,6 +195,9 @@ class Psycopg:
         unfit = unfit or (state == "0A000" and str(error.diag.source_function).startswith("numeric_"))  # type: ignore[attr-defined]
         return unfit or "cannot contain NUL" in str(error) or isinstance(error, (OverflowError, ValueError))
 
+    def is_taken(self, error: BaseException) -> bool:
+        return getattr(error, "sqlstate", None) == "23505"
+
     def is_conflict(self, error: BaseException) -> bool:
         return getattr(error, "sqlstate", None) in ("40001", "40P01")  # serialization failure, deadlock
 
@@ -284,6 +291,9 @@ class Pymysql:
         unfit = bool(error.args) and error.args[0] in (1264, 1265, 1292, 1366, 1367)
         return infinite or unfit or isinstance(error, (OverflowError, ValueError))
 
+    def is_taken(self, error: BaseException) -> bool:
+        return bool(error.args) and error.args[0] == 1062
+
     def is_conflict(self, error: BaseException) -> bool:
         # A deadlock, also of those who wait for the next number of a key; a row that was changed since the transaction
         # began.
@@ -324,7 +334,7 @@ DRIVERS: Mapping[str, Driver] = {"sqlite": Sqlite3(), **SERVERS}
 
 def connect(address: Address) -> Any:
     """A plain connection of the driver, in autocommit, to the database at an address. Raises the driver's errors."""
-    parameters: dict[str, Any] = {**address.parameters}
+    parameters: dict[str, Any] = {**address.parameters, **address.secrets}
     if address.password is not None:
         parameters["password"] = address.password
     if address.engine == "postgres":

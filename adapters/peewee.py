@@ -58,6 +58,11 @@ NATIVE: Mapping[type[pw.Field[Any]], type] = {
 # What psycopg's connect() takes and no other program understands.
 OF_PSYCOPG = frozenset({"autocommit", "prepare_threshold", "context", "row_factory", "cursor_factory"})
 
+# Of the drivers' parameters, beside the password: that of a key, and what may hold it.
+SECRETS = frozenset(
+    {"sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key", "ssl", "ssl_key_password"}
+)
+
 # The drivers take these as they are.
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 
@@ -435,7 +440,9 @@ class PeeweeStore(Generic[M]):
             parameters = dict(conninfo_to_dict(name, **named) if is_url else {"dbname": name, **named})
         else:
             parameters["database"] = name
-        return Address(engine, parameters, parameters.pop("password", None) or parameters.pop("passwd", None))
+        password, passwd = (parameters.pop(name, None) for name in ("password", "passwd"))
+        secrets = {name: parameters.pop(name) for name in SECRETS & parameters.keys()}
+        return Address(engine, parameters, password or passwd, secrets)
 
     def read(self, row: Row) -> Sequence[Any]:
         if not self._readers:

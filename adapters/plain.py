@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from xq.adapters.drivers import DRIVERS, connect
@@ -11,6 +12,7 @@ from xq.errors import BadType, BadValue
 from xq.store import Address, Row
 
 PATIENCE = 60.0  # seconds that a statement waits for another writer of the file: whole jobs are one transaction
+FOUND_ROWS = 2  # of MariaDB's client: rows would count as changed, too, that are as they shall be already
 
 
 class PlainStore:
@@ -20,9 +22,12 @@ class PlainStore:
         self.name = name
         self.engine = address.engine
         self.driver = DRIVERS[address.engine]
-        patient = {"timeout": max(PATIENCE, address.parameters.get("timeout", 0))}
-        parameters = {**address.parameters, **(patient if address.engine == "sqlite" else {})}
-        self.connection = connect(Address(address.engine, parameters, address.password))
+        parameters = {**address.parameters}
+        if self.engine == "sqlite":
+            parameters["timeout"] = max(PATIENCE, parameters.get("timeout", 0))
+        elif self.engine == "mysql":
+            parameters["client_flag"] = parameters.get("client_flag", 0) & ~FOUND_ROWS
+        self.connection = connect(replace(address, parameters=parameters))
         self._depth = 0
         self.driver.check(self.connection)
 
@@ -94,6 +99,9 @@ class PlainStore:
 
     def is_refusal(self, error: BaseException) -> bool:
         return isinstance(error, self.connection.IntegrityError) or self.driver.is_refusal(error)
+
+    def is_taken(self, error: BaseException) -> bool:
+        return self.is_failure(error) and self.driver.is_taken(error)
 
     def is_loss(self, error: BaseException) -> bool:
         return self.is_failure(error) and self.driver.is_broken(self.connection)

@@ -207,7 +207,7 @@ class Archives:
     def _while(self, generation: int, extract: Extract) -> Extract:
         asked = self._outbox.extract_generation(self._tasks, self._named["name"])
         named = {field.name: getattr(extract, field.name) for field in fields(Extract)}
-        nowhere = replace(extract.address, password=None)
+        nowhere = extract.address.shown
         whole, asked = replace(extract, address=nowhere), replace(asked, address=nowhere)
         return Unturned(**named, of=whole, asked=asked, generation=generation)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -146,25 +147,30 @@ class Job:
         """
         meant = sorted(staged, key=lambda one: one.order)
         with self.connected() as store:
+            last: Exception | None = None
             for _ in range(TRIES):
                 try:
                     put = until_nobody_conflicts(store, lambda: self._put_all(store, meant))
                     break
                 except Exception as error:
                     # A value, or a key that was made, which another process has put since this one looked.
-                    if not store.is_refusal(error) or not self._may_change(meant, error):
+                    if not store.is_taken(error) or not self._may_change(meant, error):
                         raise
+                    last = error
             else:
                 raise ConfigurationError(
                     f"{self.bulk.name}: the keys that are made, or unique values, are taken already"
-                )
-            self._end(store)
+                ) from last
+        try:
+            self._end()
+        except Exception as error:  # the tasks are there: who puts them anew, for what is left behind, doubles them
+            log = logging.getLogger(f"xq.{self.bulk.name}")
+            log.warning("%d tasks were put; what was staged of them is cleared up by later jobs: %s", put, error)
         return put
 
     def abort(self) -> None:
-        """Give the job up: throw away what was staged. A job that was put stays so."""
-        with self.connected() as store:
-            self._end(store)
+        """Give the job up: throw away what was staged. A job that was put, or is just being put, stays so."""
+        self._end()
 
     def _may_change(self, staged: Sequence[Staged], error: Exception) -> bool:
         dialect, guard = self.bulk.dialect, self.bulk.dialect.machine.guard("unique")
@@ -181,23 +187,37 @@ class Job:
                 dialect.one_at_a_time(store, False)
             if not dialect.change(store, Statement(staging.mark), self._values(job=self.name)):
                 return 0
-            there = {batch for (batch,) in self._execute(store, staging.batches)}
+            # Who ends a batch begins with this very row, and waits. First of all: what is counted is what is put then.
+            there = [bool(self._execute(store, staging.goes_on, batch=one.batch)) for one in staged]
             put, base = 0, 0
-            for one in staged:
+            for one, goes_on in zip(staged, there, strict=True):
                 first = staging.first(one.batch)
                 values = self._values(first=first, last=first + one.rows)
                 ((found,),) = self._execute(store, staging.staged, **values)
-                if one.batch not in there or found != one.rows:
+                if not goes_on or found != one.rows:
                     raise Error(
                         f"rows that the job {self.name} of {self.bulk.name} has staged are gone, so nothing was put: "
                         f"it was given up, or began {AGE / 3600:.0f} hours ago, or the server crashed. Run it anew"
                     )
+                came = 0
                 for shape in sorted(one.shapes, key=repr):
-                    base = max(base + one.rows, time.time_ns())
-                    put += self._put(store, shape, {**values, "base": base})
+                    base = max(base, time.time_ns())
+                    came += self._put(store, shape, {**values, "base": base})
+                    base += one.rows
+                if came != one.rows and not self._leaves_out:
+                    raise Error(
+                        f"of {one.rows} rows that the job {self.name} of {self.bulk.name} has staged the database has "
+                        f"taken {came}, so nothing was put: is there a trigger that ignores rows?"
+                    )
+                put += came
             if limit and self._execute(store, staging.crowded(limit)):
                 raise Full(self.bulk.name, limit.value, put)
         return put
+
+    @property
+    def _leaves_out(self) -> bool:
+        """Whether rows that are in the way of others are left out, and not refused."""
+        return self.bulk.on_conflict == "skip" or bool(self.bulk.state)
 
     def _put(self, store: Any, shape: Shape, values: Mapping[str, Any]) -> int:
         """Put the rows of a shape, of one batch."""
@@ -210,19 +230,21 @@ class Job:
             event, what = row.event, change(machine, row, shape.given)
         fields = [target.field for target in frame.targets if target.field]
         unique = guard if guard and dialect.source.roles[guard.role] in fields and not self.bulk.state else None
-        if unique and self.bulk.on_conflict == "raise":
+        if unique and not self._leaves_out:
             for (value,) in self._execute(store, staging.in_the_way(what, shape, unique), **values):
                 raise Duplicate(self.bulk.name, value, advice=": on_conflict='skip' leaves such tasks out")
+            unique = None  # one that comes in the way just now is refused, and not left out
         statement = staging.put(what, fields, shape, unique, bool(self.bulk.state))
         return dialect.change(store, statement, values, event)
 
-    def _end(self, store: Any) -> None:
+    def _end(self) -> None:
         """Throw away what was staged, be it by this job or by others long ago."""
         staging = self.bulk.dialect.staging
-        for (batch,) in self._execute(store, staging.over, age=AGE):
-            until_nobody_conflicts(store, partial(self._end_batch, store, batch))
-        if not self.is_named:
-            self.bulk.dialect.change(store, Statement(staging.unmark), self._values(job=self.name))
+        with self.connected() as store:
+            for (batch,) in self._execute(store, staging.over, age=AGE):
+                until_nobody_conflicts(store, partial(self._end_batch, store, batch))
+            if not self.is_named:
+                self.bulk.dialect.change(store, Statement(staging.unmark), self._values(job=self.name))
 
     def _end_batch(self, store: Any, batch: int) -> None:
         staging = self.bulk.dialect.staging

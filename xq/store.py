@@ -172,6 +172,9 @@ class Driver(Protocol):
     def is_refusal(self, error: BaseException) -> bool:
         """Whether the database refused what would break a promise of a table, where the driver calls it otherwise."""
 
+    def is_taken(self, error: BaseException) -> bool:
+        """Whether a row was refused because another has its key already, or a value that is to be unique."""
+
     def is_conflict(self, error: BaseException) -> bool:
         """Whether the database undid a transaction for another's sake: run again, it may succeed."""
 
@@ -218,6 +221,12 @@ class Address:
     engine: str  # the name of the dialect
     parameters: Mapping[str, Any]  # of the driver's connect()
     password: str | None = field(default=None, repr=False)
+    secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)  # more parameters, which nobody is to see
+
+    @property
+    def shown(self) -> Address:
+        """What anybody may see of it."""
+        return Address(self.engine, self.parameters)
 
 
 class Store(Protocol[T]):

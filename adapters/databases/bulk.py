@@ -67,7 +67,8 @@ class Staging:
     @property
     def goes_on(self) -> str:
         """A row while a batch has not ended; its end waits until this transaction has."""
-        return f"SELECT 1 FROM {self.jobs} WHERE batch = :batch{self.of.lock}"
+        mine = "batch = :batch AND job = :job AND mark IS NULL"  # a number may be given again
+        return f"SELECT 1 FROM {self.jobs} WHERE {mine}{self.of.lock}"
 
     def load(self, columns: Iterable[str]) -> str:
         """Writes rows of the stage: their places, and values for these columns."""
@@ -82,10 +83,6 @@ class Staging:
     @property
     def unmark(self) -> str:
         return f"DELETE FROM {self.jobs} WHERE mark = :job"
-
-    @property
-    def batches(self) -> str:
-        return f"SELECT batch FROM {self.jobs} WHERE job = :job AND mark IS NULL"
 
     @property
     def over(self) -> str:

@@ -560,7 +560,7 @@ class PostgresExtract(OfDatabase):
         # The driver copies what a query returns only where it has no values.
         text = NAMED.sub(lambda found: quote(values[found["name"]]) if found["name"] else found[0], sql)
         password = {} if self.address.password is None else {"password": self.address.password}
-        place = make_conninfo("", **self.address.parameters, **password)
+        place = make_conninfo("", **self.address.parameters, **self.address.secrets, **password)
         with dbapi.connect(place) as connection, connection.cursor() as cursor:
             cursor.execute(text)
             yield from cursor.fetch_record_batch()

@@ -570,6 +570,9 @@ class Mysql(Server):
         nobody = f"UNION ALL SELECT {', '.join(['NULL'] * len(self.source.fields))} LIMIT 0"
         return (f"({own}){self.engine} AS SELECT {self.columns} FROM {self.table_in_schema} {nobody}",)
 
+    def loading(self, table: str, columns: Sequence[str]) -> str:
+        return super().loading(table.replace("%", "%%"), [column.replace("%", "%%") for column in columns])
+
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
         name, table = self.name(suffix), self.table_in_schema
         if suffix == "utube" and self.utubes:

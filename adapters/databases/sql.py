@@ -1187,7 +1187,7 @@ class Dialect(ABC):
 
     def stale(self, existing: Mapping[str, str]) -> list[str]:
         """SQL that drops what an earlier configuration of this queue installed and this one does not have."""
-        wanted = {item.name for item in self.objects()}
+        wanted = {item.name for item in [*self.objects(), *self.staging.tables]}
         prefix = self.name("")
         return [
             self.drop(kind, name)

@@ -33,7 +33,7 @@ from pyspark.sql.types import StructType
 
 import xq
 from xq.adapters.spark.files import Folder, literally
-from xq.adapters.spark.packed import packed
+from xq.adapters.spark.packed import as_text, packed, secrets_of, with_secrets
 from xq.adapters.spark.queues import queue_of
 from xq.adapters.spark.session import offer
 from xq.archives import Archives, Loading
@@ -308,16 +308,14 @@ class Filling(DataSource):
     @staticmethod
     def packed(loading: Loading) -> dict[str, str]:
         bulk = loading.job.bulk
-        nowhere = replace(bulk, address=replace(bulk.address, password=None))
+        nowhere = replace(bulk, address=bulk.address.shown)
         bare = replace(loading, job=replace(loading.job, bulk=nowhere))
-        password = bulk.address.password
-        text = base64.b64encode(pickle.dumps(bare)).decode()
-        return {"loading": text, **({} if password is None else {"password": password})}
+        return {"loading": as_text(bare), **secrets_of(bulk.address)}
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         bare: Loading = pickle.loads(base64.b64decode(self.options["loading"]))
         bulk = bare.job.bulk
-        there = replace(bulk, address=replace(bulk.address, password=self.options.get("password")))
+        there = replace(bulk, address=with_secrets(bulk.address, self.options))
         return Filler(replace(bare, job=replace(bare.job, bulk=there)))
 
 

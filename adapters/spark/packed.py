@@ -1,4 +1,4 @@
-"""What is sent to Spark's Python in an option: without its password, which is an option of its own."""
+"""What is sent to Spark's Python in an option: without what is secret, which stands in options of its own."""
 
 from __future__ import annotations
 
@@ -11,16 +11,30 @@ from typing import Any
 from xq.bulk import Bulk
 from xq.errors import ConfigurationError
 from xq.extract import Extract
+from xq.store import Address
 
 
 def packed(**sent: Extract | Bulk) -> dict[str, str]:
     """Options by which each is sent under its name, to one database."""
     found: dict[str, str] = {}
     for name, one in sent.items():
-        text = base64.b64encode(pickle.dumps(replace(one, address=replace(one.address, password=None)))).decode()
-        password = one.address.password
-        found |= {name: text, **({} if password is None else {"password": password})}
+        found |= {name: as_text(replace(one, address=one.address.shown)), **secrets_of(one.address)}
     return found
+
+
+def as_text(sent: object) -> str:
+    return base64.b64encode(pickle.dumps(sent)).decode()
+
+
+def secrets_of(address: Address) -> dict[str, str]:
+    """Options whose values Spark shows to nobody, by their names."""
+    password = {} if address.password is None else {"password": address.password}
+    return password | ({"secrets": as_text(dict(address.secrets))} if address.secrets else {})
+
+
+def with_secrets(address: Address, options: Mapping[str, str]) -> Address:
+    secrets = pickle.loads(base64.b64decode(options["secrets"])) if options.get("secrets") else {}
+    return replace(address, password=options.get("password"), secrets=secrets)
 
 
 def unpacked(name: str, options: Mapping[str, str]) -> Any:
@@ -29,4 +43,4 @@ def unpacked(name: str, options: Mapping[str, str]) -> Any:
     if not text:
         raise ConfigurationError('format("xq") needs .options(**xq.spark.options(Page)), or those of a tube')
     found = pickle.loads(base64.b64decode(text))
-    return replace(found, address=replace(found.address, password=options.get("password")))
+    return replace(found, address=with_secrets(found.address, options))

@@ -11,6 +11,7 @@ import pytest
 import xq
 from tests.conftest import Maker
 from xq.adapters.drivers import connect
+from xq.store import Address
 
 
 def upgraded(database: pw.Database) -> xq.Queue[pw.Model]:
@@ -39,6 +40,55 @@ def test_a_password_stands_apart_and_is_not_shown(database):
     address = upgraded(database).store.address()
     assert (address.password, address.parameters["user"]) == ("secret", "me")
     assert "secret" not in repr(address)
+
+
+@pytest.mark.parametrize(
+    ("database", "secrets"),
+    [
+        (
+            pw.PostgresqlDatabase("app", sslkey="of.key", sslpassword="secret", prefer_psycopg3=True),
+            {"sslpassword": "secret"},
+        ),
+        (
+            pw.PostgresqlDatabase("postgresql://me@localhost/app?sslpassword=secret", prefer_psycopg3=True),
+            {"sslpassword": "secret"},
+        ),
+        (
+            pw.MySQLDatabase("app", ssl_key="of.key", ssl_key_password="secret"),
+            {"ssl_key_password": "secret"},
+        ),
+        (
+            pw.MySQLDatabase("app", ssl={"key": "of.key", "password": "secret"}),
+            {"ssl": {"key": "of.key", "password": "secret"}},
+        ),
+    ],
+)
+def test_what_else_is_secret_stands_apart_and_what_is_shown_is_without_it(database, secrets):
+    address = upgraded(database).store.address()
+    assert address.secrets == secrets
+    assert "secret" not in repr(address)
+    assert b"secret" not in pickle.dumps(dict(address.shown.parameters))
+    assert pickle.loads(pickle.dumps(address)) == address
+    assert (address.shown.password, address.shown.secrets) == (None, {})
+
+
+def test_a_password_that_is_given_twice_is_shown_in_neither_place():
+    database = pw.MySQLDatabase("app", password="secret", passwd="secret")
+    address = upgraded(database).store.address()
+    assert address.password == "secret"
+    assert "secret" not in repr(address)
+
+
+def test_what_is_secret_reaches_the_driver(make_shared):
+    Task = make_shared()
+    address = Task.xq.store.address()
+    name = next(iter({"timeout", "user"} & address.parameters.keys()))
+    public = {key: value for key, value in address.parameters.items() if key != name}
+    hidden = Address(address.engine, public, address.password, {name: address.parameters[name]})
+    with closing(connect(hidden)) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SELECT COUNT(*) FROM task")
+        assert [*cursor.fetchall()] == [(0,)]
 
 
 @pytest.mark.parametrize("name", [":memory:", "", "file::memory:?cache=shared", "file:x?mode=memory"])

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 import xq
 from tests.conformance.test_extract import ODD, READ, VALUES
 from tests.factories import task, tasks
+from xq.adapters.spark.packed import as_text
 
 
 def frame(spark: Any, queue: Any, what: Any = "tasks", **more: Any) -> Any:
@@ -100,10 +101,12 @@ def test_the_statistics_of_a_tube_are_a_frame(spark, shared_db):
 def test_no_password_stands_in_a_plan(spark, make_shared):
     Task = make_shared()
     Task.xq.put(task())
-    options = xq.spark.options(Task) | {"password": "a-secret"}
+    more = as_text({"sslpassword": "another"})
+    options = xq.spark.options(Task) | {"password": "a-secret", "secrets": more}
     df = spark.read.format("xq").options(**options).load().where("size = 0")
-    assert "a-secret" not in explained(df)
-    assert "a-secret" not in str(df._jdf.queryExecution().toString())
+    for plan in (explained(df), str(df._jdf.queryExecution().toString())):
+        assert "a-secret" not in plan
+        assert more not in plan
 
 
 def test_what_cannot_be_read_says_what_to_do(spark, make_shared):
