@@ -15,6 +15,7 @@ import xq
 from tests.conformance.steps import is_exact, make_impatient
 from tests.conformance.test_bulk import elsewhere, names, put, staged_rows, timed
 from tests.conformance.test_names import NAMES, QUOTED, is_possible
+from tests.conftest import SERVERS, chosen
 from xq.adapters import plain
 from xq.adapters.databases.bulk import Staging
 from xq.bulk import Job
@@ -63,8 +64,6 @@ IGNORES = {
 
 def of_this(db: pw.Database, sql: dict[type[pw.Database], str]) -> str:
     found = [text for kind, text in sql.items() if isinstance(db, kind)]
-    if not found:
-        pytest.skip("this database has nothing like it")
     return found[0]
 
 
@@ -72,6 +71,7 @@ def drop(db: pw.Database, trigger: str, table: str) -> None:
     db.execute_sql(f"DROP TRIGGER {trigger}" + f" ON {table}" * isinstance(db, pw.PostgresqlDatabase))
 
 
+@pytest.mark.parametrize("shared_db", chosen(["sqlite", "postgres"]), indirect=True)  # no trigger of MariaDB can
 def test_rows_that_a_trigger_ignores_are_told_and_nothing_is_put(make_shared):
     Task = make_shared()
     make_shared.db.execute_sql(of_this(make_shared.db, IGNORES))
@@ -83,11 +83,10 @@ def test_rows_that_a_trigger_ignores_are_told_and_nothing_is_put(make_shared):
     assert is_exact(Task)
 
 
+@pytest.mark.parametrize("shared_db", chosen(SERVERS), indirect=True)  # who puts into SQLite is alone
 def test_a_unique_value_that_is_put_between_look_and_put_is_a_duplicate_and_left_out_by_skip_alone(
     make_shared, monkeypatch
 ):
-    if isinstance(make_shared.db, pw.SqliteDatabase):
-        pytest.skip("who puts into SQLite is alone")
     Task = make_shared({"unique": True}, roles=("unique",))
     put_rows = Staging.put
 
@@ -131,9 +130,8 @@ def test_a_job_that_was_put_is_put_though_it_cannot_be_cleared_up(timed, caplog)
     assert is_exact(Task)
 
 
+@pytest.mark.parametrize("shared_db", chosen(["mariadb"]), indirect=True)  # whose client has such a flag
 def test_a_job_with_a_name_is_put_once_where_rows_that_were_found_count_as_changed(make_shared):
-    if not isinstance(make_shared.db, pw.MySQLDatabase):
-        pytest.skip("a flag of MariaDB's client")
     Task = make_shared()
     bulk = Task.xq.bulk()
     parameters = {**bulk.address.parameters, "client_flag": CLIENT.FOUND_ROWS}
@@ -206,9 +204,8 @@ def test_what_is_installed_anew_leaves_the_jobs_that_run_alone(make_shared, kind
     assert is_exact(Task)
 
 
+@pytest.mark.parametrize("shared_db", chosen(SERVERS), indirect=True)  # who puts into SQLite is alone
 def test_other_jobs_begin_and_stage_while_one_is_put(make_shared, monkeypatch):
-    if isinstance(make_shared.db, pw.SqliteDatabase):
-        pytest.skip("who puts into SQLite is alone")
     make_impatient(make_shared.db, 5)
     Task = make_shared()
     job, running = Task.xq.bulk().begin(["name"]), Task.xq.bulk().begin(["name"], "another")
