@@ -264,6 +264,25 @@ def test_a_queue_whose_tasks_are_on_their_way_is_not_uninstalled(make):
     assert not [name for name in Task._meta.database.get_tables() if "_xq_" in name]
 
 
+def test_what_leaves_while_a_queue_is_uninstalled_is_not_dropped(make, monkeypatch):
+    Task = make(FEATURES)
+    (key,) = done(Task)
+    Task.xq.archives.get_ready()
+    dialect = type(Task.xq.archives.database.dialect)
+    installing = dialect.installing
+
+    def late(self, store):
+        monkeypatch.undo()
+        gather(Task)
+        return installing(self, store)
+
+    monkeypatch.setattr(dialect, "installing", late)
+    with pytest.raises(xq.ConfigurationError, match="on their way to an archive"):
+        Task.xq.uninstall()
+    assert Task.xq.archives.put_back("run").moved == 1
+    assert state(Task, key) == "D"
+
+
 def test_old_history_goes_out_but_for_the_newest_row(make, monkeypatch):
     monkeypatch.setattr(archives, "ROWS", 2)
     Task = make(FEATURES)
