@@ -48,7 +48,7 @@ class Left(NamedTuple):
 
     moved: int
     stayed: int  # changed meanwhile, or kept by the database
-    since_us: int | None = None  # when the first of those that stayed was done: microseconds since 1970
+    past: Past | None = None  # the history of those that were to leave, from before that of the first that stayed
 
 
 class Archives:
@@ -220,7 +220,8 @@ class Archives:
         """
         outbox, execute = self._outbox, self.database.execute
         execute(outbox.over)
-        ((mark, *_),) = execute(outbox.settling)
+        # Before the list is made: of who is done later it knows nothing, and that must not go.
+        past, mark = self.past(before_us), self._newest_settled()
         create, *more = outbox.leaving(before_us)
         outbox.prepare(self.store)
         for sql in (create, *more):
@@ -229,10 +230,12 @@ class Archives:
         moved = 0
         for low in range(1, last + 1, BATCH):
             numbers = range(low, min(low + BATCH, last + 1))
-            moved += self._in_parts(lambda some: self._take_out(run, some, mark or 0), numbers)
+            moved += self._in_parts(lambda some: self._take_out(run, some, mark), numbers)
         ((stayed, since_us),) = execute(outbox.stayed)
         execute(outbox.over)
-        return Left(moved, stayed, since_us)
+        if past and since_us is not None:
+            past = {**past, "before_us": min(past["before_us"], since_us)}
+        return Left(moved, stayed, past)
 
     def _take_out(self, run: str, numbers: Sequence[int], mark: int) -> int:
         outbox, values = self._outbox, {"run": run}
@@ -353,6 +356,13 @@ class Archives:
         if self._outbox.looks_ahead:
             mark["id"] = self._settled(mark)
         return mark if self.is_there(mark) else None
+
+    def _newest_settled(self) -> int:
+        """The id of the history up to which nobody adds to it any more."""
+        ((top, _, xid),) = self.database.execute(self._outbox.settling)
+        if top is None or not self._outbox.looks_ahead:
+            return top or 0
+        return self._settled({"id": top, "before_us": LATEST, "xid": xid}) - 1
 
     def _settled(self, mark: Past) -> int:
         """The first id of those from which on others still write: they are seen before they are committed."""

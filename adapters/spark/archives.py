@@ -36,7 +36,7 @@ from xq.adapters.spark.files import Folder, literally
 from xq.adapters.spark.packed import packed
 from xq.adapters.spark.queues import queue_of
 from xq.adapters.spark.session import offer
-from xq.archives import Archives, Loading
+from xq.archives import Archives, Loading, Past
 from xq.errors import Error
 from xq.extract import Extract
 
@@ -63,7 +63,8 @@ def archive(spark: SparkSession, queue: object, out: str, before: float | dateti
     Those tasks that came to D before a moment (seconds since 1970, a datetime, by UTC unless it says otherwise, or a
     date; None: all), and those of which the history does not tell it; and the rows of history from before, up to where
     the first of those came to D that had to stay; also those of tasks that are not done. The day of a task is that of
-    its last transition into D, by UTC. It counts as D-X, and the event is `archive`.
+    its last transition into D, by UTC. It counts as D-X, and the event is `archive`. What happens from the call on,
+    this included, is of the history that the next call takes.
 
     It may be killed and called again at any time, and others may work with the queue meanwhile: who restarts a task in
     time keeps it. Of a table on SQLite that numbers its tasks itself the one of the highest number stays, since SQLite
@@ -80,8 +81,7 @@ def archive(spark: SparkSession, queue: object, out: str, before: float | dateti
         left = place.archives.gather(run, before_us)
         if left.moved:
             place.write_out(run)
-        told_us = before_us if left.since_us is None else min(before_us, left.since_us)
-        return Archived(left.moved, place.write_history(run, told_us), left.stayed)
+        return Archived(left.moved, place.write_history(run, left.past), left.stayed)
 
 
 def restore(spark: SparkSession, queue: object, out: str) -> int:
@@ -226,10 +226,9 @@ class _Place:
         self._commit(frame, self.day, TASKS, run, lambda n: n == self.archives.count(run), {})
         self.retire(run)
 
-    def write_history(self, run: str, before_us: int) -> int:
-        """Put the history from before a moment into its place, and delete it in the database. Returns how many rows."""
-        past = self.archives.past(before_us)
-        if past is None:
+    def write_history(self, run: str, past: Past | None) -> int:
+        """Put rows of the history into their place, and delete them in the database. Returns how many."""
+        if past is None or not self.archives.is_there(past):
             return 0
         frame = self.frame(self.archives.extract_past(past), self.parts).withColumn("day", _day(f.col("at_us")))
         # Less there than here: its time was over, and the queue has forgotten it.

@@ -146,6 +146,42 @@ def test_many_go_out_in_many_transactions(make, monkeypatch):
     assert is_exact(Task)
 
 
+def test_history_of_who_is_done_while_tasks_leave_stays(make, monkeypatch):
+    Task = make(FEATURES)
+    done(Task, 2)
+    late = Task.xq.put({}).id
+    in_parts = archives.Archives._in_parts
+
+    def acked(self, work, numbers):
+        if state(Task, late) == "R":
+            Task.xq.ack(Task.xq.take())
+        return in_parts(self, work, numbers)
+
+    monkeypatch.setattr(archives.Archives, "_in_parts", acked)
+    left = gather(Task)
+    assert (left.moved, left.stayed) == (2, 0)
+    Task.xq.archives.forget_past(left.past)
+    assert [row.target for row in Task.xq.history(late)][-1] == "D"
+
+
+def test_history_from_the_first_that_stays_on_stays(make, monkeypatch):
+    Task = make(FEATURES)
+    done(Task)
+    Task.xq.clock.tick(100)
+    (stays,) = done(Task)
+    in_parts = archives.Archives._in_parts
+
+    def restarted(self, work, numbers):
+        if state(Task, stays) == "D":
+            Task.xq.restart(stays)
+        return in_parts(self, work, numbers)
+
+    monkeypatch.setattr(archives.Archives, "_in_parts", restarted)
+    left = gather(Task)
+    assert Task.xq.archives.forget_past(left.past) == 4
+    assert [row.target for row in Task.xq.history(stays)][-2:] == ["D", "R"]
+
+
 def test_a_run_that_is_elsewhere_is_forgotten(make, monkeypatch):
     monkeypatch.setattr(archives, "ROWS", 2)
     Task = make(FEATURES)

@@ -37,7 +37,7 @@ ARCHIVING = [
     ("Folder", "move", 1, False),
     ("Folder", "move", 1, True),
     ("Archives", "_delete", 1, True),  # of the outbox
-    ("Archives", "past", 1, False),
+    ("Archives", "forget", 1, True),
     ("Folder", "move", 2, False),
     ("Folder", "move", 2, True),
     ("Archives", "_delete", 3, True),  # of the history
@@ -114,13 +114,14 @@ def test_an_archive_and_the_table_are_one(spark, make_shared, tmp_path):
     Task, out = make_shared(FEATURES), str(tmp_path / "out")
     keys = done(Task, 3)
     before, past = told(all_tasks(spark, Task, out)), Task.xq.history()
-    assert archive(spark, Task, out) == Archived(3, len(past) + 2, 0)
+    assert archive(spark, Task, out) == Archived(3, len(past) - 1, 0)
     assert [state(Task, key) for key in keys] == ["X", "X", "X"]
     assert told(all_tasks(spark, Task, out)) == before
     again = sorted(history(spark, Task, out).collect(), key=lambda found: found.id)
     assert [(r.id, r.key, r.source, r.target, r.event, r.dur_us) for r in again[: len(past)]] == [
         (r.id, r.key, r.source, r.target, r.event, r.dur_us) for r in past
     ]
+    assert archive(spark, Task, out) == Archived(0, 3, 0)
     assert archive(spark, Task, out) == Archived(0, 0, 0)
     assert restore(spark, Task, out) == 3
     assert restore(spark, Task, out) == 0
