@@ -98,6 +98,10 @@ class Outbox:
         found = self.of.columns_of(store, self.name)
         return [field.column for field in self.of.source.fields if field.column in found]
 
+    def all_columns(self, store: Store[Any]) -> set[str]:
+        """Those that it has of the application's, of whatever day, in small letters; none where it is not there."""
+        return {name.lower() for name in self.of.columns_of(store, self.name)} - {RUN, NUMBER, DONE_AT}
+
     @property
     def runs(self) -> str:
         return f"SELECT {RUN}, COUNT(*) FROM {self.table} GROUP BY {RUN} ORDER BY {RUN}"
@@ -110,13 +114,16 @@ class Outbox:
     def of_run(self, numbers: Iterable[int]) -> str:
         return f"{RUN} = :run AND {NUMBER} IN ({', '.join(map(str, numbers))})"
 
+    setting = f"SELECT value FROM {SETTINGS} WHERE name = :name"
+
     @property
-    def generation(self) -> str:
-        """How often something that is in an archive was taken away here."""
-        return f"SELECT value FROM {SETTINGS} WHERE name = :name"
+    def numbered(self) -> str:
+        """Have a number, if there is none yet."""
+        return f"INSERT INTO {SETTINGS} (name, value) VALUES (:name, :value){self.of.on_conflict('name')}"
 
     @property
     def next_generation(self) -> str:
+        """Count how often something that is in an archive was taken away here."""
         return f"INSERT INTO {SETTINGS} (name, value) VALUES (:name, 1){self.of.on_conflict('name', self.one_more)}"
 
     # out

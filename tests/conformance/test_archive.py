@@ -274,6 +274,38 @@ def is_alone(Task):
     return True
 
 
+def test_whoever_is_not_alone_any_more_moves_nothing(make_shared, monkeypatch):
+    monkeypatch.setattr(archives, "BATCH", 3)
+    Task = make_shared(FEATURES)
+    done(Task, 7)
+    take_out = archives.Archives._take_out
+
+    def late(self, *of):
+        if self.runs():  # as where the connection is lost by which others are kept away, and another comes
+            self.database.execute(self.database.dialect.set_setting, {**self._named("alone"), "value": 1.0})
+        return take_out(self, *of)
+
+    monkeypatch.setattr(archives.Archives, "_take_out", late)
+    with pytest.raises(xq.ArchiveBusy), Task.xq.archives.alone():
+        gather(Task)
+    assert Task.xq.archives.runs() == {"run": 3}
+    assert Task.xq.archives.put_back("run").moved == 3
+    assert is_exact(Task)
+
+
+def test_a_queue_is_told_from_any_other(make_shared):
+    Task = make_shared(FEATURES)
+    Other = make_shared(FEATURES, attributes={"table_name": "other"})
+    for model in (Task, Other):
+        with model.xq.archives.alone():
+            pass
+    mine = Task.xq.archives.identity
+    assert mine["queue"] == "task"
+    assert mine["number"] != Other.xq.archives.identity["number"]
+    with Task.xq.archives.alone():
+        assert Task.xq.archives.identity == mine
+
+
 def test_not_within_a_transaction(make):
     Task = make(FEATURES)
     with Task._meta.database.atomic(), pytest.raises(xq.ConfigurationError, match="outside"):
@@ -382,6 +414,18 @@ def test_an_outbox_of_other_columns_is_made_anew_where_it_is_empty(make):
     Task.xq.archives.get_ready()
     done(Task)
     assert gather(Task).moved == 1
+
+
+@pytest.mark.parametrize("change", ["DROP COLUMN size", "ADD COLUMN more INTEGER"])
+def test_tasks_in_an_outbox_of_other_columns_lose_none(make, change):
+    Task = make(FEATURES)
+    done(Task)
+    gather(Task)
+    make.db.execute_sql(f"ALTER TABLE task_xq_archive {change}")
+    for call in (Task.xq.archives.fits, Task.xq.archives.get_ready):
+        with pytest.raises(xq.ConfigurationError, match="1 tasks in task_xq_archive have the columns of another day"):
+            call()
+    assert Task.xq.archives.runs() == {"run": 1}
 
 
 def test_consumers_work_on_while_tasks_go_out_and_come_back(make_shared, monkeypatch):
