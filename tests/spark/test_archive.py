@@ -24,6 +24,7 @@ from tests.factories import tasks
 from xq.adapters.spark.archives import Archived, archive, history, restore
 from xq.adapters.spark.archives import tasks as all_tasks
 from xq.adapters.spark.files import Folder
+from xq.archives import Archives
 
 DAY = 86_400_000_000  # microseconds
 FEATURES = {"keep": True, "history": True, "delayed": True}
@@ -212,6 +213,26 @@ def test_a_day_is_that_of_the_last_transition_into_d(spark, make_shared, tmp_pat
     told = {found.id: found.day and str(found.day) for found in all_tasks(spark, Task, out).collect()}
     assert {key: told[key] for key in (unknown, again, old, new)} == {unknown: None, **last_days, new: None}
     assert days(out, "history") == [f"day={day}" for day in sorted(last_days.values())]
+
+
+def test_the_day_of_who_is_done_while_an_archive_runs_is_known(spark, make_shared, tmp_path, monkeypatch):
+    Task, out = make_shared(FEATURES), str(tmp_path)
+    done(Task, 2)
+    late, gather = Task.xq.put({}).id, Archives.gather
+
+    def acked(self, *of):
+        left = gather(self, *of)
+        monkeypatch.undo()
+        Task.xq.ack(Task.xq.take())
+        Task.xq.put({}, delay=1_000_000)
+        return left
+
+    monkeypatch.setattr(Archives, "gather", acked)
+    assert archive(spark, Task, out).tasks == 2
+    assert archive(spark, Task, out, before=datetime(2001, 1, 1)).tasks == 0
+    assert archive(spark, Task, out).tasks == 1
+    (day,) = all_tasks(spark, Task, out).where(f"id = {late}").select("day").collect()[0]
+    assert type(day) is date
 
 
 def test_what_was_read_before_an_archive_came_by_is_not_told_by_halves(spark, make_shared, tmp_path):
