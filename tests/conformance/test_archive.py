@@ -120,6 +120,35 @@ def test_what_is_done_again_while_tasks_leave_stays(make, monkeypatch):
     assert is_exact(Task)
 
 
+def test_what_another_is_doing_again_as_the_list_is_made_stays(make_shared, monkeypatch):
+    Task = make_shared(FEATURES)
+    db, in_parts = Task._meta.database, archives.Archives._in_parts
+    if isinstance(db, pw.SqliteDatabase):
+        return  # one writer at a time
+    (again,) = done(Task)
+    Task.xq.archives.get_ready()
+
+    def writer():
+        with db.atomic():
+            for letter in "RD":
+                Task.update(status=letter).where(Task.id == again).execute()
+            yield "written"
+        yield "committed"
+
+    with another_process(db, writer) as process:
+        next(process)
+        (old,) = done(Task)
+
+        def committed(self, *of):
+            monkeypatch.undo()
+            assert process.send(None) == "committed"
+            return in_parts(self, *of)
+
+        monkeypatch.setattr(archives.Archives, "_in_parts", committed)
+        assert gather(Task)[:2] == (1, 1)
+    assert (state(Task, again), state(Task, old)) == ("D", "X")
+
+
 def test_what_is_restarted_while_tasks_leave_stays(make, monkeypatch):
     Task = make(FEATURES)
     again, old = done(Task, 2)
