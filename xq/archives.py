@@ -8,6 +8,8 @@ the table, in the outbox, or in the archive alone; and whoever is killed leaves 
 from __future__ import annotations
 
 import logging
+import os
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -36,6 +38,7 @@ GONE: Final = 1.0  # seconds in which a server notices that a process is gone
 POLL: Final = 0.02  # seconds between two tries
 LATEST: Final = 2**62  # microseconds
 LOADING: Final = "~"  # what the names of runs begin with that are not loaded yet
+BITS: Final = 52  # of numbers drawn at random, which a DOUBLE holds
 PLACES = 2**32  # rows that a part of a run may have
 LOOK = 100_000  # ids of the history that one statement counts
 
@@ -48,7 +51,7 @@ class Left(NamedTuple):
 
     moved: int
     stayed: int  # changed meanwhile, or kept by the database
-    since_us: int | None = None  # when the first of those that stayed was done: microseconds since 1970
+    past: Past | None = None  # the history of those that were to leave, from before that of the first that stayed
 
 
 class Archives:
@@ -60,6 +63,7 @@ class Archives:
         self.machine = transitions.machine
         self.transitions = transitions
         self.log = logging.getLogger(f"xq.{self.store.name}")
+        self._alone: float | None = None  # the number of the call that is alone, if one of this process is
 
     def check(self, what: str) -> None:
         """Raise FeatureOff where there are no done tasks, or nothing tells since when they are."""
@@ -80,6 +84,11 @@ class Archives:
     def now_us(self) -> int:
         ((now,),) = self.database.execute(self._outbox.now_us)
         return int(now)
+
+    @property
+    def outbox(self) -> str:
+        """The name of the table in which tasks are on their way."""
+        return self._outbox.name
 
     @property
     def _outbox(self) -> Outbox:
@@ -103,33 +112,67 @@ class Archives:
         while True:
             with opened.sessions.alone(name) as alone:
                 if alone:
-                    yield
+                    with self._fenced():
+                        yield
                     return
             if time.monotonic() > deadline:
                 raise ArchiveBusy(self.store.name)
             time.sleep(POLL)
 
+    @contextmanager
+    def _fenced(self) -> Iterator[None]:
+        # A server that has lost the connection by which others were kept away lets them in, and this goes on.
+        number, is_numbered = float(secrets.randbits(BITS)), {"value": float(secrets.randbits(BITS))}
+        self.database.execute(self.database.dialect.set_setting, {**self._named("alone"), "value": number})
+        self.database.execute(self._outbox.numbered, {**self._named("archived"), **is_numbered})
+        self._alone = number
+        try:
+            yield
+        finally:
+            self._alone = None
+
+    def check_alone(self) -> None:
+        """Raise ArchiveBusy where another has come to be `alone` since; none does before the end of a transaction."""
+        if self._alone is not None and self._setting("alone", self.database.dialect.lock) != self._alone:
+            raise ArchiveBusy(self.store.name)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What tells this queue from any other, of this database or another, once it has been `alone`; for JSON."""
+        parameters = self.store.address().parameters
+        database = str(parameters.get("database") or parameters.get("dbname"))
+        number = self._setting("archived")
+        return {"queue": self.database.dialect.source_name, "database": os.path.basename(database), "number": number}
+
+    def _setting(self, what: str, lock: str = "") -> float | None:
+        found = self.database.execute(f"{self._outbox.setting}{lock}", self._named(what))
+        return float(found[0][0]) if found else None
+
+    def fits(self) -> bool:
+        """Whether the outbox has the columns of the model. Raises ConfigurationError if not, and tasks are in it."""
+        outbox, source = self._outbox, self.database.dialect.source
+        if outbox.all_columns(self.store) == {field.column.lower() for field in source.fields}:
+            return True
+        if waiting := self.runs():
+            raise ConfigurationError(
+                f"{sum(waiting.values())} tasks in {outbox.name} have the columns of another day: restore or "
+                f"archive them with the {self.store.name} of that day first"
+            )
+        return False
+
     def get_ready(self) -> None:
         """Have an outbox for the columns that the table has now."""
         dialect, outbox = self.database.dialect, self._outbox
-        mine = [field.column for field in dialect.source.fields]
         there = dialect.columns_of(self.store, dialect.source.name)
-        known = {column.lower() for column in mine}
+        known = {field.column.lower() for field in dialect.source.fields}
         more = sorted(name for name, made in there.items() if not made and name.lower() not in known)
         if more:
             raise ConfigurationError(
                 f"the table {dialect.source.name} has columns that {self.store.name} does not name "
                 f"({', '.join(more)}), and they would be lost: give it fields for them"
             )
-        has = outbox.columns(self.store)
-        if has and has != mine:
-            if waiting := self.runs():
-                raise ConfigurationError(
-                    f"{sum(waiting.values())} tasks in {outbox.name} have the columns of another day: restore or "
-                    f"archive them with the {self.store.name} of that day first"
-                )
+        if not self.fits():
             self.store.execute(outbox.drop)
-        if has != mine:
             self.turn()  # who knows of no outbox does not look there
         for sql in outbox.made():
             self.store.execute(sql)
@@ -139,7 +182,7 @@ class Archives:
     def runs(self) -> dict[str, int]:
         """How many tasks of each run are in the outbox."""
         outbox = self._outbox
-        found = self.database.execute(outbox.runs) if outbox.columns(self.store) else []
+        found = self.database.execute(outbox.runs) if outbox.all_columns(self.store) else []
         return {str(run): int(n) for run, n in found}
 
     def count(self, run: str) -> int:
@@ -162,16 +205,14 @@ class Archives:
     @property
     def generation(self) -> int:
         """A number that changes whenever what an archive has is about to be deleted here."""
-        found = self.database.execute(self._outbox.generation, self._named)
-        return int(found[0][0]) if found else 0
+        return int(self._setting("archive") or 0)
 
     def turn(self) -> None:
         """From here on, what an archive has is deleted here: whoever began to read both before must begin anew."""
-        self.database.execute(self._outbox.next_generation, self._named)
+        self.database.execute(self._outbox.next_generation, self._named("archive"))
 
-    @property
-    def _named(self) -> dict[str, str]:
-        return {"name": f"archive {self.database.dialect.source_name}"[:255]}
+    def _named(self, what: str) -> dict[str, str]:
+        return {"name": f"{what} {self.database.dialect.source_name}"[:255]}
 
     # as other programs read it
 
@@ -205,7 +246,7 @@ class Archives:
         return self._while(generation, replace(self._history, rows=rows))
 
     def _while(self, generation: int, extract: Extract) -> Extract:
-        asked = self._outbox.extract_generation(self._tasks, self._named["name"])
+        asked = self._outbox.extract_generation(self._tasks, self._named("archive")["name"])
         named = {field.name: getattr(extract, field.name) for field in fields(Extract)}
         nowhere = extract.address.shown
         whole, asked = replace(extract, address=nowhere), replace(asked, address=nowhere)
@@ -220,7 +261,8 @@ class Archives:
         """
         outbox, execute = self._outbox, self.database.execute
         execute(outbox.over)
-        ((mark, *_),) = execute(outbox.settling)
+        # Before the list is made: of who is done later it knows nothing, and that must not go.
+        past, mark = self.past(before_us), self._newest_settled()
         create, *more = outbox.leaving(before_us)
         outbox.prepare(self.store)
         for sql in (create, *more):
@@ -229,12 +271,15 @@ class Archives:
         moved = 0
         for low in range(1, last + 1, BATCH):
             numbers = range(low, min(low + BATCH, last + 1))
-            moved += self._in_parts(lambda some: self._take_out(run, some, mark or 0), numbers)
+            moved += self._in_parts(lambda some: self._take_out(run, some, mark), numbers)
         ((stayed, since_us),) = execute(outbox.stayed)
         execute(outbox.over)
-        return Left(moved, stayed, since_us)
+        if past and since_us is not None:
+            past = {**past, "before_us": min(past["before_us"], since_us)}
+        return Left(moved, stayed, past)
 
     def _take_out(self, run: str, numbers: Sequence[int], mark: int) -> int:
+        self.check_alone()
         outbox, values = self._outbox, {"run": run}
         found = self.database.execute(outbox.found, {"low": numbers[0], "high": numbers[-1]})
         if found and not outbox.same_version:
@@ -329,6 +374,7 @@ class Archives:
             last = numbers[-1]
 
     def _put_back(self, run: str, columns: Sequence[str], numbers: Sequence[int]) -> int:
+        self.check_alone()
         outbox, values = self._outbox, {"run": run}
         self._moved(
             self.database.open(), outbox.put_back(columns, numbers), values, "restore", ABSENT, DONE, len(numbers)
@@ -353,6 +399,13 @@ class Archives:
         if self._outbox.looks_ahead:
             mark["id"] = self._settled(mark)
         return mark if self.is_there(mark) else None
+
+    def _newest_settled(self) -> int:
+        """The id of the history up to which nobody adds to it any more."""
+        ((top, _, xid),) = self.database.execute(self._outbox.settling)
+        if top is None or not self._outbox.looks_ahead:
+            return top or 0
+        return self._settled({"id": top, "before_us": LATEST, "xid": xid}) - 1
 
     def _settled(self, mark: Past) -> int:
         """The first id of those from which on others still write: they are seen before they are committed."""

@@ -250,23 +250,29 @@ class Installation:
 
     def uninstall(self) -> None:
         """Take away all that was installed, and leave the plain table."""
-        outbox = self.dialect.outbox
-        if outbox.columns(self.store) and self.store.execute(outbox.runs):
-            raise ConfigurationError(
-                f"tasks of {self.store.name} are in {outbox.name}, on their way to an archive or back: "
-                "finish that first"
-            )
+        self._drop_outbox()  # who archives is waited for before anything is kept from him
         with self.dialect.installing(self.store):
+            self._drop_outbox()
             for item in reversed([*self.dialect.staging.tables, *self.dialect.objects()]):
                 self.store.execute(item.drop)
             for sql in [*self.dialect.stale(self.dialect.existing(self.store)), *self.dialect.untuned(self.store)]:
                 self.store.execute(sql)
             existing = self.dialect.existing(self.store)
-            if self.dialect.outbox.name in existing:
-                self.store.execute(self.dialect.outbox.drop)
             shared = self.dialect.shared()
             if all(table.name in existing for table in shared):
                 self.store.execute(self.dialect.forget)
                 if not self.store.execute(self.dialect.queues):
                     for table in shared:
                         self.store.execute(table.drop)
+
+    def _drop_outbox(self) -> None:
+        outbox = self.dialect.outbox
+        if not self.dialect.columns_of(self.store, outbox.name):
+            return
+        with outbox.closed(self.store):
+            if self.store.execute(outbox.runs):
+                raise ConfigurationError(
+                    f"tasks of {self.store.name} are in {outbox.name}, on their way to an archive or back: "
+                    "finish that first"
+                )
+            self.store.execute(outbox.drop)

@@ -6,12 +6,14 @@ that it can be read as often as it takes to have it written elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.databases.sql import SETTINGS
 from xq.compile import Statement
+from xq.errors import ConfigurationError
 from xq.extract import Column, Extract
 from xq.store import Store
 
@@ -38,6 +40,7 @@ class Outbox:
     settled = "NULL"  # a number that tells what is settled: all of the history whose xid is less
     looks_ahead = False  # whether nothing tells what is settled but a look at what is not committed yet
     lock = ""
+    close: str  # within a transaction: has nobody else write into the table, and waits for whoever does
 
     def __init__(self, of: Dialect) -> None:
         self.of = of
@@ -83,10 +86,21 @@ class Outbox:
     def drop(self) -> str:
         return f"DROP TABLE IF EXISTS {self.table}"
 
+    @contextmanager
+    def closed(self, store: Store[Any]) -> Iterator[None]:
+        """Have nobody else write into it, and wait for whoever does."""
+        with store.atomic():
+            store.execute(self.close)
+            yield
+
     def columns(self, store: Store[Any]) -> list[str]:
         """The application's columns that it has, in their order; none where it is not there."""
         found = self.of.columns_of(store, self.name)
         return [field.column for field in self.of.source.fields if field.column in found]
+
+    def all_columns(self, store: Store[Any]) -> set[str]:
+        """Those that it has of the application's, of whatever day, in small letters; none where it is not there."""
+        return {name.lower() for name in self.of.columns_of(store, self.name)} - {RUN, NUMBER, DONE_AT}
 
     @property
     def runs(self) -> str:
@@ -100,13 +114,16 @@ class Outbox:
     def of_run(self, numbers: Iterable[int]) -> str:
         return f"{RUN} = :run AND {NUMBER} IN ({', '.join(map(str, numbers))})"
 
+    setting = f"SELECT value FROM {SETTINGS} WHERE name = :name"
+
     @property
-    def generation(self) -> str:
-        """How often something that is in an archive was taken away here."""
-        return f"SELECT value FROM {SETTINGS} WHERE name = :name"
+    def numbered(self) -> str:
+        """Have a number, if there is none yet."""
+        return f"INSERT INTO {SETTINGS} (name, value) VALUES (:name, :value){self.of.on_conflict('name')}"
 
     @property
     def next_generation(self) -> str:
+        """Count how often something that is in an archive was taken away here."""
         return f"INSERT INTO {SETTINGS} (name, value) VALUES (:name, 1){self.of.on_conflict('name', self.one_more)}"
 
     # out
@@ -285,6 +302,10 @@ class SqliteOutbox(Outbox):
     join = "CROSS JOIN"
     over = f"DROP TABLE IF EXISTS temp.{LEAVING}"
 
+    @property
+    def close(self) -> str:  # type: ignore[override]
+        return f"DELETE FROM {self.table} WHERE 1 = 0"
+
     def as_text(self, told: str) -> str:
         return f"CAST({told} AS TEXT)"
 
@@ -316,6 +337,10 @@ class PostgresOutbox(Outbox):
     settled = "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)"
     lock = " FOR UPDATE OF t"
 
+    @property
+    def close(self) -> str:  # type: ignore[override]
+        return f"LOCK TABLE {self.table} IN ACCESS EXCLUSIVE MODE"
+
     def analyzed(self) -> list[str]:
         return [
             f"CREATE UNIQUE INDEX xq_leaving_n ON {LEAVING} (n)",
@@ -344,6 +369,16 @@ class MysqlOutbox(Outbox):
             f"CREATE TABLE IF NOT EXISTS {self.table} ({own}, PRIMARY KEY ({RUN}, {NUMBER})){self.of.engine} "
             f"AS SELECT {self.of.columns} FROM {self.of.table_in_schema} LIMIT 0"
         ]
+
+    @contextmanager
+    def closed(self, store: Store[Any]) -> Iterator[None]:
+        if store.in_transaction():
+            raise ConfigurationError("MariaDB ends a transaction where a table is dropped: do it outside of it")
+        store.execute(f"LOCK TABLES {self.table} WRITE")
+        try:
+            yield
+        finally:
+            store.execute("UNLOCK TABLES")
 
     def prepare(self, store: Store[Any]) -> None:
         store.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")

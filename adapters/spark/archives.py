@@ -2,6 +2,7 @@
 
     OUT/tasks/xq_run=RUN/day=2026-11-21/*.parquet       each folder of a run is there as a whole or not at all
     OUT/history/xq_run=RUN/day=2026-11-21/*.parquet
+    OUT/_queue.json                                     whose it is: no other queue gets in
     OUT/_xq/                                            what is on its way
 
 A run gathers done tasks in the outbox of the queue (a table beside its own), writes them under `_xq`, and renames that
@@ -26,6 +27,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
@@ -36,14 +38,15 @@ from xq.adapters.spark.files import Folder, literally
 from xq.adapters.spark.packed import as_text, packed, secrets_of, with_secrets
 from xq.adapters.spark.queues import queue_of
 from xq.adapters.spark.session import offer
-from xq.archives import Archives, Loading
-from xq.errors import Error
+from xq.archives import Archives, Loading, Past
+from xq.errors import ConfigurationError, Error
 from xq.extract import Extract
 
 RUN = "xq_run"
 SINCE = "xq_at_us"
 A_DAY = 86_400_000_000  # microseconds
 TASKS, HISTORY, AWAY = "tasks", "history", "_xq"
+WHOSE = "_queue.json"  # what tells which queue the archive is of
 MANIFEST = "_manifest.json"  # names that begin so Spark does not take for data
 RESTORED = "restored-"
 PARTS = 8  # in which the history is read, where that can be
@@ -63,14 +66,15 @@ def archive(spark: SparkSession, queue: object, out: str, before: float | dateti
     Those tasks that came to D before a moment (seconds since 1970, a datetime, by UTC unless it says otherwise, or a
     date; None: all), and those of which the history does not tell it; and the rows of history from before, up to where
     the first of those came to D that had to stay; also those of tasks that are not done. The day of a task is that of
-    its last transition into D, by UTC. It counts as D-X, and the event is `archive`.
+    its last transition into D, by UTC. It counts as D-X, and the event is `archive`. What happens from the call on,
+    this included, is of the history that the next call takes.
 
     It may be killed and called again at any time, and others may work with the queue meanwhile: who restarts a task in
     time keeps it. Of a table on SQLite that numbers its tasks itself the one of the highest number stays, since SQLite
     would give it to the next one. `out` is any path of Hadoop's whose file system renames a folder in one step.
 
     Raises FeatureOff (it needs keep and history), ArchiveBusy, BadType, BadValue, and ConfigurationError, for a table
-    with columns that the model does not have, say: they would be lost.
+    with columns that the model does not have, say, which would be lost, or for the folder of another queue.
     """
     place = _Place(spark, queue, out, "archive")
     before_us = place.archives.moment("before", before)
@@ -80,8 +84,7 @@ def archive(spark: SparkSession, queue: object, out: str, before: float | dateti
         left = place.archives.gather(run, before_us)
         if left.moved:
             place.write_out(run)
-        told_us = before_us if left.since_us is None else min(before_us, left.since_us)
-        return Archived(left.moved, place.write_history(run, told_us), left.stayed)
+        return Archived(left.moved, place.write_history(run, left.past), left.stayed)
 
 
 def restore(spark: SparkSession, queue: object, out: str) -> int:
@@ -138,10 +141,29 @@ class _Place:
         self.archives: Archives = self.queue.archives
         self.archives.check(what)
         self.folder = Folder(spark, out)
+        self.check_whose()
         self.mine = hashlib.sha256(self.folder.path.encode()).hexdigest()[:8]  # whose run it is, by its name
         self.parts = PARTS if self.archives.reads_in_parts else 1
         names = {field.name.lower() for field in self.queue.store.fields}
         self.day = "xq_day" if "day" in names else "day"
+
+    def check_whose(self) -> None:
+        """Raise ConfigurationError where the archive is of another queue."""
+        if not self.folder.exists(WHOSE):
+            return
+        whose, mine = json.loads(self.folder.read(WHOSE)), self.archives.identity
+        if whose != mine:
+            raise ConfigurationError(
+                f"{self.folder.path} has the archive of {whose['queue']} of the database {whose['database']}, and this "
+                f"is {mine['queue']} of {mine['database']}, or another one of that name: each queue needs a folder of "
+                f"its own. If it is the same one, moved or installed anew, delete {WHOSE} there"
+            )
+
+    def move(self, old: str, new: str) -> None:
+        """Rename a folder, unless others have begun to work here."""
+        self.check_whose()
+        self.archives.check_alone()
+        self.folder.move(old, new)
 
     # runs
 
@@ -190,6 +212,12 @@ class _Place:
     def alone(self) -> Iterator[None]:
         """No other process archives or restores; and what such have left undone is done."""
         with self.archives.alone():
+            if not self.folder.exists(WHOSE):
+                away = f"{AWAY}/{secrets.token_hex(8)}"
+                self.folder.write(away, json.dumps(self.archives.identity))
+                self.folder.move(away, WHOSE)  # where it is, it is whole
+            self.check_whose()
+            self.archives.fits()
             self.finish()
             yield
 
@@ -215,6 +243,7 @@ class _Place:
 
     def retire(self, run: str) -> None:
         """What is in its place need not be in the outbox."""
+        self.archives.check_alone()
         self.archives.turn()
         self.archives.forget(run)
 
@@ -223,13 +252,18 @@ class _Place:
     def write_out(self, run: str) -> None:
         """Put a run that is in the outbox into its place."""
         frame = self.with_day(self.frame(self.archives.extract_run(run)))
-        self._commit(frame, self.day, TASKS, run, lambda n: n == self.archives.count(run), {})
+        try:
+            self._commit(frame, self.day, TASKS, run, lambda n: n == self.archives.count(run), {})
+        except PySparkException as error:
+            raise Error(
+                f"tasks of {self.queue.store.name} cannot be written: they wait in {self.archives.outbox} ({RUN} = "
+                f"'{run}') until another call finishes it. Mend there, by plain SQL, what Spark could not read"
+            ) from error
         self.retire(run)
 
-    def write_history(self, run: str, before_us: int) -> int:
-        """Put the history from before a moment into its place, and delete it in the database. Returns how many rows."""
-        past = self.archives.past(before_us)
-        if past is None:
+    def write_history(self, run: str, past: Past | None) -> int:
+        """Put rows of the history into their place, and delete them in the database. Returns how many."""
+        if past is None or not self.archives.is_there(past):
             return 0
         frame = self.frame(self.archives.extract_past(past), self.parts).withColumn("day", _day(f.col("at_us")))
         # Less there than here: its time was over, and the queue has forgotten it.
@@ -254,7 +288,7 @@ class _Place:
                 f"{rows} rows of the {what} of {self.queue.store.name} were written, and more are there: try again"
             )
         self.folder.write(f"{away}/{MANIFEST}", json.dumps({"rows": rows, **more}))
-        self.folder.move(away, self.of(what, run))
+        self.move(away, self.of(what, run))
         return rows
 
     # back
@@ -262,7 +296,7 @@ class _Place:
     def bring_back(self, run: str) -> int:
         """Move a run from its place into the outbox, and from there into the table. Returns how many tasks came."""
         frame = self.stored(TASKS, [run])
-        names = [field.name for field in self.queue.store.fields if field.name in frame.columns]
+        names = self.fields_of(run, frame.columns)
         loading = self.archives.loading(names)
         offer(self.spark, Filling)
         frame.select(names).write.format(Filling.name()).options(**Filling.packed(loading)).mode("append").save()
@@ -274,11 +308,22 @@ class _Place:
             self.archives.forget(run)
             raise Error(
                 f"{self.queue.store.name} has tasks again whose keys are in the archive, {', '.join(map(repr, keys))}: "
-                "kill them first, or restore into another table; of this run nothing was restored"
+                "kill them first; of this run nothing was restored"
             )
         self.archives.turn()
-        self.folder.move(self.of(TASKS, run), f"{AWAY}/{RESTORED}{run}")
+        self.move(self.of(TASKS, run), f"{AWAY}/{RESTORED}{run}")
         return self.put_back(run)
+
+    def fields_of(self, run: str, columns: Sequence[str]) -> list[str]:
+        """The fields that a run has. Raises ConfigurationError where the model has not all of them."""
+        own = {f"xq_{name}" if f"xq_{name}" in columns else name for name in ("day", "state")}
+        found = [field.name for field in self.queue.store.fields if field.name in columns and field.name not in own]
+        if lost := sorted({*columns} - own - {*found}):
+            raise ConfigurationError(
+                f"the archive has what {self.queue.store.name} has no fields for any more ({', '.join(lost)}), and it "
+                f"would be lost: add them, with the columns of the table, and call again. {run} was not restored"
+            )
+        return found
 
     def put_back(self, run: str) -> int:
         """Move a run that is in the outbox into the table. Raises Error where some stay, which are archived again."""

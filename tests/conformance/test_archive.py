@@ -120,6 +120,35 @@ def test_what_is_done_again_while_tasks_leave_stays(make, monkeypatch):
     assert is_exact(Task)
 
 
+def test_what_another_is_doing_again_as_the_list_is_made_stays(make_shared, monkeypatch):
+    Task = make_shared(FEATURES)
+    db, in_parts = Task._meta.database, archives.Archives._in_parts
+    if isinstance(db, pw.SqliteDatabase):
+        return  # one writer at a time
+    (again,) = done(Task)
+    Task.xq.archives.get_ready()
+
+    def writer():
+        with db.atomic():
+            for letter in "RD":
+                Task.update(status=letter).where(Task.id == again).execute()
+            yield "written"
+        yield "committed"
+
+    with another_process(db, writer) as process:
+        next(process)
+        (old,) = done(Task)
+
+        def committed(self, *of):
+            monkeypatch.undo()
+            assert process.send(None) == "committed"
+            return in_parts(self, *of)
+
+        monkeypatch.setattr(archives.Archives, "_in_parts", committed)
+        assert gather(Task)[:2] == (1, 1)
+    assert (state(Task, again), state(Task, old)) == ("D", "X")
+
+
 def test_what_is_restarted_while_tasks_leave_stays(make, monkeypatch):
     Task = make(FEATURES)
     again, old = done(Task, 2)
@@ -144,6 +173,42 @@ def test_many_go_out_in_many_transactions(make, monkeypatch):
     assert Task.xq.archives.put_back("run").moved == 10
     assert {state(Task, key) for key in keys} == {"D"}
     assert is_exact(Task)
+
+
+def test_history_of_who_is_done_while_tasks_leave_stays(make, monkeypatch):
+    Task = make(FEATURES)
+    done(Task, 2)
+    late = Task.xq.put({}).id
+    in_parts = archives.Archives._in_parts
+
+    def acked(self, work, numbers):
+        if state(Task, late) == "R":
+            Task.xq.ack(Task.xq.take())
+        return in_parts(self, work, numbers)
+
+    monkeypatch.setattr(archives.Archives, "_in_parts", acked)
+    left = gather(Task)
+    assert (left.moved, left.stayed) == (2, 0)
+    Task.xq.archives.forget_past(left.past)
+    assert [row.target for row in Task.xq.history(late)][-1] == "D"
+
+
+def test_history_from_the_first_that_stays_on_stays(make, monkeypatch):
+    Task = make(FEATURES)
+    done(Task)
+    Task.xq.clock.tick(100)
+    (stays,) = done(Task)
+    in_parts = archives.Archives._in_parts
+
+    def restarted(self, work, numbers):
+        if state(Task, stays) == "D":
+            Task.xq.restart(stays)
+        return in_parts(self, work, numbers)
+
+    monkeypatch.setattr(archives.Archives, "_in_parts", restarted)
+    left = gather(Task)
+    assert Task.xq.archives.forget_past(left.past) == 4
+    assert [row.target for row in Task.xq.history(stays)][-2:] == ["D", "R"]
 
 
 def test_a_run_that_is_elsewhere_is_forgotten(make, monkeypatch):
@@ -238,6 +303,38 @@ def is_alone(Task):
     return True
 
 
+def test_whoever_is_not_alone_any_more_moves_nothing(make_shared, monkeypatch):
+    monkeypatch.setattr(archives, "BATCH", 3)
+    Task = make_shared(FEATURES)
+    done(Task, 7)
+    take_out = archives.Archives._take_out
+
+    def late(self, *of):
+        if self.runs():  # as where the connection is lost by which others are kept away, and another comes
+            self.database.execute(self.database.dialect.set_setting, {**self._named("alone"), "value": 1.0})
+        return take_out(self, *of)
+
+    monkeypatch.setattr(archives.Archives, "_take_out", late)
+    with pytest.raises(xq.ArchiveBusy), Task.xq.archives.alone():
+        gather(Task)
+    assert Task.xq.archives.runs() == {"run": 3}
+    assert Task.xq.archives.put_back("run").moved == 3
+    assert is_exact(Task)
+
+
+def test_a_queue_is_told_from_any_other(make_shared):
+    Task = make_shared(FEATURES)
+    Other = make_shared(FEATURES, attributes={"table_name": "other"})
+    for model in (Task, Other):
+        with model.xq.archives.alone():
+            pass
+    mine = Task.xq.archives.identity
+    assert mine["queue"] == "task"
+    assert mine["number"] != Other.xq.archives.identity["number"]
+    with Task.xq.archives.alone():
+        assert Task.xq.archives.identity == mine
+
+
 def test_not_within_a_transaction(make):
     Task = make(FEATURES)
     with Task._meta.database.atomic(), pytest.raises(xq.ConfigurationError, match="outside"):
@@ -262,6 +359,25 @@ def test_a_queue_whose_tasks_are_on_their_way_is_not_uninstalled(make):
     Task.xq.archives.put_back("run")
     Task.xq.uninstall()
     assert not [name for name in Task._meta.database.get_tables() if "_xq_" in name]
+
+
+def test_what_leaves_while_a_queue_is_uninstalled_is_not_dropped(make, monkeypatch):
+    Task = make(FEATURES)
+    (key,) = done(Task)
+    Task.xq.archives.get_ready()
+    dialect = type(Task.xq.archives.database.dialect)
+    installing = dialect.installing
+
+    def late(self, store):
+        monkeypatch.undo()
+        gather(Task)
+        return installing(self, store)
+
+    monkeypatch.setattr(dialect, "installing", late)
+    with pytest.raises(xq.ConfigurationError, match="on their way to an archive"):
+        Task.xq.uninstall()
+    assert Task.xq.archives.put_back("run").moved == 1
+    assert state(Task, key) == "D"
 
 
 def test_old_history_goes_out_but_for_the_newest_row(make, monkeypatch):
@@ -327,6 +443,18 @@ def test_an_outbox_of_other_columns_is_made_anew_where_it_is_empty(make):
     Task.xq.archives.get_ready()
     done(Task)
     assert gather(Task).moved == 1
+
+
+@pytest.mark.parametrize("change", ["DROP COLUMN size", "ADD COLUMN more INTEGER"])
+def test_tasks_in_an_outbox_of_other_columns_lose_none(make, change):
+    Task = make(FEATURES)
+    done(Task)
+    gather(Task)
+    make.db.execute_sql(f"ALTER TABLE task_xq_archive {change}")
+    for call in (Task.xq.archives.fits, Task.xq.archives.get_ready):
+        with pytest.raises(xq.ConfigurationError, match="1 tasks in task_xq_archive have the columns of another day"):
+            call()
+    assert Task.xq.archives.runs() == {"run": 1}
 
 
 def test_consumers_work_on_while_tasks_go_out_and_come_back(make_shared, monkeypatch):

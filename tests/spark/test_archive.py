@@ -23,6 +23,8 @@ from tests.conformance.steps import is_exact, row, state
 from tests.factories import tasks
 from xq.adapters.spark.archives import Archived, archive, history, restore
 from xq.adapters.spark.archives import tasks as all_tasks
+from xq.adapters.spark.files import Folder
+from xq.archives import Archives
 
 DAY = 86_400_000_000  # microseconds
 FEATURES = {"keep": True, "history": True, "delayed": True}
@@ -37,7 +39,7 @@ ARCHIVING = [
     ("Folder", "move", 1, False),
     ("Folder", "move", 1, True),
     ("Archives", "_delete", 1, True),  # of the outbox
-    ("Archives", "past", 1, False),
+    ("Archives", "forget", 1, True),
     ("Folder", "move", 2, False),
     ("Folder", "move", 2, True),
     ("Archives", "_delete", 3, True),  # of the history
@@ -114,13 +116,14 @@ def test_an_archive_and_the_table_are_one(spark, make_shared, tmp_path):
     Task, out = make_shared(FEATURES), str(tmp_path / "out")
     keys = done(Task, 3)
     before, past = told(all_tasks(spark, Task, out)), Task.xq.history()
-    assert archive(spark, Task, out) == Archived(3, len(past) + 2, 0)
+    assert archive(spark, Task, out) == Archived(3, len(past) - 1, 0)
     assert [state(Task, key) for key in keys] == ["X", "X", "X"]
     assert told(all_tasks(spark, Task, out)) == before
     again = sorted(history(spark, Task, out).collect(), key=lambda found: found.id)
     assert [(r.id, r.key, r.source, r.target, r.event, r.dur_us) for r in again[: len(past)]] == [
         (r.id, r.key, r.source, r.target, r.event, r.dur_us) for r in past
     ]
+    assert archive(spark, Task, out) == Archived(0, 3, 0)
     assert archive(spark, Task, out) == Archived(0, 0, 0)
     assert restore(spark, Task, out) == 3
     assert restore(spark, Task, out) == 0
@@ -212,6 +215,26 @@ def test_a_day_is_that_of_the_last_transition_into_d(spark, make_shared, tmp_pat
     assert days(out, "history") == [f"day={day}" for day in sorted(last_days.values())]
 
 
+def test_the_day_of_who_is_done_while_an_archive_runs_is_known(spark, make_shared, tmp_path, monkeypatch):
+    Task, out = make_shared(FEATURES), str(tmp_path)
+    done(Task, 2)
+    late, gather = Task.xq.put({}).id, Archives.gather
+
+    def acked(self, *of):
+        left = gather(self, *of)
+        monkeypatch.undo()
+        Task.xq.ack(Task.xq.take())
+        Task.xq.put({}, delay=1_000_000)
+        return left
+
+    monkeypatch.setattr(Archives, "gather", acked)
+    assert archive(spark, Task, out).tasks == 2
+    assert archive(spark, Task, out, before=datetime(2001, 1, 1)).tasks == 0
+    assert archive(spark, Task, out).tasks == 1
+    (day,) = all_tasks(spark, Task, out).where(f"id = {late}").select("day").collect()[0]
+    assert type(day) is date
+
+
 def test_what_was_read_before_an_archive_came_by_is_not_told_by_halves(spark, make_shared, tmp_path):
     Task, out = make_shared(FEATURES), str(tmp_path)
     done(Task, 2)
@@ -233,6 +256,72 @@ def test_keys_that_are_there_again_are_refused_in_words(spark, make_shared, tmp_
     Task.xq.kill(one)
     assert restore(spark, Task, out) == 2
     assert is_exact(Task)
+
+
+def test_two_queues_do_not_share_a_folder(spark, make_shared, tmp_path):
+    Task, out = make_shared(FEATURES), str(tmp_path)
+    Other = make_shared(FEATURES, attributes={"table_name": "other"})
+    keys = done(Task, 2)
+    others, past = done(Other, 3), len(Other.xq.history())
+    archive(spark, Task, out)
+    for call in (archive, restore, all_tasks, history):
+        with pytest.raises(
+            xq.ConfigurationError, match="has the archive of task .* each queue needs a folder of its own"
+        ):
+            call(spark, Other, out)
+    assert {state(Other, key) for key in others} == {"D"}
+    assert len(Other.xq.history()) == past
+    assert restore(spark, Task, out) == 2
+    assert {state(Task, key) for key in keys} == {"D"}
+
+
+def test_what_the_model_has_no_field_for_any_more_is_not_lost(spark, make_shared, tmp_path):
+    more, out = {"more": pw.IntegerField(null=True)}, str(tmp_path)
+    Task = make_shared(FEATURES, attributes=more)
+    (key,) = done(Task, 1)
+    Task.update(more=7).where(Task.id == key).execute()
+    archive(spark, Task, out)
+    make_shared.db.execute_sql("ALTER TABLE task DROP COLUMN more")
+    Later = make_shared(FEATURES)
+    with pytest.raises(xq.ConfigurationError, match=r"has no fields for any more \(more\)"):
+        restore(spark, Later, out)
+    make_shared.db.execute_sql("ALTER TABLE task ADD COLUMN more INTEGER")
+    assert restore(spark, make_shared(FEATURES, attributes={"more": pw.IntegerField(null=True)}), out) == 1
+    assert make_shared.db.execute_sql(f"SELECT more FROM task WHERE id = {key}").fetchall() in ([(7,)], ((7,),))
+
+
+def test_a_run_that_lost_its_files_is_not_taken_for_one_that_has_them(spark, make_shared, tmp_path, monkeypatch):
+    Task, out = make_shared(FEATURES), str(tmp_path)
+    keys, write = done(Task, 2), Folder.write
+
+    def late(self, name, text):
+        if name.endswith("_manifest.json"):  # as where the connection is lost that keeps others away, and another comes
+            monkeypatch.undo()
+            Task.xq.archives.database.execute("UPDATE xq_setting SET value = 1 WHERE substr(name, 1, 6) = 'alone '")
+            self.delete("_xq")
+        write(self, name, text)
+
+    monkeypatch.setattr(Folder, "write", late)
+    with pytest.raises(xq.ArchiveBusy):
+        archive(spark, Task, out)
+    assert ids(all_tasks(spark, Task, out).where("state = 'Done'")) == keys
+    archive(spark, Task, out)
+    assert ids(all_tasks(spark, Task, out).where("state = 'Done'")) == keys
+    assert not Task.xq.archives.runs()
+
+
+def test_what_cannot_be_read_is_named_where_it_waits(spark, make_shared, tmp_path):
+    Task, out = make_shared(FEATURES), str(tmp_path)
+    if not isinstance(make_shared.db, pw.SqliteDatabase):
+        return  # a number is a number
+    keys = done(Task, 2)
+    make_shared.db.execute_sql(f"UPDATE task SET size = 'many' WHERE id = {keys[0]}")
+    with pytest.raises(xq.Error, match="wait in task_xq_archive .*Mend there"):
+        archive(spark, Task, out)
+    make_shared.db.execute_sql("UPDATE task_xq_archive SET size = 7 WHERE size = 'many'")
+    archive(spark, Task, out)
+    assert restore(spark, Task, out) == 2
+    assert row(Task, keys[0]).size == 7
 
 
 def test_any_way_through_archives_is_that_of_a_dictionary(spark, make_shared, tmp_path):
