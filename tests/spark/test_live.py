@@ -255,8 +255,8 @@ def is_killed_as_it_counts(db: pw.Database, tell: Any, folder: str) -> None:
     Task: Any = Maker(db, None)(FEATURES, roles=("tube",))
     add = Tally.add
 
-    def killed(tally: Tally, stream: str, batch: int, counted: Any) -> bool:
-        found = add(tally, stream, batch, counted)
+    def killed(tally: Tally, stream: str, batch: int, *counted: Any) -> bool:
+        found = add(tally, stream, batch, *counted)
         if batch == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         return found
