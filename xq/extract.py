@@ -18,7 +18,8 @@ TASKS: Final = WHATS[0]
 Test = Literal["=", "<", "<=", ">", ">=", "in", "not in", "null", "not null", "starts"]
 TESTS: Final[tuple[Test, ...]] = get_args(Test)
 
-# Up to where a history is read: the values of `order`, of the last row that is. () is before the first.
+# Up to where a history is read: the values of `marked`, of the last row that is; where rows are read, those of `order`
+# are enough. () is before the first.
 Mark = tuple[int, ...]
 
 
@@ -75,6 +76,7 @@ class Extract(ABC):
     rows: str  # which rows of it are meant: SQL, or ""
     columns: tuple[Column, ...]
     order: tuple[str, ...] = ()  # the columns by which rows are settled, whoever else writes; () where none are
+    witness: tuple[str, ...] = ()  # what tells a row from the one in its place in a history that was begun anew
     ranged: str = ""  # the column of which ranges are read apart
     where: tuple[Condition, ...] = ()  # which of those rows
     snapshot: str = ""  # of PostgreSQL, exported by a transaction that is still open: what is read is as that saw it
@@ -102,6 +104,11 @@ class Extract(ABC):
                     f"the database does not test {tuple(condition)} exactly as Spark does: filter the DataFrame instead"
                 )
         return replace(self, where=(*self.where, *more))
+
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """The columns whose values are a mark."""
+        return (*self.order, *self.witness)
 
     @abstractmethod
     def stock(self, names: Sequence[str] | None = None) -> Stock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from hashlib import sha256
 from typing import NamedTuple, Protocol
 
 from xq.database import Database
@@ -30,19 +31,18 @@ class _Table(Protocol):
     look: str
 
 
-def _create(database: Database, table: _Table) -> bool:
-    """Have a table, and tell whether it was made now: who may not make tables can use one that is there."""
+def _create(database: Database, table: _Table, first: Callable[[], None] = lambda: None) -> None:
+    """Have a table, `first` call this if it is not there: who may not make tables can use one that is."""
     opened, store = database.open(), database.store
     try:
         store.execute(table.look)
     except Exception as error:
         if not store.is_failure(error) or store.is_loss(error):
             raise
+        first()
         with opened.dialect.creating(store):
             for sql in table.create:
                 store.execute(sql)
-        return True
-    return False
 
 
 class Sinks:
@@ -57,8 +57,22 @@ class Sinks:
             raise BadValue("once() makes transactions of its own: call it outside of one")
         _create(self.database, self.database.dialect.sinks)
 
-    def once(self, sink: str, stream: str, batch: int, work: Callable[[], object]) -> bool:
-        """As `Queue.once`."""
+    def claim(self, sink: str, stream: str) -> str:
+        """Note of which stream a sink is to be, if it is of none. Returns of which it is."""
+        database, sql = self.database, self.database.dialect.sinks
+
+        def write() -> str:
+            database.execute(sql.begin, {"sink": sink, "stream": stream})
+            ((of, _),) = database.execute(sql.last, {"sink": sink})
+            return str(of)
+
+        self.install()
+        return database.whole(write)
+
+    def once(
+        self, sink: str, stream: str, batch: int, work: Callable[[], object], first: Callable[[], object] | None = None
+    ) -> bool:
+        """As `Queue.once`; where the sink has no batch yet, `first` is called before `work`."""
         for name, value in {"sink": sink, "stream": stream}.items():
             if not isinstance(value, str):
                 raise BadType(f"a {name} is named by text, not by {shown(value)}")
@@ -75,17 +89,19 @@ class Sinks:
         values = {"sink": sink, "stream": stream, "batch": batch}
 
         def write() -> bool:
-            last = database.execute(sql.last, values)
-            for of, number in last:
-                if of != stream:
-                    raise BadValue(
-                        f"the sink {sink!r} has batches of another stream ({of}, this is {stream}), as of one that "
-                        "began anew with another checkpoint, and would have rows twice: give this one another name, "
-                        "or drop the table that stream() made (on PostgreSQL with CASCADE)"
-                    )
-                if batch <= number:
-                    return False
-            database.execute(sql.next if last else sql.first, values)
+            database.execute(sql.begin, values)
+            ((of, number),) = database.execute(sql.last, values)
+            if of != stream and number >= 0:
+                raise BadValue(
+                    f"the sink {sink!r} has batches of another stream ({of}, this is {stream}), as of one that "
+                    "began anew with another checkpoint, and would have rows twice: give this one another name, "
+                    "or drop the table that stream() made (on PostgreSQL with CASCADE)"
+                )
+            if batch <= number:
+                return False
+            database.execute(sql.next, values)
+            if number < 0 and first is not None:
+                first()
             work()
             return True
 
@@ -113,24 +129,38 @@ class Tally:
         self.database = database
         self.sinks = Sinks(database)
 
-    def install(self) -> None:
-        """Make the table, if it is not there; then no batch was written into it."""
+    def install(self, queues: str = "") -> None:
+        """Make the table, if it is not there; then no batch was written into it. Raises BadValue as `add`."""
         self.sinks.install()
-        if _create(self.database, self.database.dialect.tally(self.table)):
-            self.sinks.forget(self.table)
+        _create(self.database, self.database.dialect.tally(self.table), lambda: self.sinks.forget(self.table))
+        if not self.sinks.claim(self.table, _of(queues)).endswith(_of(queues)):
+            raise BadValue(
+                f"{self.table} counts other queues: give these another table and another checkpoint, or begin anew "
+                "(drop the table, on PostgreSQL with CASCADE, and the checkpoint)"
+            )
 
-    def add(self, stream: str, batch: int, counted: Iterable[Counted]) -> bool:
-        """Count what a batch of a stream tells, once. Returns whether it was counted now. Raises BadValue."""
+    def add(self, stream: str, batch: int, counted: Iterable[Counted], queues: str = "") -> bool:
+        """Count what a batch of a stream tells, once. Returns whether it was counted now.
+
+        `queues` says whose transitions they are: it is the same as long as the queues are. Raises BadValue for a batch
+        of another stream, of other queues, and for one that is not the first where the table has none before it.
+        """
         rows = list(counted)
         sql = self.database.dialect.tally(self.table)
 
-        def write() -> None:
-            if batch and not self.database.execute(sql.any):
+        def first() -> None:
+            if batch:
                 raise BadValue(
-                    f"{self.table} is empty, and the stream has come to its batch {batch}: what came before is lost "
-                    "with an earlier table of this name. Begin with a new checkpoint"
+                    f"{self.table} has nothing of the stream, which has come to its batch {batch}: what came before "
+                    "is lost with an earlier table of this name. Begin with a new checkpoint"
                 )
+
+        def write() -> None:
             for *row, n in rows:
                 self.database.execute(sql.add, dict(zip(Counted._fields, row, strict=False), count=n))
 
-        return self.sinks.once(self.table, stream, batch, write)
+        return self.sinks.once(self.table, stream + _of(queues), batch, write, first)
+
+
+def _of(queues: str) -> str:
+    return f" of {sha256(queues.encode()).hexdigest()[:16]}"

@@ -12,6 +12,7 @@ from decimal import Decimal
 from functools import partial
 from importlib.util import find_spec
 from math import isfinite
+from struct import pack
 from typing import Any, ClassVar, Self
 
 from xq.adapters.databases.named import NAMED, by_position, filled
@@ -26,6 +27,7 @@ ROWS = 10_000  # that are fetched at once
 FRESH = 2.0  # seconds after which a number that MariaDB has given to a row is that of a row, or of none for ever
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NUMBERS = ("BIGINT", "DOUBLE")
+SINGLE = "CAST({} AS DOUBLE)"  # which MariaDB would tell by six digits
 
 KINDS: Mapping[str, str] = {
     **dict.fromkeys(INTEGERS, "BIGINT"),
@@ -52,7 +54,7 @@ def type_of(field: Field) -> str:
     return KINDS.get(field.kind) or DECLARED.get(field.type.upper().partition("(")[0], "STRING")
 
 
-# A stored value -> what it is.
+# A stored value -> what it is. FLOAT is a number of 32 bits, which is what its shortest digits are.
 
 
 def _utc(value: datetime) -> datetime:
@@ -61,6 +63,11 @@ def _utc(value: datetime) -> datetime:
 
 def _decimal(places: int, value: Any) -> Decimal:
     return Decimal(str(value)).quantize(Decimal(1).scaleb(-places))
+
+
+def _shortest(value: float) -> float:
+    single = pack("f", value)
+    return next(found for digits in range(6, 10) if pack("f", found := float(f"{value:.{digits}g}")) == single)
 
 
 def _bytes(value: Any) -> bytes:
@@ -73,6 +80,7 @@ READ: Mapping[tuple[str, str], Callable[[Any], Any]] = {
     ("TIMESTAMP", "TIMESTAMP"): _utc,
     ("STRING", "DATE"): lambda value: datetime.fromisoformat(value).date(),
     ("BIGINT", "BOOLEAN"): bool,
+    ("FLOAT", "DOUBLE"): _shortest,
     ("BINARY", "BINARY"): _bytes,
 }
 
@@ -165,7 +173,8 @@ class OfDatabase(Extract):
         before = f"at_us - LAG(at_us) OVER (PARTITION BY {key} ORDER BY id)"
         timed = f"(SELECT {', '.join(quoted.values())}, {before} AS dur_us FROM {table}:of) AS timed"
         columns.append(Column("dur_us", "BIGINT", "dur_us", "BIGINT", "dur_us", timed))
-        return cls(relation=table, rows="", columns=tuple(columns), order=cls._order(), ranged="id", **of)
+        order, witness = cls._order(), cls._witness()
+        return cls(relation=table, rows="", columns=tuple(columns), order=order, witness=witness, ranged="id", **of)
 
     @classmethod
     def _stats(cls, dialect: Dialect, **of: Any) -> Self:
@@ -178,6 +187,10 @@ class OfDatabase(Extract):
     @classmethod
     def _order(cls) -> tuple[str, ...]:
         return ("id",)
+
+    @classmethod
+    def _witness(cls) -> tuple[str, ...]:
+        return ("at_us",)  # ids begin at 1 again
 
     @classmethod
     @abstractmethod
@@ -216,9 +229,9 @@ class OfDatabase(Extract):
         tests = [self.rows] if self.rows else []
         tests += [self._test(condition, values) for condition in conditions if condition.column != "dur_us"]
         if after:
-            tests.append(self._after(after, values))
+            tests.append(self._beside(after, ">", values))
         if until:
-            tests.append(f"NOT ({self._after(until, values)})")
+            tests.append(self._beside(until, "<=", values))
         where = f" WHERE {' AND '.join(tests)}" if tests else ""
         used = [*columns, *(self.column(condition.column) for condition in conditions)]
         relation = next((column.relation for column in used if column.relation), "")
@@ -231,14 +244,14 @@ class OfDatabase(Extract):
         listed = ", ".join(f"{column.sql} AS {self._quoted(column.name)}" for column in columns)
         return f"SELECT {listed} FROM {relation or self.relation}{where}{more}", values
 
-    def _after(self, mark: Mark, values: dict[str, Any]) -> str:
-        """That a row comes after a mark."""
-        names = [self._named(values, part) for part in mark]
+    def _beside(self, mark: Mark, way: str, values: dict[str, Any]) -> str:
+        """That a row comes after a mark (>), or not after it (<=)."""
         columns = [self.column(name).sql for name in self.order]
+        names = [self._named(values, part) for part in mark[: len(columns)]]
         if len(columns) == 1:
-            return f"{columns[0]} > {names[0]}"
+            return f"{columns[0]} {way} {names[0]}"
         # The first for the index.
-        return f"{columns[0]} >= {names[0]} AND ({', '.join(columns)}) > ({', '.join(names)})"
+        return f"{columns[0]} {way[0]}= {names[0]} AND ({', '.join(columns)}) {way} ({', '.join(names)})"
 
     @staticmethod
     def _named(values: dict[str, Any], value: Any) -> str:
@@ -354,13 +367,24 @@ class OfDatabase(Extract):
         if not self.order:
             raise BadValue(f"the {self.what} of {self.name} change: only the history is settled row by row")
         with self._connected() as connection:
-            found = replace(self, where=())._settled(connection, after, limit)
+            whole = replace(self, where=())
+            found = () if whole._is_of_another(connection, after) else whole._settled(connection, after, limit)
         if after and found < after:
             raise ConfigurationError(
-                f"the history of {self.name} ends before what was read of it already: it was begun anew. "
+                f"the history of {self.name} is not the one that was read up to here: it was begun anew. "
                 "Begin with a new checkpoint"
             )
         return found
+
+    def _is_of_another(self, connection: Any, mark: Mark) -> bool:
+        """Whether the row of a mark is another now; or, where it is gone, those before it are newer than it was.
+
+        What is pruned goes from the oldest on, so what is left before a row that went is a few rows, if any.
+        """
+        if not mark or not self.witness:
+            return False
+        last = self._row(connection, (), (), mark, "DESC", 0)
+        return bool(last) and last != mark and (last[0] == mark[0] or last[-1] > mark[-1])
 
     @abstractmethod
     def _settled(self, connection: Any, after: Mark, limit: int | None) -> Mark:
@@ -374,8 +398,8 @@ class OfDatabase(Extract):
         self, connection: Any, conditions: Sequence[Condition], after: Mark, until: Mark, way: str, place: int
     ) -> Mark:
         """The mark of one row, by its place in this way of ordering them; () where there is none."""
-        columns = [self.column(name) for name in self.order]
-        by = ", ".join(f"{column.sql} {way}" for column in columns)
+        columns = [self.column(name) for name in self.marked]
+        by = ", ".join(f"{self.column(name).sql} {way}" for name in self.order)
         more = f" ORDER BY {by} LIMIT 1 OFFSET {place}"
         rows = self._asked(connection, *self._statement(columns, conditions, after, until, more))
         return next((tuple(row) for row in rows), ())
@@ -468,8 +492,7 @@ class SqliteExtract(OfDatabase):
             return self._asked(connection, f"SELECT {self._least_and_most} FROM {self.relation}", {}), ()
 
     def _settled(self, connection: Any, after: Mark, limit: int | None) -> Mark:
-        ((last,),) = self._asked(connection, f"SELECT MAX(id) FROM {self.relation}", {})
-        until = (last,) if last else ()
+        until = self._row(connection, (), (), (), "DESC", 0)
         return self._cut(connection, after, limit, until) if limit and until > after else until
 
 
@@ -481,6 +504,10 @@ class PostgresExtract(OfDatabase):
     @classmethod
     def _order(cls) -> tuple[str, ...]:
         return ("xid", "id")
+
+    @classmethod
+    def _witness(cls) -> tuple[str, ...]:
+        return ()  # numbers of transactions go on
 
     @classmethod
     def _column(cls, dialect: Dialect, field: Field) -> Column:
@@ -605,8 +632,10 @@ class MysqlExtract(OfDatabase):
             return Column(field.name, kind, as_text, kind, cls._exact_text(dialect, sql) if known else "")
         if kind == "BOOLEAN":
             return Column(field.name, kind, sql, "BIGINT")
-        # One is rounded when it is read, the other depends on the time zone of a connection.
-        inexact = field.kind == "float" or declared.startswith("TIMESTAMP") or kind == "BINARY"
+        if field.kind == "float":
+            return Column(field.name, kind, SINGLE.format(sql), "FLOAT")
+        # The one depends on the time zone of a connection.
+        inexact = declared.startswith("TIMESTAMP") or kind == "BINARY"
         return Column(field.name, kind, sql, kind, "" if inexact else sql)
 
     @classmethod
@@ -622,6 +651,9 @@ class MysqlExtract(OfDatabase):
     def _stock(self, column: Column) -> Column:
         if column.type == column.stored == "TIMESTAMP":  # the driver would read it in Java's time zone
             return replace(column, sql=f"CAST({column.sql} AS CHAR)", stored="STRING")
+        if column.stored == "FLOAT":  # six digits, and not those of the double that is the same
+            before, _, behind = SINGLE.partition("{}")
+            return replace(column, sql=column.sql.removeprefix(before).removesuffix(behind), stored="DOUBLE")
         return super()._stock(column)
 
     @staticmethod
@@ -660,36 +692,34 @@ class MysqlExtract(OfDatabase):
         with self._connected() as connection:
             last = replace(self, where=())._settled(connection, (), None)
             ((first,),) = self._asked(connection, f"SELECT MIN(id) FROM {self.relation}", {})
-        return [(first, *last) if last else (None, None)], ()
+        return [(first, last[0]) if last else (None, None)], ()
 
     def _settled(self, connection: Any, after: Mark, limit: int | None) -> Mark:
-        (before,) = after or (0,)
         ((last, now),) = self._asked(
             connection, f"SELECT MAX(id), CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED) FROM {self.relation}", {}
         )
-        end = self._until_unsettled(connection, before, last or 0, now - FRESH * 1e6, limit)
-        return (end,) if end else ()
+        if after and (last or 0) < after[0]:
+            return ()
+        return self._until_unsettled(connection, after, last or 0, now - FRESH * 1e6, limit)
 
-    def _until_unsettled(self, connection: Any, end: int, last: int, fresh: float, limit: int | None) -> int:
-        """The last id, up to `last`, before one that may still come; at most `limit` rows from `end` on.
+    def _until_unsettled(self, connection: Any, end: Mark, last: int, fresh: float, limit: int | None) -> Mark:
+        """The last mark, up to the id `last`, before one that may still come; at most `limit` rows from `end` on.
 
         Nobody is waited for, as a read that locks would do. A number between those of two rows is that of a row which
         is not committed; or, for a moment, of one that is about to be written; or of none any more.
         """
-        if last < end:
-            return last
-        found = 0
-        while end < last:
-            rows = self._of_ids(connection, "READ COMMITTED", end, last)
+        found, before = 0, end[0] if end else 0
+        while before < last:
+            rows = self._of_ids(connection, "READ COMMITTED", before, last)
             if not rows:
                 break
             there = {id_ for id_, _ in rows}
-            written = (id_ for id_, _ in self._of_ids(connection, "READ UNCOMMITTED", end, rows[-1][0]))
+            written = (id_ for id_, _ in self._of_ids(connection, "READ UNCOMMITTED", before, rows[-1][0]))
             open_ = min((id_ for id_ in written if id_ not in there), default=last + 1)
             for id_, at in rows:
-                if open_ < id_ or (id_ > end + 1 and at > fresh):
+                if open_ < id_ or (id_ > before + 1 and at > fresh):
                     return end
-                end, found = id_, found + 1
+                end, before, found = (id_, at), id_, found + 1
                 if found == limit:
                     return end
         return end

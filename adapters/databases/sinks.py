@@ -31,8 +31,10 @@ class Sinks:
         self.create: tuple[str, ...] = (f"CREATE TABLE IF NOT EXISTS {SINKS} ({columns}){dialect.engine}",)
         self.look = f"SELECT 1 FROM {SINKS} WHERE 1 = 0"
         self.last = f"SELECT stream, batch FROM {SINKS} WHERE sink = :sink{dialect.lock}"
-        self.first = f"INSERT INTO {SINKS} (sink, stream, batch) VALUES (:sink, :stream, :batch)"
-        self.next = f"UPDATE {SINKS} SET batch = :batch WHERE sink = :sink"
+        # Of two that begin at once one waits here, and then finds the row of the other.
+        kept = dialect.on_conflict("sink", f"batch = {SINKS}.batch")
+        self.begin = f"INSERT INTO {SINKS} (sink, stream, batch) VALUES (:sink, :stream, -1){kept}"
+        self.next = f"UPDATE {SINKS} SET stream = :stream, batch = :batch WHERE sink = :sink"
         self.forget = f"DELETE FROM {SINKS} WHERE sink = :sink"
 
 
@@ -64,5 +66,4 @@ class TallySql:
             f"{dialect.create_view} {view} AS SELECT {buckets}, {numbers} FROM {name} GROUP BY {buckets} HAVING {any_}",
         )
         self.look = f"SELECT 1 FROM {name} WHERE 1 = 0"
-        self.any = f"SELECT 1 FROM {name} LIMIT 1"
         self.add = f"INSERT INTO {name} ({names}, n) VALUES ({values}, :count){more}"

@@ -13,6 +13,7 @@ STORED = {
     "BIGINT": pa.int64(),
     "STRING": pa.string(),
     "DOUBLE": pa.float64(),
+    "FLOAT": pa.float32(),
     "BOOLEAN": pa.bool_(),
     "TIMESTAMP": pa.timestamp("us", "UTC"),
     "DATE": pa.date32(),
@@ -46,6 +47,8 @@ def _array(extract: Extract, column: Column, stored: Any, kind: pa.DataType) -> 
         array = stored if isinstance(stored, pa.Array) else pa.array(stored, STORED.get(column.stored, kind))
         if pa.types.is_string(array.type) and pa.types.is_timestamp(kind):
             array = array.cast(pa.timestamp(kind.unit))  # of no zone, and so UTC
+        if pa.types.is_float32(array.type):  # by its shortest digits, as the extract reads it
+            array = array.cast(pa.string())
         return array.cast(kind)
     except REFUSALS:  # not all in the usual form
         values = stored.to_pylist() if isinstance(stored, pa.Array) else stored

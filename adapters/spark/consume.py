@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 import xq
 from xq.adapters.spark.frames import Frame, Result
 from xq.adapters.spark.hand import TAKEN, Hand
-from xq.adapters.spark.queues import queue_of
+from xq.adapters.spark.queues import is_session, queue_of
 from xq.errors import BadType, BadValue, FeatureOff, shown
 
 
@@ -47,6 +47,7 @@ def consume(
     """
     handle = queue_of(queue)
     _check(handle, work, batch, on_error, also)
+    is_session(spark)
     frame = Frame(handle)
     told: Counter[str] = Counter()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from xq.errors import ConfigurationError
+from xq.errors import BadType, ConfigurationError, shown
 
 LOCAL = "file:"
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -28,6 +28,8 @@ class Folder:
     """
 
     def __init__(self, spark: SparkSession, path: str | os.PathLike[str]) -> None:
+        if not isinstance(path, (str, os.PathLike)):
+            raise BadType(f"a folder is named by its path, not by {shown(path)}")
         try:
             context: Any = spark.sparkContext
             self._java, settings = context._jvm, context._jsc.hadoopConfiguration()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any
@@ -10,12 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from xq.adapters.spark.queues import named, queue_of
+from xq.adapters.spark.queues import is_session, named, queue_of
 from xq.adapters.spark.source import options
 from xq.errors import BadType, BadValue, shown
 from xq.sinks import Counted
 
 UNITS: Mapping[str, int] = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
+NAME = 160  # characters of the name of a queue, for which the table has room
 STREAM = "sql.streaming.queryId"  # where Spark tells whose batch it is
 
 
@@ -34,9 +36,11 @@ def once(
     again after a deadlock.
 
     What the batches of another checkpoint would do twice is refused (BadValue): give a sink that begins anew another
-    name.
+    name. So do where a checkpoint was restored from a backup: the numbers of its next batches are those of batches that
+    the sink has, whatever is in them now. Raises BadType, and ConfigurationError for a database in memory.
     """
     handle = queue_of(queue)
+    handle.store.address()  # a batch comes in a thread of its own, which has another database in memory
     for name, function in {"write": write, "read": read}.items():
         if not callable(function):
             raise BadType(f"{name} is a function, not {shown(function)}")
@@ -60,7 +64,7 @@ def stream(
     spark: SparkSession,
     queues: object,
     table: str,
-    checkpoint: str,
+    checkpoint: str | os.PathLike[str],
     *,
     unit: str = "minute",
     every: float = 1.0,
@@ -78,17 +82,15 @@ def stream(
     `available_now` the stream ends when it has counted what is there. `max_rows` of the history, of each queue, are
     read at once.
 
-    Each transition is counted once, whatever is killed when, as long as the stream goes on with its `checkpoint` and
-    the history is not forgotten before it is read. Other queues need another table, and another checkpoint. A table
-    without its checkpoint, or the other way round, is refused (BadValue): drop the table as well. Returns the running
-    query. Raises FeatureOff, BadType, BadValue, and ConfigurationError for a database in memory.
+    Each transition is counted once, whatever is killed when, as long as the stream goes on with its `checkpoint` (not
+    with a copy of before) and the history is not forgotten before it is read. Other queues need another table, and
+    another checkpoint. A table without its checkpoint, or the other way round, is refused (BadValue): drop the table as
+    well. Returns the running query. Raises FeatureOff, BadType, BadValue, and ConfigurationError for a database in
+    memory.
     """
+    is_session(spark)
     several = named(queues)
-    if unit not in UNITS:
-        raise BadValue(f"unit is {', '.join(UNITS)}, not {shown(unit)}")
-    for name, number in {"every": every, "max_rows": max_rows}.items():
-        if isinstance(number, bool) or not isinstance(number, (int, float)) or not number > 0:
-            raise BadValue(f"{name} is a number above 0, not {shown(number)}")
+    _check(several, checkpoint, unit, every, max_rows)
     handles = [queue_of(queue) for queue in several.values()]
     if any(handle.store.address() != handles[0].store.address() for handle in handles):
         raise BadValue("the queues are in several databases: start a stream for each of them")
@@ -105,11 +107,32 @@ def stream(
 
     def count(frame: DataFrame, number: int) -> None:
         rows = frame.groupBy(*Counted._fields[:-1]).count().collect()
-        tally.add(_stream(frame), number, [Counted(*row) for row in rows])
+        tally.add(_stream(frame), number, [Counted(*row) for row in rows], whose)
 
-    # In one order: by it a checkpoint knows which offsets are whose.
+    # In one order: by it a checkpoint knows which offsets are whose, and would give those of a queue to another.
+    whose = repr([(name, _place(several[name])) for name in sorted(several)])
     whole = reduce(DataFrame.unionAll, (history(name, several[name]) for name in sorted(several)))
-    tally.install()
-    writer = whole.writeStream.foreachBatch(count).option("checkpointLocation", checkpoint)
-    when: dict[str, Any] = {"availableNow": True} if available_now else {"processingTime": f"{every} seconds"}
+    tally.install(whose)
+    writer = whole.writeStream.foreachBatch(count).option("checkpointLocation", os.fspath(checkpoint))
+    when: dict[str, Any] = {"availableNow": True} if available_now else {"processingTime": f"{every:.6f} seconds"}
     return writer.trigger(**when).start()
+
+
+def _place(queue: object) -> tuple[str, ...]:
+    """Which history of the database is read, and which rows of it."""
+    found = queue_of(queue).extract("history")
+    return found.relation, *map(str, found.where)
+
+
+def _check(several: Mapping[str, object], checkpoint: object, unit: object, every: object, max_rows: object) -> None:
+    """Raise what is wrong with a stream, before anything is made."""
+    if long := next((name for name in several if len(name) > NAME), None):
+        raise BadValue(f"a queue is named by up to {NAME} characters, not by {shown(long)}: give a mapping of names")
+    if not isinstance(checkpoint, (str, os.PathLike)):
+        raise BadType(f"checkpoint is the path of a folder, not {shown(checkpoint)}")
+    if not isinstance(unit, str) or unit not in UNITS:
+        raise BadValue(f"unit is {', '.join(UNITS)}, not {shown(unit)}")
+    if isinstance(every, bool) or not isinstance(every, (int, float)) or not 0 < every < 1e9:
+        raise BadValue(f"every is a number of seconds above 0, not {shown(every)}")
+    if isinstance(max_rows, bool) or not isinstance(max_rows, int) or not 0 < max_rows < 2**63:
+        raise BadValue(f"max_rows is a whole number above 0, not {shown(max_rows)}")

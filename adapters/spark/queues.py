@@ -17,6 +17,12 @@ def queue_of(of: object) -> xq.Queue[Any]:
     raise BadType(f"{shown(of)} is no queue: give a model that was upgraded, its xq, or a tube")
 
 
+def is_session(spark: object) -> None:
+    """Raise BadType for what is no session of Spark's, of whichever kind."""
+    if not callable(getattr(spark, "createDataFrame", None)):
+        raise BadType(f"a session of Spark comes first, as xq.spark.session() makes one, not {shown(spark)}")
+
+
 def named(queues: object) -> dict[str, object]:
     """One or several queues by their names: those of a mapping, else of the model or the tube.
 

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from xq.adapters.spark.files import Folder, literally
 from xq.adapters.spark.moves import HISTORY, OPEN, OUTCOMES, WAITING, is_, moves, took
 from xq.adapters.spark.page import page
-from xq.adapters.spark.queues import named
+from xq.adapters.spark.queues import is_session, named
 from xq.adapters.spark.ranks import ranks
 from xq.adapters.spark.source import options
 from xq.errors import BadType, BadValue, ConfigurationError
@@ -66,11 +66,13 @@ class Past:
     """What the tables are made of.
 
     moves   the history, as `moves` makes it: all that there is, what was before and after the span as well
-    silent  the tasks in R, T and W that are there and that no row of it tells of: queue, key, tube, state (a letter)
+    there   the tasks in R, T and W that are there: queue, key, tube, state (a letter)
+    silent  those of them that no row of the history tells of
     begun   µs since 1970 of the first row of each queue: queue, at_us
     """
 
     moves: DataFrame
+    there: DataFrame
     silent: DataFrame
     begun: DataFrame
     span: Span
@@ -196,12 +198,14 @@ def stuck(past: Past) -> DataFrame:
 
     queue, key (as the history tells it), state (Ready, Taken), since (UTC), seconds. The p99 is that of the tube, or of
     the queue where no stay of the tube ended in the span; where there is neither, nothing is stuck. Now is when the
-    report was made. A task that was there before the history began has no `since`: it is in its state for at least the
-    `seconds`, which are those since the history's first row.
+    report was made. A task that went without a row of the history (TRUNCATE) is not stuck. One that was there before
+    the history began has no `since`: it is in its state for at least the `seconds`, which are those since the history's
+    first row.
     """
-    there = past.moves.where(F.col("last") & is_("target", ("R", "T"))).select(
+    told = past.moves.where(F.col("last") & is_("target", ("R", "T"))).select(
         *QUEUE, "key", F.col("target").alias("state"), F.timestamp_micros("at_us").alias("since"), "at_us"
     )
+    there = told.join(past.there.select("queue", "key"), ["queue", "key"], "left_semi").select(told.columns)
     silent = past.silent.where(is_("state", ("R", "T"))).join(past.begun, "queue")
     now = there.unionByName(
         silent.select(*QUEUE, "key", "state", F.lit(None).cast("timestamp").alias("since"), "at_us")
@@ -312,6 +316,7 @@ def report(
     """
     if find_spec("plotly") is None:
         raise ConfigurationError("the page of a report needs plotly: pip install 'xq-tables[spark]'")
+    is_session(spark)
     names = named(queues)
     first, end, now = moment("since", since), moment("until", until), time.time_ns() // 1000
     if first is not None and first >= (now if end is None else end):
@@ -384,7 +389,7 @@ def _past(folder: Folder, history: DataFrame, live: DataFrame, since: int | None
     until = now if until is None else until
     first = begun.agg(F.min("at_us")).first()
     earliest = first[0] if first and first[0] is not None else until
-    return Past(all_moves, silent, begun, Span(min(earliest, until) if since is None else since, until, now))
+    return Past(all_moves, there, silent, begun, Span(min(earliest, until) if since is None else since, until, now))
 
 
 def moment(name: str, value: float | datetime | None) -> int | None:

@@ -17,7 +17,7 @@ from xq.adapters.spark.packed import packed, unpacked
 from xq.adapters.spark.queues import queue_of
 from xq.adapters.spark.streaming import HistoryStream
 from xq.adapters.spark.writer import writer
-from xq.errors import BadValue, shown
+from xq.errors import BadType, BadValue, shown
 from xq.extract import Column, Condition, Extract, Test, What
 
 
@@ -39,8 +39,17 @@ def options(
     ConfigurationError where no other process can reach the database.
     """
     found = queue_of(queue)
-    extract = found.extract(what, snapshot).only(Condition(*test) for test in where)
+    extract = found.extract(what, snapshot).only(_conditions(where))
     return packed(extract=extract, bulk=found.bulk()) if what == "tasks" else packed(extract=extract)
+
+
+def _conditions(where: Any) -> list[Condition]:
+    """Raises BadType."""
+    tests = list(where) if isinstance(where, Iterable) else [where]
+    for test in tests:
+        if not isinstance(test, (tuple, list)) or len(test) not in (2, 3):
+            raise BadType(f"where is a list of tests, as [('size', '>', 5), ('tube', 'null')], not of {shown(test)}")
+    return [Condition(*test) for test in tests]
 
 
 class Xq(spark.DataSource):

@@ -52,18 +52,16 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, int]:
         after = self._mark(start)
-        if self.end is not None and self.end <= after:
-            return self._offset(after)
         until = self.extract.mark(after, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
-        return self._offset(until if self.end is None else min(until, self.end))
+        return self._offset(until if self.end is None else max(after, min(until, self.end)))
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Stretch]:
         after, until = self._mark(start), self._mark(end)
         if after == until:
             return []
-        if len(until) > 1:
+        if len(self.extract.order) > 1:
             return [Stretch(after, until)]
-        (first,), (last,) = after or (0,), until
+        first, last = after[0] if after else 0, until[0]
         return [Stretch((low - 1,), (high,)) for low, high in parted((first + 1, last), self.parts)]
 
     def read(self, partition: Stretch) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
@@ -74,7 +72,7 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         pass
 
     def _mark(self, offset: Mapping[str, Any]) -> Mark:
-        return tuple(int(offset[name]) for name in self.extract.order) if offset else ()
+        return tuple(int(offset[name]) for name in self.extract.marked) if offset else ()
 
     def _offset(self, mark: Mark) -> dict[str, int]:
-        return dict(zip(self.extract.order, mark, strict=True)) if mark else {}
+        return dict(zip(self.extract.marked, mark, strict=True)) if mark else {}

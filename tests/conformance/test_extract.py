@@ -13,6 +13,7 @@ import peewee as pw
 import pytest
 
 import xq
+from tests.conformance.steps import eventually
 from tests.conftest import Maker
 from tests.factories import task, tasks
 from xq.errors import BadValue
@@ -86,6 +87,14 @@ def test_a_value_of_each_type_is_read_as_what_the_application_wrote(make_shared)
     assert [type(value) for value in full] == [type(value) for value in expected.values()]
     ((doc,),) = extract.read(["doc"], [Condition("big", "not null")])
     assert doc.replace(" ", "") == '{"a":[1,null]}'
+
+
+def test_a_number_of_32_bits_is_read_to_its_last_digit(make_shared):
+    Task = make_shared(attributes={"real": pw.FloatField(null=True)})
+    numbers = [None, 0.1, -1.5, 0.0, 16777216.0, 1e38, 1.2345678e-30]
+    Task.xq.put_many([task(real=number) for number in numbers])
+    read = list(unpickled(Task).read(["id", "real"]))
+    assert [number for _, number in sorted(read)] == numbers
 
 
 def test_the_state_is_spelled_and_rows_of_others_are_left_out(make_shared):
@@ -237,6 +246,43 @@ def test_a_mark_of_a_history_that_began_anew_is_refused(make_shared):
     beyond = tuple(part + 2**40 for part in extract.mark())
     with pytest.raises(xq.ConfigurationError, match="begun anew"):
         extract.mark(beyond)
+
+
+def begin_anew(Task: Any) -> None:
+    Task.xq.uninstall()
+    Task.xq.install()
+
+
+def test_a_mark_of_a_history_that_began_anew_and_is_longer_by_now_is_refused(make_shared):
+    Task = make_shared({"history": True})
+    Task.xq.put_many(tasks(3))
+    extract = unpickled(Task, "history")
+    assert eventually(lambda: extract.mark() != ())
+    mark = extract.mark()
+    assert extract.mark(mark) >= mark
+    begin_anew(Task)
+    Task.xq.put_many(tasks(9))
+    if not extract.witness:  # PostgreSQL: what is new comes after the mark, and nothing is passed by
+        assert len(rows(extract, "id", after=mark, until=extract.mark(mark))) == 9
+        return
+    for limit in (None, 1):
+        with pytest.raises(xq.ConfigurationError, match="begun anew"):
+            extract.mark(mark, limit)
+    Task.xq.History.delete().where(Task.xq.History.id == mark[0]).execute()  # a number that nothing has
+    with pytest.raises(xq.ConfigurationError, match="begun anew"):
+        extract.mark(mark)
+
+
+def test_a_mark_whose_row_was_pruned_is_gone_on_from(make_shared):
+    Task = make_shared({"history": True})
+    Task.xq.put_many(tasks(3))
+    extract = unpickled(Task, "history")
+    assert eventually(lambda: len(rows(extract, "id", until=extract.mark())) == 3)
+    mark = extract.mark()
+    Task.put(task())
+    History = Task.xq.History
+    History.delete().where(History.id < History.select(pw.fn.MAX(History.id))).execute()
+    assert eventually(lambda: len(rows(extract, "id", after=mark, until=extract.mark(mark))) == 1)
 
 
 def test_only_the_history_has_marks(make_shared):

@@ -98,6 +98,18 @@ def test_of_several_that_write_one_batch_one_does(make_shared):
     assert Task.select().count() == 1
 
 
+def test_of_several_that_write_the_first_batch_one_does(make_shared):
+    Task = make_shared()
+    Task.xq.once("another", "stream", 0, lambda: None)
+    for round_ in range(5):
+
+        def write() -> bool:
+            return Task.xq.once(f"names {round_}", "stream", 0, lambda: Task.put(task())) is True  # noqa: B023
+
+        assert sorted(in_threads(make_shared.db, *[write] * 4)) == [False, False, False, True]
+    assert Task.select().count() == 5
+
+
 def test_a_process_that_is_killed_before_the_end_has_written_nothing(make_shared):
     Task = make_shared()
     Task.xq.once("names", "stream", 0, lambda: None)
@@ -173,6 +185,31 @@ def test_a_tally_that_was_dropped_begins_anew_with_a_new_stream_only(make):
     with pytest.raises(xq.BadValue, match="another checkpoint"):
         Task.xq.tally("told").add("stream", 2, [ONE])
     assert counted(make.db) == {ONE[:-1]: 1}
+
+
+def test_a_tally_whose_rows_were_cleaned_up_goes_on(make):
+    Task = make()
+    tally = Task.xq.tally("told")
+    tally.install()
+    assert tally.add("stream", 0, [])
+    assert tally.add("stream", 1, [ONE])
+    make.db.execute_sql("DELETE FROM told")
+    tally.install()
+    assert tally.add("stream", 2, [ONE._replace(n=3)])
+    assert counted(make.db) == {ONE[:-1]: 3}
+
+
+def test_a_tally_of_other_queues_is_refused(make):
+    Task = make()
+    tally = Task.xq.tally("told")
+    for batch in range(2):  # before there is a batch, and after it
+        tally.install("Page, Order")
+        with pytest.raises(xq.BadValue, match="counts other queues"):
+            tally.install("Page, Refund")
+        assert tally.add("stream", batch, [ONE], "Page, Order")
+    with pytest.raises(xq.BadValue, match="another stream"):
+        tally.add("stream", 2, [ONE], "Page, Refund")
+    assert counted(make.db) == {ONE[:-1]: 2}
 
 
 def test_a_name_of_a_table_is_quoted(make):

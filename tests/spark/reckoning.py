@@ -55,12 +55,13 @@ def took(row: Row) -> bool:
 
 
 class Reckoning:
-    def __init__(self, history: Iterable[Row], live: Iterable[Row], since: int, until: int, now: int) -> None:
+    def __init__(self, history: Iterable[Row], live: Sequence[Row], since: int, until: int, now: int) -> None:
         self.since, self.until, self.now = since, until, now
         self.history = sorted(history, key=lambda row: row["id"])
         self.tasks: dict[tuple[str, str], list[Row]] = defaultdict(list)
         for row in self.history:
             self.tasks[row["queue"], row["key"]].append(row)
+        self.live = {(task["queue"], task["key"]) for task in live}
         self.silent = [task for task in live if (task["queue"], task["key"]) not in self.tasks]
         seconds = (until - since) / 1e6
         self.unit = next((unit for unit, length in LENGTHS.items() if seconds <= 600 * length), "day")
@@ -222,7 +223,11 @@ class Reckoning:
         begun: dict[str, int] = {}
         for row in self.history:
             begun[row["queue"]] = min(row["at_us"], begun.get(row["queue"], row["at_us"]))
-        there = [(rows[-1], rows[-1]["target"], rows[-1]["at_us"], True) for rows in self.tasks.values()]
+        there = [
+            (rows[-1], rows[-1]["target"], rows[-1]["at_us"], True)
+            for key, rows in self.tasks.items()
+            if key in self.live
+        ]
         there += [(task, task["state"], begun[task["queue"]], False) for task in self.silent if task["queue"] in begun]
         found = set()
         for row, state, at_us, known in there:

@@ -147,14 +147,15 @@ def test_work_that_fails_or_returns_what_cannot_be_loses_nothing(spark, queue, w
         ({"timeout": -1}, xq.BadValue),
         ({"also": 5}, xq.BadType),
         ({"queue": pw.Model}, xq.BadType),
+        ({"spark": None}, xq.BadType),
     ],
 )
-def test_a_call_that_makes_no_sense_takes_nothing(make_shared, wrong, error):
+def test_a_call_that_makes_no_sense_takes_nothing(spark, make_shared, wrong, error):
     Task = make_shared(FEATURES)
     Task.put(task())
-    given: dict[str, Any] = {"queue": Task, "work": lambda df: df, **wrong}
+    given: dict[str, Any] = {"spark": spark, "queue": Task, "work": lambda df: df, **wrong}
     with pytest.raises(error):
-        xq.spark.consume(NO_SPARK, **given)
+        xq.spark.consume(**given)
     assert transitions(Task) == {"X-R": 1}
 
 

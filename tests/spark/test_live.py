@@ -104,6 +104,13 @@ def test_a_batch_is_of_a_stream(spark, make_shared):
             xq.spark.once(Task, "names", write, read)  # type: ignore[arg-type]
 
 
+def test_what_is_in_memory_is_no_sink():
+    Task = Maker(pw.SqliteDatabase(":memory:"), None)()
+    with pytest.raises(xq.ConfigurationError, match="in memory"):
+        xq.spark.once(Task, "names", print)
+    Task._meta.database.close()
+
+
 # what queues do
 
 
@@ -194,15 +201,23 @@ def test_a_stream_goes_on_until_it_is_stopped(spark, queue, tmp_path):
         ({"queues": []}, xq.BadValue),
         ({"queues": 5}, xq.BadType),
         ({"table": ""}, xq.BadValue),
+        ({"queues": {"q" * 161: "it"}}, xq.BadValue),
+        ({"spark": None}, xq.BadType),
+        ({"checkpoint": None}, xq.BadType),
         ({"unit": "week"}, xq.BadValue),
+        ({"unit": []}, xq.BadValue),
         ({"every": 0}, xq.BadValue),
+        ({"every": float("inf")}, xq.BadValue),
+        ({"max_rows": 1e5}, xq.BadValue),
         ({"max_rows": True}, xq.BadValue),
     ],
 )
 def test_a_stream_that_cannot_be_is_refused(spark, queue, tmp_path, wrong, error):
-    given: dict[str, Any] = {"queues": queue, "table": "told", "checkpoint": str(tmp_path), **wrong}
+    given: dict[str, Any] = {"spark": spark, "queues": queue, "table": "told", "checkpoint": str(tmp_path), **wrong}
+    if isinstance(given["queues"], dict):
+        given["queues"] = dict.fromkeys(given["queues"], queue)
     with pytest.raises(error):
-        xq.spark.stream(spark, **given)
+        xq.spark.stream(**given)
     assert not {"told", "xq_sink"} & {*queue._meta.database.get_tables()}
 
 
@@ -217,13 +232,31 @@ def test_what_a_stream_cannot_read_is_refused(spark, make_shared, tmp_path, anot
             xq.spark.stream(spark, {"one": one, "two": two}, "told", str(tmp_path))
 
 
+def test_a_stream_of_other_queues_is_refused_before_it_begins(spark, make_shared, tmp_path):
+    one, two, three = (
+        make_shared({"history": True}, model=make_shared.model(table_name=name)) for name in ("one", "two", "three")
+    )
+    one.put(task())
+
+    def is_there(n: int) -> bool:
+        count(spark, {"two": two, "one": one}, tmp_path)
+        return sum(counted(one).values()) == n
+
+    assert eventually(lambda: is_there(1), PATIENCE)
+    for queues in ({"one": one, "three": three}, {"one": one, "two": three}, one):
+        with pytest.raises(xq.BadValue, match="counts other queues"):
+            xq.spark.stream(spark, queues, "told", str(tmp_path / "checkpoint"))
+    two.put(task())
+    assert eventually(lambda: is_there(2), PATIENCE)
+
+
 def is_killed_as_it_counts(db: pw.Database, tell: Any, folder: str) -> None:
     """What the driver does that is killed: its second batch is in the table, and Spark has not heard of that."""
     Task: Any = Maker(db, None)(FEATURES, roles=("tube",))
     add = Tally.add
 
-    def killed(tally: Tally, stream: str, batch: int, counted: Any) -> bool:
-        found = add(tally, stream, batch, counted)
+    def killed(tally: Tally, stream: str, batch: int, *counted: Any) -> bool:
+        found = add(tally, stream, batch, *counted)
         if batch == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         return found

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 SECOND = 1_000_000
 BEGIN = 1_700_000_000 * SECOND
+NO_SPARK: Any = None
 NUMBERS = ("id", "at_us", "attempt")
 EVIL = '</script><b onclick="x">&amp; :now %s \\u003c ü🦆'
 
@@ -99,6 +100,8 @@ def a_history(queue: str, present: int, steps: list[int], forgotten: int) -> tup
     live = [
         dict(zip(LIVE, (queue, key, tubes[key], state), strict=True)) for key, state in states.items() if state in "RTW"
     ]
+    if at_us % 2:  # one is gone without a row
+        live = live[1:]
     return rows[forgotten:], live
 
 
@@ -273,6 +276,11 @@ def test_what_is_no_queue_no_span_and_no_history_is_refused(spark, make_shared, 
         with pytest.raises(BadValue):
             report(spark, Task, since, until, out=tmp_path)
     wrong: Any
+    with pytest.raises(BadType):
+        report(NO_SPARK, Task, out=tmp_path)
+    for wrong in (None, 5):
+        with pytest.raises(BadType):
+            report(spark, Task, out=wrong)
     for wrong in ("yesterday", True, b""):
         with pytest.raises(BadType):
             report(spark, Task, wrong, out=tmp_path)

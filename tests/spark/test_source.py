@@ -113,6 +113,13 @@ def test_what_cannot_be_read_says_what_to_do(spark, make_shared):
     Task = make_shared()
     with pytest.raises(xq.BadType, match="is no queue"):
         xq.spark.options(object())
+    wrong: Any
+    for wrong in (5, None, "id", {"id": 5}, [5], [("id",)], [("id", "=", 1, 2)]):
+        with pytest.raises(xq.BadType, match="where is a list of tests"):
+            xq.spark.options(Task, where=wrong)
+    for wrong in ([(5, "null")], [("id", [])], [("none", "=", 5)]):
+        with pytest.raises(xq.BadValue):
+            xq.spark.options(Task, where=wrong)
     with pytest.raises(PySparkException, match=r"options\(\*\*xq\.spark\.options\(Page\)\)"):
         spark.read.format("xq").load()
     with pytest.raises(PySparkException, match="have no column 'none'"):

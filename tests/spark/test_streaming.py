@@ -183,6 +183,24 @@ def test_a_driver_that_is_killed_before_or_after_it_wrote_a_batch_loses_and_doub
         assert sink.rows() == told(Task)
 
 
+@pytest.mark.parametrize("n", [1, 9])
+def test_a_stream_of_a_history_that_began_anew_stops_with_an_error_or_reads_all_of_it(spark, make_shared, tmp_path, n):
+    Task = make_shared({"history": True})
+    Task.xq.put_many(tasks(3))
+    sink = Sink(tmp_path / "sink")
+    eventually(lambda: has_all(spark, Task, sink))
+    Task.xq.uninstall()
+    Task.xq.install()
+    Task.xq.put_many(tasks(n))
+    if "Postgres" in make_shared.db.__class__.__name__:
+        drain(spark, Task, sink)
+        assert sink.sizes() == [3, n]
+        return
+    with pytest.raises(PySparkException, match="begun anew"):
+        drain(spark, Task, sink)
+    assert sink.sizes() == [3]
+
+
 def test_only_the_history_is_a_stream(spark, make_shared, tmp_path):
     read = spark.readStream.format("xq").options(**xq.spark.options(make_shared())).load()
     with pytest.raises(PySparkException, match="its history is"):
