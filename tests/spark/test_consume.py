@@ -191,7 +191,7 @@ def test_what_the_application_writes_is_in_the_transaction_of_the_acks(spark, qu
 
 def test_an_error_of_another_queue_about_a_task_of_the_same_key_is_the_applications(spark, queue, make_shared):
     queue.xq.put_many(tasks(2))
-    Other = make_shared(FEATURES, roles=ROLES, attributes={**ERROR, "table_name": "other"})
+    Other = make_shared(FEATURES, roles=ROLES, attributes={"error": pw.TextField(null=True), "table_name": "other"})
     Other.put(task())
     with pytest.raises(xq.WrongState):
         xq.spark.consume(spark, queue, lambda df: df.select("id"), also=lambda rows: Other.ack(1))
