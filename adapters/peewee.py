@@ -7,7 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet, ref
 
@@ -217,6 +217,10 @@ class PeeweeStore(Generic[M]):
         self.name = model.__name__
         self.table = meta.table_name
         self.schema = meta.schema or ""
+        self.advice = (
+            f"db.create_tables([{self.name}]) creates a new table, with all that the queue needs; "
+            "to one that is there add its columns first"
+        )
         self.fields = tuple(_field(field) for field in meta.sorted_fields)
         self.key = tuple(field.name for field in meta.get_primary_keys())
         self._names = [field.name for field in self.fields]
@@ -349,6 +353,10 @@ class PeeweeStore(Generic[M]):
         database = self._known_database
         return not database.is_closed() and self.driver.in_transaction(self._checked(database, self.driver))
 
+    @property
+    def may_wait(self) -> bool:
+        return not self.in_transaction()
+
     def after_commit(self, call: Callable[[], None]) -> None:
         database = self._known_database
         transaction = database.top_transaction()
@@ -372,6 +380,9 @@ class PeeweeStore(Generic[M]):
 
     def disconnect(self) -> None:
         self._known_database.close()
+
+    def at_work(self) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def forked(self) -> None:
         database: Any = self.database
@@ -483,6 +494,9 @@ class PeeweeStore(Generic[M]):
 
     def reader(self, name: str, table: str, columns: Mapping[str, Kind]) -> PeeweeReader:
         return PeeweeReader(self.model, name, table, columns)
+
+    def is_mine(self, model: type) -> bool:
+        return model is self.model
 
     def attribute(self, name: str) -> str | None:
         meta = self.model._meta

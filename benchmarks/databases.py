@@ -48,6 +48,10 @@ class Database(ABC):
     def peewee(self) -> pw.Database: ...
 
     @abstractmethod
+    def django(self) -> dict[str, Any]:
+        """An entry of Django's setting DATABASES."""
+
+    @abstractmethod
     def numbers(self, n: int) -> str:
         """Something with `n` rows, for a FROM."""
 
@@ -73,6 +77,14 @@ class Sqlite(Database):
     def peewee(self) -> pw.Database:
         return pw.SqliteDatabase(self.where, timeout=PATIENCE, pragmas={"synchronous": self.synchronous})
 
+    def django(self) -> dict[str, Any]:
+        options = {
+            "timeout": PATIENCE,
+            "transaction_mode": "IMMEDIATE",
+            "init_command": f"PRAGMA journal_mode = WAL; PRAGMA synchronous = {self.synchronous}",
+        }
+        return {"ENGINE": "django.db.backends.sqlite3", "NAME": self.where, "OPTIONS": options}
+
     def numbers(self, n: int) -> str:
         return f"(WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {n}) SELECT i FROM n)"
 
@@ -97,6 +109,10 @@ class Postgres(Database):
 
     def peewee(self) -> pw.Database:
         return pw.PostgresqlDatabase(self.where, prefer_psycopg3=True, options=self.options)
+
+    def django(self) -> dict[str, Any]:
+        # psycopg's own default, which Django changes: what comes again is prepared, unless a pooler stands between.
+        return on_server("postgresql", self.where, {"options": self.options, "prepare_threshold": 5})
 
     def numbers(self, n: int) -> str:
         return f"generate_series(1, {n}) AS n (i)"
@@ -124,6 +140,12 @@ class MariaDB(Database):
     def peewee(self) -> pw.Database:
         return pw.MySQLDatabase(**self._address)
 
+    def django(self) -> dict[str, Any]:
+        import pymysql
+
+        pymysql.install_as_MySQLdb()
+        return on_server("mysql", self.where, {})
+
     def numbers(self, n: int) -> str:
         return f"seq_1_to_{n}"
 
@@ -135,6 +157,14 @@ class MariaDB(Database):
                 if int(cursor.fetchone()[1]) < UNDONE:
                     return
                 time.sleep(0.01)
+
+
+def on_server(engine: str, where: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry of Django's setting DATABASES."""
+    url = urlsplit(where)
+    login = {"USER": url.username or "root", "PASSWORD": url.password or "", "NAME": url.path.lstrip("/")}
+    there = {"HOST": url.hostname or "", "PORT": str(url.port or "")}
+    return {"ENGINE": f"django.db.backends.{engine}", **login, **there, "OPTIONS": dict(options)}
 
 
 def software(db: pw.Database) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import date
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,22 +31,23 @@ RESULTS = Path(__file__).parent / "RESULTS.md"
 ORDER = (  # of the sections in the file
     *("single", "features", "batches", "processes", "threads", "full", "backlog", "burst", "utubes", "busy"),
     *("latency", "killed", "idle", "millions", "busiest", "held", "fused", "fused-full", "peers", "layers"),
-    *("functions", "pipeline", "pipelines"),
+    *("django", "django-peers", "functions", "sources", "bulk", "consume", "driver", "pipeline", "pipelines"),
+    *("pipelines-long",),
 )
 HEADER = """\
 # What xq costs
 
-Made by `make bench`, `make bench-long`, `make bench-spark`, `make bench-peers` and `make profile`, each of which writes
-its tables anew and leaves the others. Every table says on what machine, when, and by which command it was measured. A
-ratio compares with *the floor*, hand-written SQL through the same driver on the same database in the same run: a table
-with one index, nothing else (`Floor` in [contestants.py](contestants.py)). Each has a database of its own, and a commit
-does not wait for the disk unless a section says so: SQLite in WAL mode with `synchronous=NORMAL`, MariaDB with
-`innodb_flush_log_at_trx_commit=2`, so that it survives the death of every process and the last ones not a power cut;
-PostgreSQL with `synchronous_commit=off`, where the last ones do not survive the server's death either. Servers listen
-on loopback TCP, and have their makers' settings but for those that a table names. Everybody is measured in turn, in an
-order shuffled at each repetition. Two numbers with a slash are the best and the median of the repetitions; a rate
-beside them is the median. Where the floor's best and its median lie far apart, something else kept the machine or its
-disk busy.
+Made by `make bench`, `make bench-long`, `make bench-spark`, `make bench-peers`, `make bench-django` and `make profile`,
+each of which writes its tables anew and leaves the others. Every table says on what machine, when, and by which command
+it was measured. A ratio compares with *the floor*, hand-written SQL through the same driver on the same database in the
+same run: a table with one index, nothing else (`Floor` in [contestants.py](contestants.py)). Each has a database of its
+own, and a commit does not wait for the disk unless a section says so: SQLite in WAL mode with `synchronous=NORMAL`,
+MariaDB with `innodb_flush_log_at_trx_commit=2`, so that it survives the death of every process and the last ones not a
+power cut; PostgreSQL with `synchronous_commit=off`, where the last ones do not survive the server's death either.
+Servers listen on loopback TCP, and have their makers' settings but for those that a table names. Everybody is measured
+in turn, in an order shuffled at each repetition. Two numbers with a slash are the best and the median of the
+repetitions; a rate beside them is the median. Where the floor's best and its median lie far apart, something else kept
+the machine or its disk busy.
 """
 MARK = "<!-- section {} -->"
 
@@ -74,8 +76,11 @@ class Effort:
     busy: tuple[int, ...]  # tasks of each of a few utubes
     busiest: tuple[int, ...]  # and those of make bench-long
     cores: tuple[int, ...]  # that Spark is bound to
-    moves: tuple[int, ...]  # rows of history that it reports on
-    more_moves: tuple[int, ...]  # and those of make bench-spark-long
+    rows: int  # that it reads, and puts
+    hand: int  # tasks that it works off at once
+    moves: int  # rows of history that it reports on
+    more_moves: int
+    most_moves: int  # and those of make bench-spark-long
 
 
 FULL = Effort(
@@ -99,8 +104,11 @@ FULL = Effort(
     busy=(1_000, 10_000),
     busiest=(50_000, 150_000),
     cores=(1, 2),
-    moves=(1_000_000, 10_000_000),
-    more_moves=(50_000_000,),
+    rows=1_000_000,
+    hand=10_000,
+    moves=1_000_000,
+    more_moves=10_000_000,
+    most_moves=50_000_000,
 )
 QUICK = Effort(
     repetitions=3,
@@ -123,8 +131,11 @@ QUICK = Effort(
     busy=(100, 1_000),
     busiest=(2_000, 5_000),
     cores=(1, 2),
-    moves=(100_000,),
-    more_moves=(1_000_000,),
+    rows=100_000,
+    hand=1_000,
+    moves=100_000,
+    more_moves=1_000_000,
+    most_moves=2_000_000,
 )
 SMOKE = Effort(
     repetitions=1,
@@ -147,8 +158,11 @@ SMOKE = Effort(
     busy=(2,),
     busiest=(2,),
     cores=(1,),
-    moves=(500,),
-    more_moves=(500,),
+    rows=50,
+    hand=5,
+    moves=500,
+    more_moves=500,
+    most_moves=500,
 )
 
 
@@ -173,6 +187,7 @@ class Section:
     text: str
     measure: Callable[[Effort, Home], Table]
     on: Collection[str] = tuple(HOMES)
+    turn: int = 0  # those of a later one are measured when the others were, on every database
 
 
 def rate(number: float) -> str:
@@ -213,8 +228,8 @@ def run(sections: Iterable[Section], command: str, arguments: Sequence[str] | No
 
     console = Console()
     wanted = [known[name] for name in given.sections or known]
-    for engine in [given.db] if given.db else HOMES:
-        mine = [section for section in wanted if engine in section.on]
+    for turn, engine in product(sorted({section.turn for section in wanted}), [given.db] if given.db else HOMES):
+        mine = [section for section in wanted if section.turn == turn and engine in section.on]
         if reason := HOMES[engine].missing() if mine else None:
             console.print(f"nothing on {engine}: {reason}", highlight=False)
         elif mine:
@@ -275,5 +290,5 @@ def write(path: Path, section: Section, engine: str, table: str) -> None:
 
 def read(path: Path) -> dict[str, str]:
     """What a file has: the head of a section by its name, a table of it by that and the database."""
-    _, *parts = re.split(MARK.format(r"(\w+(?: \w+)?)"), path.read_text() if path.exists() else "")
+    _, *parts = re.split(MARK.format(r"([\w-]+(?: \w+)?)"), path.read_text() if path.exists() else "")
     return {name: text.strip("\n") + "\n" for name, text in zip(parts[::2], parts[1::2])}

@@ -1,119 +1,281 @@
-"""Spark and queues, measured: `python -m benchmarks.spark sources [rows] [sqlite postgres mariadb]`."""
+"""make bench-spark: how fast Spark reads, puts and works tasks off, beside what does so without it; then the pipeline.
+
+Each section is measured in a process of its own with a Spark session of its own, which is started and warm before.
+"""
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
-import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from pathlib import Path
-from typing import Any
-
-import peewee as pw
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import asdict
+from functools import partial
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import xq
-from benchmarks.databases import PATIENCE
-from tests import servers
+from benchmarks import pipeline
+from benchmarks.databases import Database, Home
+from benchmarks.measure import Numbers, Series, percentile, race, timed
+from benchmarks.report import Effort, Section, Table, milli, rate, run
 
-ROUNDS = 4  # of which the best counts: others work on the machine as well
-START = 1_767_225_600_000_000  # microseconds since 1970: 2026 begins
-EVENTS = (("X", "R", "put"), ("R", "T", "take"), ("T", "X", "ack"))
+CORES = 2
+CHUNK = 10_000  # rows handed to a bulk put at once
+BATCHES = 10  # that are worked off
+COLUMNS = ("tube", "payload", "status", "attempts")
+
+
+class Way(NamedTuple):
+    """One of those that are compared: how many rows it is asked for, what moves them in how many seconds."""
+
+    rows: int
+    run: Callable[[], float]
+    to: str = ""  # whose rate is 1.00; its own where this is empty
+
+
+Ways = Mapping[str, Way]
 
 
 @contextmanager
-def database(kind: str) -> Iterator[pw.Database]:
-    """A fresh one, of this kind."""
-    if kind == "sqlite":
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            closing(pw.SqliteDatabase(str(Path(folder, "q.db")), timeout=PATIENCE)) as found,
-        ):
-            yield found
-        return
-    server = {"postgres": servers.Postgres, "mariadb": servers.MariaDB}[kind]()
-    server.start()
-    try:
-        server.create("q")
-        with closing(server.peewee("q")) as found:
-            yield found
-    finally:
-        server.stop()
+def sources(place: Database, effort: Effort) -> Iterator[Ways]:
+    """All columns of a history, read and thrown away."""
+    pipeline.build(place, effort.rows)
+    place.settle()
+    spark = session()
+    with closing(place.peewee()) as database:
+        queue = pipeline.queue(database)
+        rows = queue.History.select().count()
+
+        def jdbc(parts: int) -> Any:
+            return xq.spark.jdbc(spark, queue, "history", partitions=parts)
+
+        def own(parts: int) -> Any:
+            options = xq.spark.options(queue, "history")
+            return spark.read.format("xq").options(**options, partitions=parts).load()
+
+        def read(frame: Callable[[int], Any], parts: int) -> float:
+            return timed(frame(parts).write.format("noop").mode("overwrite").save)
+
+        ways = {}
+        for parts, words in {1: "one partition", 2: "two partitions"}.items():
+            base = f"JDBC, {words}"
+            ways[base] = Way(rows, partial(read, jdbc, parts))
+            ways[f'`format("xq")`, {words}'] = Way(rows, partial(read, own, parts), base)
+        yield ways
 
 
-def queue(db: pw.Database) -> Any:
-    """A queue with an empty history."""
+@contextmanager
+def bulk(place: Database, effort: Effort) -> Iterator[Ways]:
+    """Tasks, put into a queue that is empty each time."""
+    spark, n = session(), effort.rows
+    rows = [("mail", payload(i), "R", 0) for i in range(n)]
+    columns = [[[row[i] for row in rows[first : first + CHUNK]] for i in (0, 1)] for first in range(0, n, CHUNK)]
+    with closing(place.peewee()) as database:
+        queue, bare = pipeline.queue(database), pipeline.table(database)
+        bare._meta.set_table_name("bare")
+        models = [queue.model, bare]
+        database.create_tables(models)
 
-    class Page(pw.Model):
-        status = pw.CharField(default="R")
+        def into(table: str) -> None:
+            pipeline.load(place, table, COLUMNS, rows)
 
-        class Meta:
-            database = db
+        def staged() -> None:
+            job = queue.bulk().begin(COLUMNS[:2])
+            job.commit([job.stage(columns)])
 
-    xq.upgrade(Page, {"status": "status"}, {"history": True})
-    db.create_tables([Page])
-    return Page
+        def written() -> None:
+            tasks = spark.range(0, n, 1, CORES).selectExpr("'mail' AS tube", f"concat('{payload('')}', id) AS payload")
+            tasks.write.format("xq").options(**xq.spark.options(queue)).mode("append").save()
 
+        def anew(work: Callable[[], None]) -> float:
+            queue.uninstall()
+            database.drop_tables(models)
+            database.create_tables(models)
+            place.settle()
+            spent = timed(work)
+            ((found,),) = database.execute_sql("SELECT (SELECT COUNT(*) FROM job) + (SELECT COUNT(*) FROM bare)")
+            assert found == n
+            return spent
 
-def fill(page: Any, rows: int) -> None:
-    """So many rows of history: each task is put, taken and acked, a millisecond apart."""
-    history = page.xq.History
-    names = ["at_us", "key", "source", "target", "event", "attempt"]
-    fields = [getattr(history, name) for name in names]
-
-    def row(i: int) -> tuple[Any, ...]:
-        return (START + i * 1000, str(i // 3), *EVENTS[i % 3], 1)
-
-    with history._meta.database.atomic():
-        for first in range(0, rows, 5_000):
-            history.insert_many([row(i) for i in range(first, min(rows, first + 5_000))], fields).execute()
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """The best of some rounds."""
-    found = []
-    for _ in range(ROUNDS):
-        began = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - began)
-    return min(found)
+        base = "the database's own bulk load"
+        yield {
+            base: Way(n, partial(anew, partial(into, "job"))),
+            "the same into a bare table": Way(n, partial(anew, partial(into, "bare")), base),
+            "`Page.xq.bulk()`, one process": Way(n, partial(anew, staged), base),
+            f'`df.write.format("xq")`, {CORES} partitions': Way(n, partial(anew, written), base),
+        }
 
 
-def sources(rows: int = 1_000_000, kinds: tuple[str, ...] = ("sqlite", "postgres", "mariadb")) -> None:
-    """All columns of a history, read and thrown away: by format("xq") and by JDBC, in one run."""
-    spark = xq.spark.session(master="local[2]", driver_memory="1g")
+@contextmanager
+def consume(place: Database, effort: Effort) -> Iterator[Ways]:
+    """Ready tasks, worked off in batches by work that does nothing; those of before stay as done."""
+    spark, n = session(), BATCHES * effort.hand
+    with closing(place.peewee()) as database:
+        queue = pipeline.queue(database)
+        database.create_tables([queue.model])
+
+        def by_hand() -> None:
+            while tasks := queue.take_many(effort.hand):
+                queue.ack_many(tasks)
+
+        def by_spark() -> None:
+            assert xq.spark.consume(spark, queue, lambda tasks: tasks.select("id"), effort.hand) == {"ack": n}
+
+        def filled(work: Callable[[], None]) -> float:
+            pipeline.load(place, "job", COLUMNS, [("mail", payload(i), "R", 0) for i in range(n)])
+            place.settle()
+            return timed(work)
+
+        base = "`take_many` and `ack_many`"
+        yield {
+            base: Way(n, partial(filled, by_hand)),
+            "`xq.spark.consume`": Way(n, partial(filled, by_spark), base),
+        }
+
+
+def payload(number: object) -> str:
+    return f"https://example.org/a/page/of/some/length/{number}"
+
+
+def session() -> Any:
+    spark = pipeline.session(CORES)
     spark.sparkContext.setLogLevel("ERROR")
-    for kind in kinds:
-        with database(kind) as db:
-            page = queue(db)
-            fill(page, rows)
-            given = xq.spark.options(page, "history")
-            names = [column.name for column in page.xq.extract("history").chosen()]
-
-            def own(parts: int, given: dict[str, str] = given) -> Any:
-                return spark.read.format("xq").options(**given).option("partitions", parts).load()
-
-            def jdbc(parts: int, page: Any = page) -> Any:
-                return xq.spark.jdbc(spark, page, "history", partitions=parts)
-
-            for name, made in {"xq": own, "JDBC": jdbc}.items():
-                for parts in (1, 2):
-                    assert made(parts).count() == rows
-                    took = seconds(lambda made=made, parts=parts: _drop(made(parts)))  # type: ignore[misc]
-                    print(
-                        f"{kind:9} {name:5} {parts} partition(s): {took:6.2f} s, {rows / took / 1e6:5.2f} M rows/s",
-                        flush=True,
-                    )
-            print(f"{kind:9} {len(names)} columns", flush=True)
-    spark.stop()
+    return spark
 
 
-def _drop(df: Any) -> None:
-    df.write.format("noop").mode("overwrite").save()
+# each in a process of its own
 
+MEASURED: Mapping[str, Callable[[Database, Effort], AbstractContextManager[Ways]]] = {
+    "sources": sources,
+    "bulk": bulk,
+    "consume": consume,
+}
+
+
+def raced(what: str, place: Database, effort: Effort, often: int) -> list[tuple[str, int, str, list[float]]]:
+    """Of each way its name, its rows, to whom it is compared, and its rates."""
+    with MEASURED[what](place, effort) as ways:
+
+        def once(name: str) -> Numbers:
+            return {"rate": ways[name].rows / ways[name].run()}
+
+        found = race(ways, once, often)
+    return [(name, way.rows, way.to or name, found[name].numbers["rate"]) for name, way in ways.items()]
+
+
+def apart(what: str, place: Database, effort: Effort, often: int) -> Any:
+    with started(what, place, effort, often) as process:
+        told, _ = process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"{what} of {place.engine} ended with {process.returncode}")
+    return json.loads(told.splitlines()[-1])
+
+
+def started(what: str, place: Database, effort: Effort, often: int = 0) -> subprocess.Popen[str]:
+    asked = json.dumps([what, place.engine, place.where, asdict(effort), often])
+    return subprocess.Popen([sys.executable, "-m", "benchmarks.spark", asked], stdout=subprocess.PIPE, text=True)
+
+
+def answer(asked: str) -> None:
+    """What such a process does."""
+    what, engine, where, effort, often = json.loads(asked)
+    place, effort = pipeline.ON[engine](where), Effort(**effort)
+    if what == "hold":
+        hold(place, effort)
+    else:
+        print(json.dumps(raced(what, place, effort, often)), flush=True)
+
+
+def compared(what: str, often: Callable[[Effort], int], effort: Effort, home: Home) -> Table:
+    found = apart(what, home.new(what), effort, often(effort))
+    series = {name: Series({"rate": rates}) for name, _, _, rates in found}
+    rows = []
+    for name, n, to, _ in found:
+        of, base = series[name], series[to]
+        seconds = f"{n / of.best('rate'):.2f} / {n / of.median('rate'):.2f}"
+        ratio = f"{of.best('rate') / base.best('rate'):.2f} / {of.median('rate') / base.median('rate'):.2f}"
+        rows.append([name, f"{n:,}", seconds, rate(of.median("rate")), ratio])
+    return Table(["", "rows", "seconds", "rows a second", "rate, to that of the other"], rows)
+
+
+# what a death costs
+
+
+def hold(place: Database, effort: Effort) -> None:
+    """What the driver does that is killed."""
+
+    def work(tasks: Any) -> Any:
+        print("working", flush=True)
+        threading.Event().wait()
+
+    with closing(place.peewee()) as database:
+        xq.spark.consume(session(), pipeline.queue(database), work, effort.hand)
+
+
+def killed(effort: Effort, home: Home) -> Table:
+    place = home.new("driver")
+    delays = []
+    with closing(place.peewee()) as database:
+        queue = pipeline.queue(database)
+        database.create_tables([queue.model])
+        queue.take()  # from here on this process looks after the sessions of others
+        for _ in range(effort.kills):
+            pipeline.load(place, "job", COLUMNS, [("mail", payload(i), "R", 0) for i in range(effort.hand)])
+            with started("hold", place, effort) as process:
+                assert process.stdout
+                assert "working\n" in process.stdout
+                start = time.perf_counter()
+                process.kill()
+                while queue.count("R") < effort.hand:
+                    time.sleep(1e-3)
+                delays.append(time.perf_counter() - start)
+            queue.ack_many(queue.take_many(effort.hand))
+    half, most = (milli(percentile(delays, part)) for part in (0.5, 1))
+    return Table(["tasks in hand", "p50 ms", "max", "kills"], [[f"{effort.hand:,}", half, most, str(len(delays))]])
+
+
+QUEUE = "A queue with keep, buried, delayed and history"
+SECTIONS = [
+    Section(
+        "sources",
+        "Spark reads",
+        "All columns of the history of a simulated day (benchmarks/day.py), by one and by two partitions, and thrown "
+        f'away, with {CORES} cores: `format("xq")` beside JDBC, with whose rate by as many partitions it is compared.',
+        partial(compared, "sources", attrgetter("repetitions")),
+    ),
+    Section(
+        "bulk",
+        "Tasks by the million",
+        f"{QUEUE} is filled, and a table of the same columns without a queue: by what the database has for it (rows of "
+        "executemany in one transaction; on PostgreSQL COPY; on MariaDB INSERTs of many rows), which writes into the "
+        "queue past xq, but not past its triggers; and by xq, which stages the rows first, and puts all at once.",
+        partial(compared, "bulk", lambda effort: 1),  # each is a minute, not a moment
+    ),
+    Section(
+        "consume",
+        "Tasks worked off by Spark",
+        f"{QUEUE} is worked off in {BATCHES} batches, by `consume` with work that returns the keys alone, and by one "
+        "process without Spark.",
+        partial(compared, "consume", attrgetter("rounds")),
+    ),
+    Section(
+        "driver",
+        "How soon the tasks of a killed driver are ready",
+        "A driver that works tasks off by `consume` is killed with SIGKILL: the time until the table says that all are "
+        "ready, while another process has the queue open.",
+        killed,
+    ),
+    *pipeline.SECTIONS,
+]
 
 if __name__ == "__main__":
-    what, *more = sys.argv[1:] or ["sources"]
-    {"sources": sources}[what](
-        int(more[0]) if more else 1_000_000, tuple(more[1:]) or ("sqlite", "postgres", "mariadb")
-    )
+    if sys.argv[1:] and sys.argv[1].startswith("["):
+        answer(sys.argv[1])
+    elif sys.argv[1:2] == ["--long"]:
+        run(pipeline.LONG, "make bench-spark-long", sys.argv[2:])
+    else:
+        run(SECTIONS, "make bench-spark")

@@ -354,6 +354,7 @@ def demo(path: Path) -> bool:
     endless = modules.put(described(pipe, f"{folder.name}/{pipe.name}", middle))
     console.print(f"Put {pipe.name} amid them, a pipe in which nothing comes: who reads it waits.")
     total += 2  # the pipe, and what is asked meanwhile
+    console.print(f"{WORKERS} workers read and parse them now: some seconds, on a busy machine minutes.")
     meanwhile = run_workers(modules, tubes, total, endless)
 
     stats = modules.stats()
@@ -392,6 +393,7 @@ def demo(path: Path) -> bool:
 
 def report(path: Path) -> None:
     """What Spark finds in the history of an earlier run."""
+    print("Spark starts and makes a report of this run: about a minute.", flush=True)
     db.init(str(path))
     tubes = [tube for (tube,) in ask("SELECT DISTINCT tube FROM module_xq_count WHERE tube <> ''")]
     ((last,),) = ask("SELECT max(at_us) FROM module_xq_history")

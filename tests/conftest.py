@@ -15,9 +15,11 @@ import hypothesis  # noqa: F401
 import peewee as pw
 import pytest
 
-import xq
-from tests.servers import MariaDB, Postgres, Server, shared
-from xq.testing import Clock
+pytest.register_assert_rewrite("tests.random_calls")
+
+import xq  # noqa: E402
+from tests.servers import MariaDB, Postgres, Server, shared  # noqa: E402
+from xq.testing import Clock  # noqa: E402
 
 Database = Callable[[Path], AbstractContextManager[pw.Database]]
 

@@ -1,4 +1,4 @@
-"""Done tasks on their way out of a queue, to an archive, and back; and old history on its way out.
+"""Done tasks on their way out of a queue, to an archive, and back.
 
 A task that leaves is deleted from the table and stands in an outbox beside it, both by one transaction, until whoever
 writes the archive says that it is written. One that comes back goes the other way. So each task is at any moment in
@@ -11,39 +11,34 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields, replace
-from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import NAMESPACE_OID, uuid4, uuid5
 
 from xq.bulk import Job, bulk
 from xq.compile import Statement
-from xq.database import Opened, until_nobody_conflicts
 from xq.errors import ArchiveBusy, ConfigurationError, Error, FeatureOff
-from xq.extract import Condition, Extract, Mark, Stock
-from xq.frame import Columns
+from xq.extract import Extract
+from xq.loading import Loading
 from xq.machine import ABSENT
-from xq.store import Store
+from xq.past import LATEST, ROWS, OldHistory, Past, delete
+from xq.tasks import microseconds
 from xq.transitions import Transitions
 
 if TYPE_CHECKING:
     from xq.adapters.databases.archives import Outbox
 
 DONE: Final = "D"
+OUT: Final = ("archive", DONE, ABSENT)
+BACK: Final = ("restore", ABSENT, DONE)
 BATCH = 2_000  # tasks that one transaction moves
-ROWS = 5_000  # of the outbox and the history that one statement deletes
 GONE: Final = 1.0  # seconds in which a server notices that a process is gone
 POLL: Final = 0.02  # seconds between two tries
-LATEST: Final = 2**62  # microseconds
 LOADING: Final = "~"  # what the names of runs begin with that are not loaded yet
 BITS: Final = 52  # of numbers drawn at random, which a DOUBLE holds
-PLACES = 2**32  # rows that a part of a run may have
-LOOK = 100_000  # ids of the history that one statement counts
-
-R = TypeVar("R")
-Past = Mapping[str, Any]  # which rows of the history are meant: id and xid, up to which it is settled; before_us
 
 
 class Left(NamedTuple):
@@ -63,6 +58,7 @@ class Archives:
         self.machine = transitions.machine
         self.transitions = transitions
         self.log = logging.getLogger(f"xq.{self.store.name}")
+        self.old = OldHistory(self.database, self.turn)
         self._alone: float | None = None  # the number of the call that is alone, if one of this process is
 
     def check(self, what: str) -> None:
@@ -76,9 +72,7 @@ class Archives:
         """A moment, in microseconds since 1970: of a date its beginning, of None the end of time. Raises as history."""
         if value is None:
             return LATEST
-        if isinstance(value, date) and not isinstance(value, datetime):
-            value = datetime(value.year, value.month, value.day, tzinfo=UTC)
-        return self.transitions.tasks.microseconds(name, value)
+        return microseconds(name, value)
 
     @property
     def now_us(self) -> int:
@@ -149,16 +143,28 @@ class Archives:
         return float(found[0][0]) if found else None
 
     def fits(self) -> bool:
-        """Whether the outbox has the columns of the model. Raises ConfigurationError if not, and tasks are in it."""
-        outbox, source = self._outbox, self.database.dialect.source
-        if outbox.all_columns(self.store) == {field.column.lower() for field in source.fields}:
+        """Whether there is an outbox of the columns of today, in name and type.
+
+        Raises ConfigurationError if there is one of others, and tasks are in it.
+        """
+        outbox = self._outbox
+        if outbox.is_there(self.store) and self._setting("outbox") == self._columns:
             return True
         if waiting := self.runs():
             raise ConfigurationError(
-                f"{sum(waiting.values())} tasks in {outbox.name} have the columns of another day: restore or "
-                f"archive them with the {self.store.name} of that day first"
+                f"{sum(waiting.values())} tasks in {outbox.name} have the columns of another day: give "
+                f"{self.store.name} and its table those of that day, in name and type, archive or restore, and change "
+                "them again then"
             )
         return False
+
+    @property
+    def _columns(self) -> float:
+        """A number that tells the columns of model and table, with their types, from those of another day."""
+        known = sorted(field.column.lower() for field in self.database.dialect.source.fields)
+        found = sorted(tuple(map(str, row)) for row in self.store.execute(self._outbox.types))
+        told = repr((known, [row for row in found if row[0].lower() in known]))
+        return float(int(sha256(told.encode()).hexdigest(), 16) % 2**BITS)
 
     def get_ready(self) -> None:
         """Have an outbox for the columns that the table has now."""
@@ -172,17 +178,17 @@ class Archives:
                 f"({', '.join(more)}), and they would be lost: give it fields for them"
             )
         if not self.fits():
-            self.store.execute(outbox.drop)
             self.turn()  # who knows of no outbox does not look there
-        for sql in outbox.made():
-            self.store.execute(sql)
+            for sql in (outbox.drop, *outbox.made()):
+                self.store.execute(sql)
+            self.database.execute(dialect.set_setting, {**self._named("outbox"), "value": self._columns})
 
     # what is in the outbox
 
     def runs(self) -> dict[str, int]:
         """How many tasks of each run are in the outbox."""
         outbox = self._outbox
-        found = self.database.execute(outbox.runs) if outbox.all_columns(self.store) else []
+        found = self.database.execute(outbox.runs) if outbox.is_there(self.store) else []
         return {str(run): int(n) for run, n in found}
 
     def count(self, run: str) -> int:
@@ -191,16 +197,24 @@ class Archives:
 
     def forget(self, run: str) -> None:
         """Delete a run from the outbox: what was in it is elsewhere."""
-        ((low, high),) = self.database.execute(self._outbox.bounds, {"run": run})
-        for first in range(low, high + 1, ROWS) if low is not None else ():
-            self._delete(self._outbox.forget, {"run": run, "low": first, "high": first + ROWS - 1})
+        for low, high in self._in_steps(run):
+            delete(self.database, self._outbox.forget, {"run": run, "low": low, "high": high})
 
-    def _delete(self, sql: str, values: Mapping[str, Any]) -> int:
-        def delete() -> int:
-            self._outbox.prepare(self.store)
-            return self.database.change(self.database.open(), Statement(sql), {**self.database.values(), **values})
+    def _in_steps(self, run: str) -> Iterator[tuple[int, int]]:
+        """The first and last numbers of ROWS tasks after ROWS tasks; a run that was loaded has gaps of PLACES."""
+        low: int = 0
+        while True:
+            ((high,),) = self.database.execute(self._outbox.some, {"run": run, "low": low, "n": ROWS})
+            if high is None:
+                return
+            yield low, high
+            low = high + 1
 
-        return self.database.again(delete)
+    def retire(self, run: str) -> None:
+        """Delete a run from the outbox that has come into its place in an archive."""
+        self.check_alone()
+        self.turn()
+        self.forget(run)
 
     @property
     def generation(self) -> int:
@@ -212,7 +226,7 @@ class Archives:
         self.database.execute(self._outbox.next_generation, self._named("archive"))
 
     def _named(self, what: str) -> dict[str, str]:
-        return {"name": f"{what} {self.database.dialect.source_name}"[:255]}
+        return {"name": self._outbox.setting_of(what)}
 
     # as other programs read it
 
@@ -247,10 +261,7 @@ class Archives:
 
     def _while(self, generation: int, extract: Extract) -> Extract:
         asked = self._outbox.extract_generation(self._tasks, self._named("archive")["name"])
-        named = {field.name: getattr(extract, field.name) for field in fields(Extract)}
-        nowhere = extract.address.shown
-        whole, asked = replace(extract, address=nowhere), replace(asked, address=nowhere)
-        return Unturned(**named, of=whole, asked=asked, generation=generation)
+        return replace(extract, check=Unturned(replace(asked, address=asked.address.shown), generation))
 
     # out
 
@@ -262,7 +273,7 @@ class Archives:
         outbox, execute = self._outbox, self.database.execute
         execute(outbox.over)
         # Before the list is made: of who is done later it knows nothing, and that must not go.
-        past, mark = self.past(before_us), self._newest_settled()
+        past, mark = self.old.past(before_us), self.old.newest_settled()
         create, *more = outbox.leaving(before_us)
         outbox.prepare(self.store)
         for sql in (create, *more):
@@ -288,27 +299,19 @@ class Archives:
         if not found:
             return 0
         numbers = [row[0] for row in found]
-        opened = self.database.open()
-        self.database.change(opened, Statement(outbox.note(numbers)), {**self.database.values(), **values})
+        noted = Statement(outbox.note(numbers))
+        self.database.change(self.database.open(), noted, {**self.database.values(), **values})
         statement, named = outbox.take_out(numbers, [row[1:] for row in found])
-        self._moved(opened, statement, {**values, **named}, "archive", DONE, ABSENT, len(numbers))
+        self._moved(statement, {**values, **named}, OUT, len(numbers))
         self.database.execute(outbox.left(numbers))
         return len(numbers)
 
-    def _moved(
-        self,
-        opened: Opened,
-        statement: Statement,
-        values: Mapping[str, Any],
-        event: str,
-        source: str,
-        target: str,
-        n: int,
-    ) -> None:
-        rows = self.database.run(opened, statement, {**self.database.values(), **values}, event, source, target)
+    def _moved(self, statement: Statement, values: Mapping[str, Any], change: tuple[str, str, str], n: int) -> None:
+        opened, event = self.database.open(), change[0]
+        rows = self.database.run(opened, statement, {**self.database.values(), **values}, *change)
         if len(rows) != n:
             raise Error(f"{len(rows)} of {n} tasks of {self.store.name} moved by {event}: nothing of that was done")
-        self.transitions.count(opened, event, source, target, n)
+        self.transitions.count(opened, *change, n)
 
     def _in_parts(self, work: Callable[[Sequence[int]], int], numbers: Sequence[int]) -> int:
         """What `work` returns of all numbers, by one transaction, or several where the database refuses some rows."""
@@ -336,21 +339,23 @@ class Archives:
 
         They count for nothing there until they are `loaded`: of who was killed, workers may go on for a while.
         """
-        found = bulk(self.database, self.transitions.tasks, "raise", DONE)
+        found = bulk(self.database, self.transitions.tasks, "raise")
         run, defaults = f"{LOADING}{uuid4().hex}", self.store.declared_defaults()
         newer = {n: value for n, value in defaults.items() if n not in columns and not callable(value)}
-        loading = Loading(Job(found, (*columns, *newer), run, True), run, tuple(newer.values()))
+        loading = Loading(Job(found, (*columns, *newer), run, True, as_it_was=True), run, tuple(newer.values()))
         _ = loading.job.frame  # which refuses what does not fit
         return loading
 
-    def loaded(self, loading: Loading, run: str) -> None:
-        """From here on what was loaded is that run."""
-        ((low, high),) = self.database.execute(self._outbox.bounds, {"run": loading.run})
-        values = {"run": loading.run, "new": run}
-        while low is not None:
-            ((last,),) = self.database.execute(self._outbox.some, {**values, "low": low, "n": ROWS})
-            self._delete(self._outbox.rename, {**values, "low": low, "high": last})
-            low = last + 1 if last < high else None
+    def loaded(self, loading: Loading, run: str, n: int) -> None:
+        """From here on what was loaded is that run, of n tasks. Raises Error where it has others than those.
+
+        As where an attempt of a worker that counts no more has written meanwhile: what it writes later is no run's.
+        """
+        for low, high in self._in_steps(loading.run):
+            delete(self.database, self._outbox.rename, {"run": loading.run, "new": run, "low": low, "high": high})
+        if (there := self.count(run)) != n:
+            self.forget(run)
+            raise Error(f"{there} tasks of {run} were read, and it has {n}: try again")
 
     @staticmethod
     def is_loading(run: str) -> bool:
@@ -363,8 +368,9 @@ class Archives:
 
     def put_back(self, run: str) -> Left:
         """Move a run from the outbox back into the table, as D. Those stay whose keys, or more, the table has again."""
+        self.turn()  # who has read it where it was in an archive must not read it in the table, too
         outbox, columns = self._outbox, self._outbox.columns(self.store)
-        moved, last = 0, 0
+        moved, last = 0, -1
         while True:
             found = self.database.execute(outbox.next_back, {"run": run, "low": last, "n": BATCH})
             if not found:
@@ -376,184 +382,22 @@ class Archives:
     def _put_back(self, run: str, columns: Sequence[str], numbers: Sequence[int]) -> int:
         self.check_alone()
         outbox, values = self._outbox, {"run": run}
-        self._moved(
-            self.database.open(), outbox.put_back(columns, numbers), values, "restore", ABSENT, DONE, len(numbers)
-        )
+        self._moved(outbox.put_back(columns, numbers), values, BACK, len(numbers))
         self.database.execute(outbox.strike(numbers), values)
         return len(numbers)
 
-    # the history
-
-    @property
-    def reads_in_parts(self) -> bool:
-        """Whether several readers find all rows that were `past`."""
-        return not self._outbox.looks_ahead
-
-    def past(self, before_us: int) -> Past | None:
-        """The rows of the history from before a moment that nobody adds to any more; None where there are none."""
-        ((top, last_us, xid),) = self.database.execute(self._outbox.settling)
-        # A moment that has been: where the ids begin anew, one day, those rows are others.
-        mark = {"id": top, "before_us": min(before_us, (last_us or 0) + 1), "xid": xid}
-        if top is None:
-            return None
-        if self._outbox.looks_ahead:
-            mark["id"] = self._settled(mark)
-        return mark if self.is_there(mark) else None
-
-    def _newest_settled(self) -> int:
-        """The id of the history up to which nobody adds to it any more."""
-        ((top, _, xid),) = self.database.execute(self._outbox.settling)
-        if top is None or not self._outbox.looks_ahead:
-            return top or 0
-        return self._settled({"id": top, "before_us": LATEST, "xid": xid}) - 1
-
-    def _settled(self, mark: Past) -> int:
-        """The first id of those from which on others still write: they are seen before they are committed."""
-        for low, high in self._ranges(mark, LOOK):
-            while not self._is_settled(mark, low, high):
-                if low == high:
-                    return low
-                middle = (low + high) // 2
-                low, high = (middle + 1, high) if self._is_settled(mark, low, middle) else (low, middle)
-        return int(mark["id"])
-
-    def _is_settled(self, mark: Past, low: int, high: int) -> bool:
-        written = self._count(mark, low, high, self._outbox.look_ahead)
-        return written == self._count(mark, low, high, self._outbox.prepare)
-
-    def is_there(self, mark: Past) -> bool:
-        """Whether any of these rows is."""
-        return self._oldest(mark) is not None
-
-    def _oldest(self, mark: Past) -> int | None:
-        ((oldest,),) = self.database.execute(self._outbox.oldest(mark))
-        return None if oldest is None else int(oldest)
-
-    def count_past(self, mark: Past) -> int:
-        """How many rows of the history these are, with those that are not committed yet."""
-        ahead = self._outbox.look_ahead
-        return sum(self._count(mark, low, high, ahead) for low, high in self._ranges(mark, LOOK))
-
-    def _count(self, mark: Past, low: int, high: int, prepare: Callable[[Store[Any]], None]) -> int:
-        prepare(self.store)
-        ((n,),) = self.database.execute(self._outbox.count_old(mark), {"low": low, "high": high})
-        return int(n)
-
-    def forget_past(self, mark: Past) -> int:
-        """Delete these rows of the history. Returns how many were left."""
-        outbox, left = self._outbox, 0
-        for low, high in self._ranges(mark, ROWS):
-            many = self._count(mark, low, high, outbox.prepare) if outbox.looks_ahead else 0
-            left += self._delete(outbox.forget_old(mark), {"low": low, "high": high, "many": many})
-        return left
-
-    def _ranges(self, mark: Past, n: int) -> Iterator[tuple[int, int]]:
-        oldest = self._oldest(mark)
-        for low in range(oldest, mark["id"], n) if oldest is not None else ():
-            yield low, low + n - 1
-
 
 @dataclass(frozen=True)
-class Loading:
-    """How other processes fill the outbox with a run of an archive. May be pickled."""
+class Unturned:
+    """The check that an archive has not begun to have what it had not, before all of that was read."""
 
-    job: Job
-    run: str
-    newer: tuple[Any, ...]  # defaults of the fields that the archive does not have
+    asked: Extract  # the generation, at no address: a password is where that of what is read is
+    generation: int
 
-    def load(self, rows: Iterable[Columns], part: int) -> int:
-        """Write rows, column by column, as a part of the run, of a number that no other has. Returns how many."""
-        dialect, frame = self.job.bulk.dialect, self.job.frame
-        names = [target.field.column for target in frame.targets if target.field]
-        sql, count = dialect.outbox.load(names), 0
-        with self.job.connected() as store:
-            for some in rows:
-                found, _ = frame.stored([*some, *([value] * len(some[0]) for value in self.newer)])
-                first = part * PLACES + count
-                numbers = range(first, first + len(some[0]))
-                values = zip(*(found[target] for target in frame.targets), strict=True)
-                whole = [(self.run, n, *row) for n, row in zip(numbers, values, strict=True)]
-                until_nobody_conflicts(store, lambda rows=whole: _load(store, sql, rows))  # type: ignore[misc]
-                count += len(whole)
-        return count
-
-    def keep(self, parts: Iterable[int]) -> None:
-        """Forget what is not of these parts: of attempts that have failed, or were one too many."""
-        outbox = self.job.bulk.dialect.outbox
-        with self.job.connected() as store:
-            execute = self.job.bulk.dialect.execute
-            ((low, high),) = execute(store, outbox.bounds, {"run": self.run})
-            ends = [(part * PLACES, (part + 1) * PLACES - 1) for part in sorted(parts)]
-            starts = [0 if low is None else low, *(last + 1 for _, last in ends)]
-            for first, last in zip(starts, [*(first - 1 for first, _ in ends), high or 0], strict=True):
-                if first <= last:
-                    execute(store, outbox.forget, {"run": self.run, "low": first, "high": last})
-
-
-def _load(store: Any, sql: str, rows: Sequence[Any]) -> None:
-    with store.atomic():
-        store.load(sql, rows)
-
-
-@dataclass(frozen=True)
-class Unturned(Extract):
-    """An extract `of` what an archive does not have, which must not begin to have it before all is read."""
-
-    of: Extract = None  # type: ignore[assignment]
-    asked: Extract = None  # type: ignore[assignment]
-    generation: int = 0
-
-    def _there(self, extract: Extract) -> Extract:
-        return replace(extract, address=self.address)
-
-    @property
-    def _whole(self) -> Extract:
-        return replace(self._there(self.of), where=self.where)
-
-    def _checked(self, read: Iterable[R]) -> Iterator[R]:
-        yield from read
-        if max((int(value) for (value,) in self._there(self.asked).read()), default=0) != self.generation:
+    def __call__(self, read: Extract) -> None:
+        asked = replace(self.asked, address=read.address)
+        if max((int(value) for (value,) in asked.read()), default=0) != self.generation:
             raise Error(
-                f"what this tells of {self.name} is partly in an archive by now, and partly not any more where it was: "
+                f"what this tells of {read.name} is partly in an archive by now, and partly not any more where it was: "
                 "make the DataFrame anew"
             )
-
-    def stock(self, names: Sequence[str] | None = None) -> Stock:
-        return self.of.stock(names)
-
-    def bounds(self) -> tuple[int, int] | None:
-        return self._there(self.of).bounds()
-
-    def held(self) -> AbstractContextManager[str]:
-        return self._there(self.of).held()
-
-    def can(self, condition: Condition) -> bool:
-        return self.of.can(condition)
-
-    def stored(
-        self,
-        names: Sequence[str] | None = None,
-        conditions: Sequence[Condition] = (),
-        after: Mark = (),
-        until: Mark = (),
-    ) -> Iterator[Any]:
-        return self._checked(self._whole.stored(names, conditions, after, until))
-
-    def value(self, column: Any, stored: Any) -> Any:
-        return self.of.value(column, stored)
-
-    def batches(
-        self,
-        names: Sequence[str] | None = None,
-        conditions: Sequence[Condition] = (),
-        after: Mark = (),
-        until: Mark = (),
-    ) -> Iterator[Any] | None:
-        found = self._whole.batches(names, conditions, after, until)
-        return None if found is None else self._checked(found)
-
-    def ranges(self, n: int) -> list[tuple[Condition, ...]]:
-        return self._whole.ranges(n)
-
-    def mark(self, after: Mark = (), limit: int | None = None) -> Mark:
-        return self._whole.mark(after, limit)

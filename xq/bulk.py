@@ -13,10 +13,10 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.plain import PlainStore
-from xq.compile import Change, Shape, Statement, change
+from xq.compile import Shape, Statement, change
 from xq.database import Database, until_nobody_conflicts
 from xq.errors import BadValue, ConfigurationError, Duplicate, Error, Full, shown
-from xq.frame import Columns, Frame, Sources, packed
+from xq.frame import Columns, Frame, Sources, pickled
 from xq.install import Installation
 from xq.machine import ABSENT, Machine
 from xq.store import Address, Row, Table
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 CHUNK = 10_000  # rows that one transaction stages
 AGE = 86_400.0  # seconds after which what a job has staged counts as left behind
 TRIES = 20  # how often a job is put anew when another process has come in its way meanwhile
-LONGEST = 200  # characters of the name of a job
-RESTORE = "restore"  # the event of rows that come back
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,6 @@ class Bulk:
     catalogue: Callable[[], Catalogue]
     sources: Sources
     on_conflict: str
-    state: str  # into which rows come back; empty for tasks that are put
     now: float | None  # by the clock of a test
 
     def __post_init__(self) -> None:
@@ -76,8 +73,9 @@ class Bulk:
         One that has a name is put once, however often it is run. Makes the two tables that jobs need, where they are
         missing. Raises BadValue and FeatureOff for columns that put could not take, NotInstalled, ConfigurationError.
         """
-        if job is not None and not (isinstance(job, str) and 0 < len(job) <= LONGEST and "\0" not in job):
-            raise BadValue(f"a job is named by text of 1 to {LONGEST} characters, not by {shown(job)}")
+        longest = self.dialect.staging.longest
+        if job is not None and not (isinstance(job, str) and 0 < len(job) <= longest and "\0" not in job):
+            raise BadValue(f"a job is named by text of 1 to {longest} characters, not by {shown(job)}")
         begun = Job(self, tuple(columns), job or uuid.uuid4().hex, job is not None)
         _ = begun.frame  # which refuses what does not fit
         with begun.connected() as store:
@@ -96,14 +94,16 @@ class Job:
     columns: tuple[str, ...]
     name: str
     is_named: bool  # by the caller, who may run it again
+    as_it_was: bool = False  # whether the rows are those of tasks that come back
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: vars(self)[name] for name in self.__dataclass_fields__}
 
     @cached_property
     def frame(self) -> Frame:
-        dialect, sources, as_it_was = self.bulk.dialect, self.bulk.sources, bool(self.bulk.state)
-        return Frame(self.bulk.tasks, self.columns, dialect.staging.options, sources, as_it_was, dialect.forever)
+        bulk, dialect = self.bulk, self.bulk.dialect
+        options = dialect.staging.options
+        return Frame(bulk.tasks, self.columns, options, bulk.sources, self.as_it_was, dialect.forever)
 
     @contextmanager
     def connected(self) -> Iterator[Any]:
@@ -176,8 +176,7 @@ class Job:
         dialect, guard = self.bulk.dialect, self.bulk.dialect.machine.guard("unique")
         if guard and dialect.is_duplicate(guard, str(error)):
             return True
-        makes = dialect.machine.settings.id == "time64" and any(not s.has_key for one in staged for s in one.shapes)
-        return makes or bool(self.bulk.state)
+        return dialect.machine.settings.id == "time64" and any(not s.has_key for one in staged for s in one.shapes)
 
     def _put_all(self, store: Any, staged: Sequence[Staged]) -> int:
         dialect, staging = self.bulk.dialect, self.bulk.dialect.staging
@@ -217,25 +216,22 @@ class Job:
     @property
     def _leaves_out(self) -> bool:
         """Whether rows that are in the way of others are left out, and not refused."""
-        return self.bulk.on_conflict == "skip" or bool(self.bulk.state)
+        return self.bulk.on_conflict == "skip"
 
     def _put(self, store: Any, shape: Shape, values: Mapping[str, Any]) -> int:
         """Put the rows of a shape, of one batch."""
         dialect, staging, frame = self.bulk.dialect, self.bulk.dialect.staging, self.frame
         machine, guard = dialect.machine, dialect.machine.guard("unique")
-        event, what = RESTORE, Change(self.bulk.state, {"status": self.bulk.state})
-        if not self.bulk.state:
-            row = machine.choose(ABSENT, "put", shape.given)
-            assert row is not None
-            event, what = row.event, change(machine, row, shape.given)
+        row = machine.choose(ABSENT, "put", shape.given)
+        assert row is not None
+        what = change(machine, row, shape.given)
         fields = [target.field for target in frame.targets if target.field]
-        unique = guard if guard and dialect.source.roles[guard.role] in fields and not self.bulk.state else None
+        unique = guard if guard and dialect.source.roles[guard.role] in fields else None
         if unique and not self._leaves_out:
             for (value,) in self._execute(store, staging.in_the_way(what, shape, unique), **values):
                 raise Duplicate(self.bulk.name, value, advice=": on_conflict='skip' leaves such tasks out")
             unique = None  # one that comes in the way just now is refused, and not left out
-        statement = staging.put(what, fields, shape, unique, bool(self.bulk.state))
-        return dialect.change(store, statement, values, event)
+        return dialect.change(store, staging.put(what, fields, shape, unique), values, row.event)
 
     def _end(self) -> None:
         """Throw away what was staged, be it by this job or by others long ago."""
@@ -276,20 +272,18 @@ def _chunks(parts: Iterable[Columns]) -> Iterator[Columns]:
             yield part if len(part[0]) <= CHUNK else [column[start : start + CHUNK] for column in part]
 
 
-def bulk(database: Database, tasks: Tasks[Any], on_conflict: str, state: str) -> Bulk:
+def bulk(database: Database, tasks: Tasks[Any], on_conflict: str) -> Bulk:
     """How other processes put tasks into the queue of a database."""
     dialect, store, definition = database.dialect, database.store, database.definition
     machine, table = definition.machine, definition.table
-    if state and state not in machine.states:
-        raise BadValue(f"{store.name} has no state {shown(state)}: it has {', '.join(machine.states)}")
     defaults = {name: value for name, value in store.declared_defaults().items() if tasks.may_have_default(name)}
     fields = {"key": table.key[0], **table.roles}
     made_later = ("key",) * (machine.settings.id == "time64")  # two processes would make the same
     sources = Sources(
         {name: tasks.known(name).to_database(value) for name, value in defaults.items() if not callable(value)},
-        {name: packed(value) for name, value in defaults.items() if callable(value)},
+        {name: pickled(value) for name, value in defaults.items() if callable(value)},
         {
-            fields[role].name: packed(maker)
+            fields[role].name: pickled(maker)
             for role, maker in machine.fill.items()
             if role in fields and role not in made_later
         },
@@ -302,7 +296,6 @@ def bulk(database: Database, tasks: Tasks[Any], on_conflict: str, state: str) ->
         definition.catalogue,
         sources,
         on_conflict,
-        state,
         None if database.clock is None else database.clock.now,
     )
 

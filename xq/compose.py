@@ -71,24 +71,29 @@ def queue(
     clock: Clock | None = None,
 ) -> Callable[[type[T]], type[T]]:
     """upgrade, as a class decorator: `@xq.queue(fields={"status": "status"}, features={"keep": True})`."""
+    options = {
+        "statuses": statuses,
+        "tube_stats": tube_stats,
+        "worker": worker,
+        "workers": workers,
+        "methods": methods,
+        "clock": clock,
+    }
+    return as_decorator(upgrade, fields, features, options)
+
+
+def as_decorator(
+    upgrade: Callable[..., object], fields: Mapping[str, Any], features: Mapping[str, Any] | None, options: Any
+) -> Callable[[type[T]], type[T]]:
+    """The upgrade of one ORM as a class decorator."""
     if isinstance(fields, type):
         raise ConfigurationError(
-            f"@xq.queue stands above {fields.__name__} with its arguments: "
+            f"@queue stands above {fields.__name__} with its arguments: "
             "write @xq.queue(fields={'status': ...}, features={...})"
         )
 
     def decorate(model: type[T]) -> type[T]:
-        upgrade(
-            model,
-            fields,
-            features,
-            statuses=statuses,
-            tube_stats=tube_stats,
-            worker=worker,
-            workers=workers,
-            methods=methods,
-            clock=clock,
-        )
+        upgrade(model, fields, features, **options)
         return model
 
     return decorate
@@ -104,9 +109,11 @@ def build(
     clock: Clock | None,
     worker: Callable[[T], object] | None = None,
     workers: int = 1,
+    *,
+    apart: bool = False,
 ) -> Queue[T]:
-    """A queue on any store: what `upgrade` does for one ORM."""
-    if isinstance(vars(store.model).get("xq"), QueueAttribute):
+    """A queue on any store: what `upgrade` does for one ORM. `apart` from its model, which never hears of it."""
+    if not apart and isinstance(vars(store.model).get("xq"), QueueAttribute):
         raise ConfigurationError(f"{store.name} is a queue already: its xq.reconfigure(features=...) changes it")
     if clock is not None and not isinstance(getattr(clock, "now", None), (int, float)):
         raise ConfigurationError(f"clock has a number of seconds as .now, as xq.testing.Clock; {shown(clock)} has none")
@@ -115,7 +122,10 @@ def build(
     handle = Queue(store, definition, clock)
     if worker is not None:
         handle.worker(worker, workers=workers)
-    attach(store, handle, methods)
+    if apart:
+        handle.retire()
+    else:
+        attach(store, handle, methods)
     store.with_the_table(handle.create_by, handle.uninstall)
     return handle
 
@@ -151,6 +161,7 @@ def _define(
             "states": {state: words[state] for state in machine.states},
             "transitions": hashlib.sha256(str(machine.structure).encode()).hexdigest()[:12],
         },
+        features=features,
         catalogue=catalogue,
         dialects=DIALECTS,
         redefine=partial(_define, store, table, statuses, tube_stats),

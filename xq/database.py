@@ -44,6 +44,7 @@ class Definition:
     words: Mapping[str, str | int]  # letter -> what the status field holds
     tube_stats: tuple[str, ...]
     structure: Mapping[str, Any]  # what must be the same in every process
+    features: Mapping[str, Any]  # as they were given
     catalogue: Callable[[], Catalogue]
     dialects: Mapping[str, type[Dialect]]
     redefine: Callable[[Mapping[str, Any]], Definition]

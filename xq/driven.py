@@ -173,7 +173,7 @@ class Driven(Tube):
             if timeout is not None and not timeout >= 0:
                 raise BadValue(f"timeout is a number of seconds from 0 on, not {shown(timeout)}")
             if timeout != 0 and self._host.records.store.in_transaction():
-                raise InTransaction("take", "timeout")
+                raise InTransaction("take", ", or say timeout=0")
             session, deadline = self._host.session(), Deadline(timeout)
             with self._changes:
                 self._waiting += 1

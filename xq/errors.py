@@ -136,10 +136,10 @@ class SessionLost(NotOwner):
 class InTransaction(Error):
     """Waiting within a transaction, which might never end: others do not see what was written in it."""
 
-    def __init__(self, what: str, option: str) -> None:
+    def __init__(self, what: str, otherwise: str) -> None:
         super().__init__(
             f"{what} cannot wait within a transaction: what it waits for may depend on what was written there, which "
-            f"others do not see. Wait before or after it, or say {option}=0"
+            f"others do not see. Wait before or after it{otherwise}"
         )
 
 

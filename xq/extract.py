@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from itertools import pairwise
-from typing import Any, Final, Literal, NamedTuple, Self, get_args
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, get_args
 
 from xq.errors import BadValue, shown
 from xq.store import Address
 
 What = Literal["tasks", "history", "stats", "live"]
 WHATS: Final[tuple[What, ...]] = get_args(What)
-TASKS: Final = WHATS[0]
 Test = Literal["=", "<", "<=", ">", ">=", "in", "not in", "null", "not null", "starts"]
 TESTS: Final[tuple[Test, ...]] = get_args(Test)
+
+R = TypeVar("R")
 
 # Up to where a history is read: the values of `marked`, of the last row that is; where rows are read, those of `order`
 # are enough. () is before the first.
@@ -24,11 +26,25 @@ Mark = tuple[int, ...]
 
 
 class Condition(NamedTuple):
-    """A test of a column: the value is a list for "in" and "not in", and None for "null" and "not null"."""
+    """A test of a column: the value is a list for "in" and "not in", and None for "null" and "not null".
+
+    What is compared with a TIMESTAMP is a datetime, by UTC unless it says otherwise, or a date, which is its beginning.
+    """
 
     column: str
     test: Test
     value: Any = None
+
+
+class Part(NamedTuple):
+    """Which rows of an extract are read: those that meet all conditions, after one mark and up to another."""
+
+    conditions: tuple[Condition, ...] = ()
+    after: Mark = ()
+    until: Mark = ()
+
+
+WHOLE: Final = Part()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +66,16 @@ class Column:
     def asked(self) -> bool:
         """Whether it is read only where it is named, for what it costs."""
         return bool(self.relation)
+
+    @property
+    def declared(self) -> str:
+        """As a schema of Spark's has it."""
+        return f"{quoted(self.name)} {self.type}"
+
+    def decimal(self, value: Any) -> Decimal:
+        """A value of a DECIMAL, with as many places as that has."""
+        places = int(self.type.rstrip(")").partition(",")[2])
+        return Decimal(str(value)).quantize(Decimal(1).scaleb(-places))
 
 
 class Stock(NamedTuple):
@@ -80,6 +106,7 @@ class Extract(ABC):
     ranged: str = ""  # the column of which ranges are read apart
     where: tuple[Condition, ...] = ()  # which of those rows
     snapshot: str = ""  # of PostgreSQL, exported by a transaction that is still open: what is read is as that saw it
+    check: Callable[[Extract], None] | None = None  # called with this when rows were read to the end: it may raise
 
     def column(self, name: str) -> Column:
         """Raises BadValue."""
@@ -87,7 +114,7 @@ class Extract(ABC):
             if column.name == name:
                 return column
         known = ", ".join(column.name for column in self.columns)
-        raise BadValue(f"the {self.what} of {self.name} have no column {shown(name)}: they have {known}")
+        raise BadValue(f"there is no column {shown(name)} in the {self.what} of {self.name}: there are {known}")
 
     def chosen(self, names: Sequence[str] | None = None) -> tuple[Column, ...]:
         """The columns of these names; None: all but those that are read only where they are named. Raises BadValue."""
@@ -99,10 +126,7 @@ class Extract(ABC):
         """Those of the rows that meet these as well. Raises BadValue for one that cannot be tested exactly."""
         more = tuple(conditions)
         for condition in more:
-            if not self.can(condition):
-                raise BadValue(
-                    f"the database does not test {tuple(condition)} exactly as Spark does: filter the DataFrame instead"
-                )
+            self.ensure(condition)
         return replace(self, where=(*self.where, *more))
 
     @property
@@ -123,34 +147,30 @@ class Extract(ABC):
         """A snapshot that is open within the block; "" where a database shows several connections no common moment."""
 
     @abstractmethod
-    def can(self, condition: Condition) -> bool:
-        """Whether the database tests this exactly as Spark does. Raises BadValue for a column that is not there."""
+    def ensure(self, condition: Condition) -> None:
+        """Raises BadValue for a test that is none, and for what the database does not test exactly as Spark does."""
 
-    def read(
-        self,
-        names: Sequence[str] | None = None,
-        conditions: Sequence[Condition] = (),
-        after: Mark = (),
-        until: Mark = (),
-    ) -> Iterator[tuple[Any, ...]]:
-        """The rows that meet all conditions, after one mark and up to another, in no order, and in bounded memory.
+    def read(self, names: Sequence[str] | None = None, part: Part = WHOLE) -> Iterator[tuple[Any, ...]]:
+        """The rows of a part, in no order, and in bounded memory.
 
         Values are int, str, float, bool, datetime (UTC), date, Decimal, bytes and None.
         """
         columns = self.chosen(names)
-        for rows in self.stored(names, conditions, after, until):
+        for rows in self.stored(names, part):
             for row in rows:
                 yield tuple(map(self.value, columns, row))
 
-    @abstractmethod
-    def stored(
-        self,
-        names: Sequence[str] | None = None,
-        conditions: Sequence[Condition] = (),
-        after: Mark = (),
-        until: Mark = (),
-    ) -> Iterator[Sequence[tuple[Any, ...]]]:
+    def stored(self, names: Sequence[str] | None = None, part: Part = WHOLE) -> Iterator[Sequence[tuple[Any, ...]]]:
         """The same as the driver returns them, some thousand at a time."""
+        return self._checked(self._stored(self.chosen(names), part))
+
+    @abstractmethod
+    def _stored(self, columns: Sequence[Column], part: Part) -> Iterator[Sequence[tuple[Any, ...]]]: ...
+
+    def _checked(self, read: Iterator[R]) -> Iterator[R]:
+        yield from read
+        if self.check:
+            self.check(self)
 
     @abstractmethod
     def value(self, column: Column, stored: Any) -> Any:
@@ -163,22 +183,20 @@ class Extract(ABC):
             "mend it with plain SQL, or read other columns"
         )
 
-    @abstractmethod
-    def batches(
-        self,
-        names: Sequence[str] | None = None,
-        conditions: Sequence[Condition] = (),
-        after: Mark = (),
-        until: Mark = (),
-    ) -> Iterator[Any] | None:
+    def batches(self, names: Sequence[str] | None = None, part: Part = WHOLE) -> Iterator[Any] | None:
         """The same as `stored`, as Arrow's RecordBatches, in the types in which columns are stored or near ones.
 
         None where no driver of this machine makes them, or they would be slower.
         """
+        found = self._batches(self.chosen(names), part)
+        return None if found is None else self._checked(found)
+
+    def _batches(self, columns: Sequence[Column], part: Part) -> Iterator[Any] | None:
+        return None
 
     @abstractmethod
-    def ranges(self, n: int) -> list[tuple[Condition, ...]]:
-        """Conditions that part the rows in up to `n`, each at most in one, as they are at this moment, whoever writes.
+    def ranges(self, n: int) -> list[Part]:
+        """Up to `n` parts, each row at most in one, as they are at this moment, whoever writes.
 
         One part where the database can show several readers no common moment.
         """
@@ -187,9 +205,14 @@ class Extract(ABC):
     def mark(self, after: Mark = (), limit: int | None = None) -> Mark:
         """How far the history is settled, at most `limit` rows after a mark: no row comes up to there any more.
 
-        `after` itself where nothing is. Raises BadValue for an extract that is not settled row by row, and where the
-        history has begun anew since `after`.
+        `after` itself where nothing is. Raises BadValue for an extract that is not settled row by row, and
+        ConfigurationError where the history has begun anew since `after`.
         """
+
+
+def quoted(name: str) -> str:
+    """The name of a column as Spark's schemas and expressions have it, whatever is in it."""
+    return f"`{name.replace('`', '``')}`"
 
 
 def parted(bounds: tuple[int, int], n: int) -> list[tuple[int, int]]:

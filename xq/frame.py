@@ -3,120 +3,26 @@
 from __future__ import annotations
 
 import importlib
-import json
 import pickle
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 from xq.compile import Shape
-from xq.errors import BadType, BadValue, ConfigurationError, shown
+from xq.errors import BadValue, ConfigurationError, shown
+from xq.kinds import as_stored
 from xq.machine import ABSENT, REMEMBERED
 from xq.store import Field
 from xq.tasks import Tasks, check_role
 
 Columns = Sequence[Sequence[Any]]  # the values of some rows, column by column
-Convert = Callable[[Any], Any]
-
-
-def _whole(value: Any) -> int:
-    number = int(value)
-    if isinstance(value, str) or number != value:
-        raise ValueError("it is no whole number")
-    if not -(2**63) <= number < 2**63:
-        raise ValueError("it has more than 64 bits")
-    return number
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, (bytes, bytearray)):
-        raise TypeError("bytes are no text")
-    return _compact(value) if isinstance(value, (dict, list)) else str(value)
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
-
-
-def _json(value: Any) -> str:
-    """JSON as text; what is text already is read to find out whether it is JSON."""
-    return _compact(json.loads(value) if isinstance(value, str) else value)
-
-
-def _uuid(value: Any) -> uuid.UUID:
-    return uuid.UUID(bytes=bytes(value)) if isinstance(value, (bytes, bytearray)) else uuid.UUID(str(value))
-
-
-def _moment(value: Any) -> datetime:
-    """A moment by UTC; of one that tells no time zone the clock is taken for that of UTC."""
-    if isinstance(value, str):
-        value = datetime.fromisoformat(value)
-    moment = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
-    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _bool(value: Any) -> bool:
-    if value not in (0, 1):
-        raise ValueError("it is neither true nor false")
-    return bool(value)
-
-
-def _bytes(value: Any) -> bytes:
-    if not isinstance(value, (bytes, bytearray, memoryview)):
-        raise TypeError("it is not of bytes")
-    return bytes(value)
-
-
-def _date(value: Any) -> Any:
-    found = datetime.fromisoformat(value) if isinstance(value, str) else value
-    return found.date() if isinstance(found, datetime) else found
-
-
-def _time(value: Any) -> Any:
-    return time.fromisoformat(value) if isinstance(value, str) else value
-
-
-# By the kind of a field or, of those that xq has no kind for, by the type as declared; with the type of values that
-# pass as they are. What is not here passes in any case.
-CONVERT: Final[Mapping[str, tuple[Convert, type | None]]] = {
-    **dict.fromkeys(("auto", "bigauto", "integer", "bigint"), (_whole, int)),
-    **dict.fromkeys(("float", "double"), (float, float)),
-    **dict.fromkeys(("text", "LONGTEXT"), (_text, str)),
-    "uuid": (lambda value: _uuid(value).hex, None),
-    "datetime": (lambda value: _moment(value).replace(tzinfo=None), None),
-    "timestamptz": (_moment, None),
-    "decimal": (lambda value: Decimal(str(value)), Decimal),
-    **dict.fromkeys(("BOOL", "BOOLEAN"), (_bool, bool)),
-    **dict.fromkeys(("JSON", "JSONB"), (_json, None)),
-    **dict.fromkeys(("BLOB", "BYTEA", "LONGBLOB", "VARBINARY"), (_bytes, bytes)),
-    "UUIDB": (lambda value: _uuid(value).bytes, None),
-    "DATE": (_date, date),
-    "TIME": (_time, time),
-}
-
-
-def as_stored(queue: str, field: Field, column: Sequence[Any]) -> Sequence[Any]:
-    """The values of a column of a frame as the table stores them; None stays. Raises BadValue and BadType."""
-    declared = field.type.upper().partition("(")[0]
-    convert, native = CONVERT.get(field.kind) or CONVERT.get(declared) or (None, None)
-    if convert is None or set(map(type, column)) <= {native, type(None)}:
-        return column
-    value: Any = None
-    try:
-        return [None if (value := each) is None else convert(each) for each in column]
-    except (TypeError, AttributeError) as error:
-        raise BadType(f"{field.name!r} of {queue} cannot hold {shown(value)}: {error}") from error
-    except (ValueError, ArithmeticError) as error:
-        raise BadValue(f"{field.name!r} of {queue} cannot hold {shown(value)}: {error}") from error
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Where values come from that a frame does not bring, by field name; callables are `packed`."""
+    """Where values come from that a frame does not bring, by field name; callables are `pickled`."""
 
     defaults: Mapping[str, Any]  # as the table stores them
     anew: Mapping[str, bytes]  # called for each task, with nothing
@@ -126,7 +32,7 @@ class Sources:
 PICKLERS: Final = ("pickle", "cloudpickle", "pyspark.cloudpickle")  # the later ones: what cannot be imported by name
 
 
-def packed(made: Callable[..., Any]) -> bytes:
+def pickled(made: Callable[..., Any]) -> bytes:
     """What makes values, to be called in another process; nothing where it cannot be sent there."""
     for pickler in PICKLERS:
         with suppress(Exception):  # whatever is in the way of one of them, and that there is none
@@ -136,7 +42,7 @@ def packed(made: Callable[..., Any]) -> bytes:
     return b""
 
 
-def _unpacked(made: bytes, name: str) -> Callable[..., Any]:
+def _unpickled(made: bytes, name: str) -> Callable[..., Any]:
     try:
         found: Callable[..., Any] = pickle.loads(made)
         return found
@@ -189,9 +95,9 @@ class Frame:
         # What is made where the frame brings nothing, and what is made where a row of it brings nothing.
         self._defaults = {fields[n]: v for n, v in sources.defaults.items() if fields[n] not in self._places}
         self._anew = {
-            fields[n]: _unpacked(make, n) for n, make in sources.anew.items() if fields[n] not in self._places
+            fields[n]: _unpickled(make, n) for n, make in sources.anew.items() if fields[n] not in self._places
         }
-        self._fill = {fields[n]: _unpacked(make, n) for n, make in sources.fill.items()}
+        self._fill = {fields[n]: _unpickled(make, n) for n, make in sources.fill.items()}
         self.targets = tuple(dict.fromkeys([*self._places, *self._defaults, *self._anew, *self._fill]))
         self._key = [Target(field, "") for field in self.table.key]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import date
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from xq import sessions
@@ -11,9 +12,10 @@ from xq.archives import Archives
 from xq.bulk import Bulk, bulk
 from xq.clock import Clock
 from xq.database import Database, Definition
-from xq.errors import BadType, BadValue, ConfigurationError, FeatureOff, shown
-from xq.extract import TASKS, Extract, What
+from xq.errors import BadType, BadValue, ConfigurationError, FeatureOff, InTransaction, shown
+from xq.extract import Extract, What
 from xq.history import History
+from xq.install import Installation
 from xq.machine import ABSENT, TAKEN, Machine
 from xq.moves import Moves, Update
 from xq.observers import Callback, Observers
@@ -52,6 +54,9 @@ class Queue(Generic[T]):
 
     Raises, before anything is changed: FeatureOff, BadValue, BadType; NotFound, WrongState, NotOwner, in this
     order; NotInstalled. What the database itself refuses passes as the ORM's error.
+
+    `model` is what was upgraded, `store` how its rows are read and written (`xq.store.Store`). `archives` moves done
+    tasks and old history out of the database, and tasks back (`xq.archives.Archives`, for `xq.spark.archive`).
     """
 
     def __init__(self, store: Store[T], definition: Definition, clock: Clock | None = None) -> None:
@@ -89,9 +94,34 @@ class Queue(Generic[T]):
         return {role: field.name for role, field in self._tasks.table.roles.items()}
 
     @property
+    def statuses(self) -> Mapping[str, str | int]:
+        """Returns what the field of the role status holds, by state: {"R": "new", "T": "packing", "B": "failed"}."""
+        return self._database.definition.words
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """What `upgrade` was given, by the names of its arguments: fields, features, statuses and tube_stats."""
+        definition = self._database.definition
+        return {
+            "fields": dict(self.roles),
+            "features": {name: on for name, on in definition.features.items() if on is not None and on is not False},
+            "statuses": dict(definition.structure["statuses"]),
+            "tube_stats": list(definition.tube_stats),
+        }
+
+    @property
+    def installation(self) -> Installation:
+        """What is to be in the database, of which `install` is the usual way (`xq.install.Installation`)."""
+        return self._database.compile().installation
+
+    @property
     def clock(self) -> Clock | None:
         """The clock of a test; None for that of the database."""
         return self._clock
+
+    def retire(self) -> None:
+        """Have nobody look after the queue from here on: for who only installs it."""
+        self._keeper.retire()
 
     def __repr__(self) -> str:
         return f"<xq queue {self.store.name}: {' '.join(self.machine.states)}>"
@@ -99,12 +129,16 @@ class Queue(Generic[T]):
     # workers
 
     @overload
-    def worker(self, function: Callable[[T], object], *, workers: int = ..., max_attempts: int | None = ...) -> Any: ...
+    def worker(self, function: F, *, workers: int = ..., max_attempts: int | None = ..., finishes: bool = ...) -> F: ...
 
     @overload
-    def worker(self, *, workers: int = ..., max_attempts: int | None = ...) -> Callable[[F], F]: ...
+    def worker(
+        self, *, workers: int = ..., max_attempts: int | None = ..., finishes: bool = ...
+    ) -> Callable[[F], F]: ...
 
-    def worker(self, function: Any = None, *, workers: int = 1, max_attempts: int | None = None) -> Any:
+    def worker(
+        self, function: Any = None, *, workers: int = 1, max_attempts: int | None = None, finishes: bool = False
+    ) -> Any:
         """Have `run` call this function with each task, in so many threads: `@Page.xq.worker(workers=4)`.
 
         A task is acked when the function returns. When it raises, the task is released, with a delay of a second where
@@ -112,22 +146,42 @@ class Queue(Generic[T]):
         (role attempts, feature buried) it is buried, with the error in the role error, where that is mapped; so is,
         when it is taken once more, one that never came to an end in as many, since its worker died. The function may
         finish the task itself.
+
+        With `finishes` the function is called with the task and `finish(event="ack", update=None, **options)`, which
+        moves the task by ack, release or bury as soon as the database lets it, and returns it as it then is; None,
+        where it was lost meanwhile. Where the function does not call that, it is as ever.
         """
         if function is None:
-            return lambda given: self.worker(given, workers=workers, max_attempts=max_attempts)
-        self._work = work(self.store.name, self.machine, function, workers, max_attempts)
+            return lambda given: self.worker(given, workers=workers, max_attempts=max_attempts, finishes=finishes)
+        self._work = work(self.store.name, self.machine, function, workers, max_attempts, finishes)
         return function
 
-    def run(self, *, until_empty: bool = False) -> None:
+    @property
+    def work(self) -> Work[T] | None:
+        """What `run` does: the function, in how many threads, and how often it is tried; None where none was given."""
+        return self._work
+
+    def run(self, *, until_empty: bool = False, workers: int | None = None, tubes: Sequence[str] | None = None) -> None:
         """Work until SIGTERM or SIGINT, which let what is in hand be finished (a second one releases it).
 
-        With `until_empty`, until there is nothing to take.
+        With `until_empty`, until there is nothing to take. In so many threads; None: as many as the worker was given.
+        With `tubes`, take from these only, in so many threads for each. Raises InTransaction within a transaction.
         """
-        if self._work is None:
+        given = self._work
+        if given is None:
             raise ConfigurationError(
                 f"{self.store.name} has no worker: upgrade(..., worker=f), or @{self.store.name}.xq.worker()"
             )
-        Workers(self.take, lambda: self._moves, self._work, until_empty).run()
+        if self.store.in_transaction():
+            raise InTransaction("run", ", which its threads do not see")
+        if isinstance(tubes, str):
+            raise BadType(f"tubes is a list of names of tubes, not {shown(tubes)}")
+        takes = [self.take] if tubes is None else [partial(self.take, tube=self._tube(tube)) for tube in tubes]
+        threads = given.workers if workers is None else workers
+        chosen: Work[T] = work(
+            self.store.name, self.machine, given.function, threads, given.max_attempts, given.finishes
+        )
+        Workers(takes, lambda: self._moves, chosen, until_empty).run()
 
     # producers
 
@@ -165,14 +219,13 @@ class Queue(Generic[T]):
             raise BadType(f"put_many takes tasks, not {type(tasks).__name__}: {shown(tasks)}")
         return self._puts.put(list(tasks), options)
 
-    def bulk(self, *, on_conflict: Literal["raise", "skip"] = "raise", state: str = "") -> Bulk:
+    def bulk(self, *, on_conflict: Literal["raise", "skip"] = "raise") -> Bulk:
         """What other processes put tasks by, millions in one transaction, without this model: see `Bulk.begin`.
 
-        With the feature unique and "skip", those that are in the way of others are left out. With a `state`, rows come
-        back into it as they once were, the event is "restore", and those whose key is there are left out. Raises
-        NotInstalled, BadValue, and ConfigurationError where no other process reaches the database.
+        With the feature unique and "skip", those that are in the way of others are left out. Raises BadValue,
+        FeatureOff, and ConfigurationError where no other process reaches the database.
         """
-        return bulk(self._database, self._tasks, on_conflict, state)
+        return bulk(self._database, self._tasks, on_conflict)
 
     # consumers
 
@@ -434,16 +487,16 @@ class Queue(Generic[T]):
         return self._history.reader.model
 
     def history(
-        self, key: object = None, since: float | datetime | None = None, until: float | datetime | None = None
+        self, key: object = None, since: float | date | None = None, until: float | date | None = None
     ) -> list[Any]:
         """The transitions of one task, or of all, in order: instances of `History`.
 
-        From `since` on and before `until`: seconds since 1970, or a datetime (UTC where it names no zone). Each has
-        `dur_us`, the microseconds that the task had been in the state it left; None where that is not known.
+        From `since` on and before `until`: seconds since 1970, a datetime (UTC where it names no zone) or a date. Each
+        has `dur_us`, the microseconds that the task had been in the state it left; None where that is not known.
         """
         return self._history.read(key, since, until)
 
-    def extract(self, what: What = TASKS, snapshot: str = "") -> Extract:
+    def extract(self, what: What = "tasks", snapshot: str = "") -> Extract:
         """What other programs read without this model: "tasks", "history", "stats" or "live". It may be pickled.
 
         tasks: the fields, and `state` ("Ready", "Taken" ...; `xq_state` where a field is called so); not the rows whose
@@ -453,7 +506,8 @@ class Queue(Generic[T]):
         `snapshot`: one of PostgreSQL that is open, as which all is read. Raises FeatureOff, BadValue, and
         ConfigurationError where no other process can reach the database.
         """
-        return self._history.extract(what, snapshot)
+        self._history.check(what)
+        return self._database.dialect.extract(what, self.store.name, self.store.address(), snapshot)
 
     def on_change(self, callback: Callback[T]) -> Callback[T]:
         """Call this with (task, event, source, target) after each transition that this process made is committed.

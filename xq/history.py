@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date
 from typing import Any
 
 from xq.database import Database
-from xq.extract import Extract, What
+from xq.extract import What
 from xq.machine import Machine
 from xq.store import HISTORY, Reader, beside
-from xq.tasks import Tasks, named
+from xq.tasks import Tasks, microseconds, named
 
 
 class History:
@@ -28,7 +28,7 @@ class History:
         Raises FeatureOff.
         """
         store = self.database.store
-        self._check_feature()
+        self.check()
         table, columns = beside(store.table, "history"), HISTORY
         if store.database is not None:
             dialect = self.database.compile().dialect
@@ -38,23 +38,17 @@ class History:
             self._readers[name] = store.reader(f"{store.name}History", table, columns)
         return self._readers[name]
 
-    def _check_feature(self) -> None:
-        if self.machine.settings.history is None:
+    def check(self, what: What = "history") -> None:
+        """Raise FeatureOff where a history is read, and none is kept."""
+        if what == "history" and self.machine.settings.history is None:
             self.tasks.refuse_event("history")
 
-    def extract(self, what: What, snapshot: str) -> Extract:
-        """What other programs read. Raises FeatureOff, BadValue and ConfigurationError."""
-        if what == "history":
-            self._check_feature()
-        store = self.database.store
-        return self.database.dialect.extract(what, store.name, store.address(), snapshot)
-
-    def read(self, key: object, since: float | datetime | None, until: float | datetime | None) -> list[Any]:
+    def read(self, key: object, since: float | date | None, until: float | date | None) -> list[Any]:
         """The transitions of a task, or of all, in order. Raises FeatureOff, BadType and BadValue."""
         instance = self.reader.instance
         values: dict[str, Any] = {} if key is None else named(self.tasks.identify(key)[0])
         moments = {"since": since, "until": until}
-        values |= {name: self.tasks.microseconds(name, at) for name, at in moments.items() if at is not None}
+        values |= {name: microseconds(name, at) for name, at in moments.items() if at is not None}
         asked = tuple(name for name, value in {"key": key, **moments}.items() if value is not None)
         rows = self.database.execute(self.database.dialect.history(asked), values)
         return [instance(dict(zip([*self.database.dialect.told, "dur_us"], row, strict=True))) for row in rows]

@@ -45,6 +45,7 @@ class Installation:
                 if self.missing():  # else another process came first
                     self.dialect.refuse(self.store)
                     self._check_states()
+                    self.close_outbox()
                     self.create()
         except Exception as error:
             if not self.store.is_refusal(error):
@@ -89,18 +90,15 @@ class Installation:
 
     def _check_table(self) -> None:
         """An index on a column that is not there would be an index on a constant, and corrupt once it is."""
-        missing = self._missing_columns()
+        missing = self.missing_columns()
         if missing:
             raise self._not_there(missing)
 
     def _not_there(self, missing: list[str]) -> NotInstalled:
-        advice = (
-            f"db.create_tables([{self.store.name}]) creates a new table, with all that the queue needs; "
-            "to one that is there add its columns first"
-        )
-        return NotInstalled(self.store.name, missing, advice)
+        return NotInstalled(self.store.name, missing, self.store.advice)
 
-    def _missing_columns(self) -> list[str]:
+    def missing_columns(self) -> list[str]:
+        """What of the table itself is missing, in words."""
         columns = self.dialect.table_columns(self.store)
         table = self.dialect.source.name
         if not columns:
@@ -125,15 +123,22 @@ class Installation:
 
     def missing(self) -> list[str]:
         """What the queue needs and does not find, in words; quick, and empty when all is there."""
-        return self._missing_columns() or self._missing_objects()
+        return self.missing_columns() or self._missing_objects()
 
     def is_recorded(self) -> bool:
         """Whether it is on record as this definition has it, which is quicker to find out than what is missing."""
         return [tuple(row) for row in self.store.execute(self.dialect.installed)] == [(VERSION, self.fingerprint)]
 
+    def on_record(self) -> bool | None:
+        """Whether what is on record is this definition, be it of another layout, or another; None where nothing is."""
+        if any(table.name not in self.dialect.existing(self.store) for table in self.dialect.shared()):
+            return None
+        records = self.store.execute(self.dialect.installed)
+        return records[0][1] == self.fingerprint if records else None
+
     def not_installed(self) -> NotInstalled | None:
         """What is missing, as an error, which says what to do."""
-        columns = self._missing_columns()
+        columns = self.missing_columns()
         if columns:
             return self._not_there(columns)
         missing = self._missing_objects()
@@ -260,10 +265,16 @@ class Installation:
             existing = self.dialect.existing(self.store)
             shared = self.dialect.shared()
             if all(table.name in existing for table in shared):
-                self.store.execute(self.dialect.forget)
+                for sql in (self.dialect.forget, self.dialect.outbox.unnumbered):
+                    self.store.execute(sql)
                 if not self.store.execute(self.dialect.queues):
                     for table in shared:
                         self.store.execute(table.drop)
+
+    def close_outbox(self) -> None:
+        """Have none where this definition archives nothing. Raises ConfigurationError while tasks are in it."""
+        if not self.dialect.outbox.is_needed:
+            self._drop_outbox()
 
     def _drop_outbox(self) -> None:
         outbox = self.dialect.outbox

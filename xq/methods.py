@@ -36,7 +36,7 @@ class Verb:
     name: str
 
     def __get__(self, instance: object, owner: type) -> Any:
-        if owner is not self.handle.model:
+        if not self.handle.store.is_mine(owner):
             raise ConfigurationError(
                 f"{owner.__name__} inherits {self.name}() from the queue {self.handle.store.name}, "
                 f"whose table is another: upgrade {owner.__name__} itself"
@@ -55,7 +55,7 @@ class QueueAttribute:
     handle: Queue[Any]
 
     def __get__(self, instance: object, owner: type) -> Queue[Any]:
-        if owner is not self.handle.model:
+        if not self.handle.store.is_mine(owner):
             raise ConfigurationError(
                 f"{owner.__name__}.xq is that of {self.handle.store.name}, whose table is another: "
                 f"upgrade {owner.__name__} itself"

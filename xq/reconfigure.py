@@ -16,7 +16,8 @@ from xq.stats import apart, by_event
 def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[str, str]) -> Definition:
     """Give the queue in `database` other features, in one transaction, and return its new definition.
 
-    Raises ConfigurationError, which counts them, for tasks in a state that is lost and that `move` does not name.
+    Raises ConfigurationError, which counts them, for tasks in a state that is lost and that `move` does not name; and
+    where tasks are on their way to an archive or back, for features that archives would miss.
     """
     store, old = database.store, database.definition
     if store.in_transaction():
@@ -26,7 +27,9 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
     lost = [state for state in old.machine.states if state not in new.machine.states]
     _check(new.machine, lost, move)
     before, after = database.open(), Database(store, new, database.clock, database.observers).compile()
+    after.installation.close_outbox()  # who archives is waited for before anything is kept from him
     with before.dialect.installing(store):
+        after.installation.close_outbox()
         counts = [row for row in database.execute(before.dialect.actual_counts) if row[1] in lost]
         stranded = [(state, n) for tube, state, n in counts if tube == "" and state not in move]
         if stranded:

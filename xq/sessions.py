@@ -84,6 +84,9 @@ class ProofOfLife(Protocol):
     def there(self) -> bool:
         """Whether the database is there at all; it is not made by asking."""
 
+    def close(self) -> None:
+        """Close the connection that it has, if any, until it is needed again."""
+
 
 class Keeper(Protocol):
     """One queue, as the sessions of its database see it."""

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import NamedTuple, Protocol
 
 from xq.database import Database
-from xq.errors import BadType, BadValue, shown
+from xq.errors import BadType, BadValue, ConfigurationError, shown
 from xq.store import fits_a_column
 
 LONGEST = 255  # characters of the name of a sink, and of that of a stream
@@ -130,9 +130,21 @@ class Tally:
         self.sinks = Sinks(database)
 
     def install(self, queues: str = "") -> None:
-        """Make the table, if it is not there; then no batch was written into it. Raises BadValue as `add`."""
+        """Make the table, if it is not there; then no batch was written into it.
+
+        Raises BadValue as `add`, and ConfigurationError for a table that is there and is no such one.
+        """
         self.sinks.install()
-        _create(self.database, self.database.dialect.tally(self.table), lambda: self.sinks.forget(self.table))
+        sql, store = self.database.dialect.tally(self.table), self.database.store
+        _create(self.database, sql, lambda: self.sinks.forget(self.table))
+        try:
+            store.execute(sql.fits)
+        except Exception as error:
+            if not store.is_failure(error) or store.is_loss(error):
+                raise
+            raise ConfigurationError(
+                f"{self.table} is there, and no table of stream()'s: give one that is not there yet"
+            ) from error
         if not self.sinks.claim(self.table, _of(queues)).endswith(_of(queues)):
             raise BadValue(
                 f"{self.table} counts other queues: give these another table and another checkpoint, or begin anew "

@@ -238,6 +238,7 @@ class Store(Protocol[T]):
     schema: str
     fields: tuple[Field, ...]
     key: tuple[str, ...]
+    advice: str  # how the table and what the queue needs come into the database
     may_fail_to_read: bool  # whether a row may hold what the application's fields cannot read
 
     @property
@@ -263,6 +264,10 @@ class Store(Protocol[T]):
     def in_transaction(self) -> bool:
         """Whether a transaction is open on this thread's connection, by whomever."""
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether a call may wait for others: not within a transaction, unless the ORM's tests have put it around."""
+
     def undo_interrupted(self) -> None:
         """Undo what is left open of a transaction of `atomic` which was interrupted while it began or ended."""
 
@@ -281,6 +286,9 @@ class Store(Protocol[T]):
 
     def disconnect(self) -> None:
         """Close the connection of this thread."""
+
+    def at_work(self) -> AbstractContextManager[object]:
+        """Around a worker's call of the application's function: what that needs of its thread, and leaves to it."""
 
     def forked(self) -> None:
         """In a child: forget the connection that it has inherited, which is its parent's, and never touch it."""
@@ -349,6 +357,9 @@ class Store(Protocol[T]):
 
         The first column is its key.
         """
+
+    def is_mine(self, model: type) -> bool:
+        """Whether a class that inherits from the model is of the same table."""
 
     def attribute(self, name: str) -> str | None:
         """What of the application's own already has this name on the model, if anything."""

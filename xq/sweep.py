@@ -37,6 +37,7 @@ ROLL_UP = 1.0  # seconds between two times that counters are added up, while the
 ASK = 60.0  # seconds between two questions whether something makes the queues slow
 REST = 0.8  # seconds between two questions whether the database may be written, less than between two rounds
 ABSENT = 5.0  # seconds for which a queue that is not installed is not looked for
+LEAVING = 60.0  # seconds to wait for the thread of a database that is left, which may be in the middle of something
 RETRY = 0.5  # seconds after which what failed is tried again
 # Seconds from one look to the next, however much is written: half of what a due time may be late, and for waiters
 # little enough not to be noticed.
@@ -63,6 +64,11 @@ class QueueKeeper:
         sessions.keepers.discard(self)
         self.database.close()
         self.waiting.alarm()
+
+    def leave(self) -> None:
+        """Know nothing of the database any more."""
+        self.attended = self._sweeper = None
+        self.database.close()
 
     def attend(self) -> bool:
         """Have a thread that looks after the queue. False where there can be none."""
@@ -164,7 +170,7 @@ class QueueKeeper:
     def rejoin(self, uuid: str) -> bool:
         dialect, sessions = self.database.dialect, self.database.sessions
         lease = sessions.lease if sessions else None
-        return self._whole(dialect.session_goes_on, dialect.session_is_there, uuid=uuid, lease=lease)
+        return self._whole(dialect.session_goes_on, dialect.session_went_on, uuid=uuid, lease=lease)
 
     def is_there(self, uuid: str) -> bool:
         opened = self.database.open()
@@ -496,6 +502,26 @@ def rests(database: object) -> bool:
         return False
     sweeper.look_again()
     return True
+
+
+def leave(database: object) -> None:
+    """End what this process has with a database: sessions, its thread, their connections. The next call begins anew."""
+    mine = sessions.of(database)
+    proof = mine.proof
+    try:
+        mine.exit()
+    except Exception as error:
+        log.debug("a session could not be ended: %s", error)
+    with _starting:
+        sweeper = _sweepers.pop(database, None)
+    if sweeper is not None:
+        sweeper.end()
+        sweeper.thread.join(LEAVING)
+    for keeper in list(sessions.keepers):
+        if isinstance(keeper, QueueKeeper) and keeper.sessions is mine:
+            keeper.leave()
+    if proof is not None:
+        proof.close()
 
 
 class _InItsThread(DebugExecutor):  # type: ignore[misc]

@@ -8,7 +8,7 @@ import numbers
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -24,6 +24,19 @@ Seconds = Mapping[str, float | None]  # what a call brings, by option; None is n
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = 253_402_300_800  # seconds since 1970: the end of the year 9999
 MARK = "_xq_take"  # the attribute of an instance that carries the mark of its take
+
+
+def microseconds(name: str, value: object) -> int:
+    """A moment, in microseconds since 1970: of a date its beginning, by UTC. Raises BadType and BadValue."""
+    if isinstance(value, date):
+        at = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
+        aware = at if at.tzinfo else at.replace(tzinfo=UTC)
+        return (aware - EPOCH) // timedelta(microseconds=1)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise BadType(f"{name} is a moment (seconds since 1970, a datetime or a date), not {shown(value)}")
+    if not abs(value) <= LATEST:
+        raise BadValue(f"{name} is a moment (seconds since 1970, a datetime or a date), not {shown(value)}")
+    return round(value * 1_000_000)
 
 
 @dataclass(frozen=True)
@@ -309,17 +322,6 @@ class Tasks(Generic[T]):
         return converted
 
     # options
-
-    def microseconds(self, name: str, value: object) -> int:
-        """A moment, in microseconds since 1970. Raises BadType and BadValue."""
-        if isinstance(value, datetime):
-            aware = value if value.tzinfo else value.replace(tzinfo=UTC)
-            return (aware - EPOCH) // timedelta(microseconds=1)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise BadType(f"{name} is a moment (seconds since 1970, or a datetime), not {shown(value)}")
-        if not abs(value) <= LATEST:
-            raise BadValue(f"{name} is a moment (seconds since 1970, or a datetime), not {shown(value)}")
-        return round(value * 1_000_000)
 
     def seconds(self, option: str, value: object, ends: bool = False) -> float | None:
         """A number of seconds; None for never, which is refused where it `ends`. Raises BadType and BadValue."""

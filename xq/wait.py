@@ -276,11 +276,11 @@ class Waiting(Generic[T]):
 
     def _alone(self) -> bool:
         """Whether no thread tells of anything: who waits must look, and sweep, now and then."""
-        return not self.listen() or self.database.clock is not None
+        return not self.listen() or self.database.clock is not None or self.database.store.in_transaction()
 
     def _check_may_wait(self, what: str, timeout: float | None, option: str = "timeout") -> None:
-        if timeout != 0 and self.database.store.in_transaction():
-            raise InTransaction(what, option)
+        if timeout != 0 and not self.database.store.may_wait:
+            raise InTransaction(what, f", or say {option}=0")
 
     # for the end of a task
 

@@ -6,7 +6,7 @@ import inspect
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,12 +26,15 @@ BACKOFF, LONGEST_BACKOFF = 1.0, 3600.0  # seconds until a task that failed is tr
 class Work(Generic[T]):
     """What is done with tasks, by how many threads, and how often it is tried before the task is buried."""
 
-    function: Callable[[T], object]
+    function: Callable[..., object]
     workers: int = 1
     max_attempts: int | None = None
+    finishes: bool = False  # whether the function is given what finishes its task, too
 
 
-def work(name: str, machine: Machine, function: object, workers: object, max_attempts: object = None) -> Work[Any]:
+def work(
+    name: str, machine: Machine, function: object, workers: object, max_attempts: object = None, finishes: bool = False
+) -> Work[Any]:
     """The work of the queue of this name. Raises ConfigurationError for what cannot be."""
     if not callable(function) or inspect.iscoroutinefunction(function):
         raise ConfigurationError(f"a worker of {name} is a function of a task, not {shown(function)}")
@@ -40,20 +43,23 @@ def work(name: str, machine: Machine, function: object, workers: object, max_att
             raise ConfigurationError(f"{argument} is a number from 1 on, not {shown(number)}")
     if max_attempts and ("attempts" not in machine.roles or not machine.sources("bury")):
         raise ConfigurationError("max_attempts needs the role 'attempts', which counts, and the feature 'buried'")
-    return Work(function, workers, max_attempts)  # type: ignore[arg-type]
+    return Work(function, workers, max_attempts, finishes)  # type: ignore[arg-type]
 
 
 class Workers(Generic[T]):
-    """The workers of one queue, while they run. Their threads take with the session of the process."""
+    """The workers of one queue, while they run. Their threads take with the session of the process.
+
+    There are as many as the work says for each of `takes`.
+    """
 
     def __init__(
         self,
-        take: Callable[[float], T | None],
+        takes: Sequence[Callable[[float], T | None]],
         moves: Callable[[], Moves[T]],  # asked for each time: reconfigure brings others
         work: Work[T],
         until_empty: bool = False,
     ) -> None:
-        self._take = take
+        self._takes = takes
         self._moves = moves
         self._work = work
         self._until_empty = until_empty
@@ -68,7 +74,8 @@ class Workers(Generic[T]):
 
         Raises what ended a worker: not what the function raised, nor that the database was away.
         """
-        threads = [threading.Thread(target=self._loop, daemon=True) for _ in range(self._work.workers)]
+        takes = [take for take in self._takes for _ in range(self._work.workers)]
+        threads = [threading.Thread(target=self._loop, args=(take,), daemon=True) for take in takes]
         with self._signals():
             for thread in threads:
                 thread.start()
@@ -85,6 +92,8 @@ class Workers(Generic[T]):
                 self._release()
                 raise SystemExit(128 + number)
             self._stop.set()
+            name = signal.Signals(number).name
+            self._log.info("%s: the workers end with what is in hand; a second one releases it", name)
 
         if threading.current_thread() is not threading.main_thread():
             yield  # signals are the main thread's, and so is stopping
@@ -101,11 +110,11 @@ class Workers(Generic[T]):
             self._log.warning("released %r, which was being worked on", task)
             self._finish(partial(self._move, "release", task))
 
-    def _loop(self) -> None:
+    def _loop(self, take: Callable[[float], T | None]) -> None:
         try:
             while not self._stop.is_set():
                 try:
-                    task = self._take(0 if self._until_empty else LISTEN)
+                    task = take(0 if self._until_empty else LISTEN)
                 except Exception as error:
                     self._wait_for_the_database(error)
                     continue
@@ -128,13 +137,30 @@ class Workers(Generic[T]):
             if not self._may_be_tried(task, attempts):
                 return
             try:
-                self._work.function(task)
+                with self._store.at_work():
+                    finished = self._call(task)
             except Exception as error:
                 self._failed(task, attempts, f"{type(error).__name__}: {error}")
             else:
-                self._finish(partial(self._move, "ack", task), expected=(NotFound, WrongState))
+                if not finished:
+                    self._finish(partial(self._move, "ack", task), expected=(NotFound, WrongState))
         finally:
             del self._in_hand[me]
+
+    def _call(self, task: T) -> bool:
+        """Call the function. Returns whether it has finished the task by what it was given for that."""
+        if not self._work.finishes:
+            self._work.function(task)
+            return False
+        finished = False
+
+        def finish(event: str = "ack", *, update: Mapping[str, Any] | None = None, **options: Any) -> T | None:
+            nonlocal finished
+            finished = True
+            return self._finish(lambda: self._moves().one(event, task, options, update))  # type: ignore[no-any-return]
+
+        self._work.function(task, finish)
+        return finished
 
     def _may_be_tried(self, task: T, attempts: int) -> bool:
         """Whether the function shall see a task; it is buried, if it was seen so often and nobody was left to bury it.

@@ -24,6 +24,7 @@ DONE = "D"
 SUFFIX = "archive"
 RUN, NUMBER, DONE_AT = "xq_run", "xq_n", "xq_at_us"  # the outbox's own columns: whose the row is, and since when done
 SINCE = Column(DONE_AT, "BIGINT", DONE_AT, "BIGINT")
+LONGEST = 255  # characters of a key, where the history does not hold more
 LEAVING = "xq_leaving"  # the keys of the tasks that a run means to move, on its connection alone
 
 
@@ -40,6 +41,7 @@ class Outbox:
     settled = "NULL"  # a number that tells what is settled: all of the history whose xid is less
     looks_ahead = False  # whether nothing tells what is settled but a look at what is not committed yet
     lock = ""
+    types: str  # the columns of the application's table, and what tells of their types
     close: str  # within a transaction: has nobody else write into the table, and waits for whoever does
 
     def __init__(self, of: Dialect) -> None:
@@ -70,6 +72,9 @@ class Outbox:
     def prepare(self, store: Store[Any]) -> None:
         """Before a statement that reads much: have it lock nothing."""
 
+    def refuse_misfits(self, store: Store[Any]) -> None:
+        """Have a connection raise for a value that a column cannot hold, where it would be cut."""
+
     def look_ahead(self, store: Store[Any]) -> None:
         """Before a statement that shall see what is not committed yet, where it `looks_ahead`."""
 
@@ -81,6 +86,11 @@ class Outbox:
     stays = ""  # of a task that must not leave, as a condition to the contrary
 
     # what is there
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the queue has done tasks, and tells since when, without which nothing is archived."""
+        return DONE in self.of.machine.states and self.of.has_history
 
     @property
     def drop(self) -> str:
@@ -98,9 +108,8 @@ class Outbox:
         found = self.of.columns_of(store, self.name)
         return [field.column for field in self.of.source.fields if field.column in found]
 
-    def all_columns(self, store: Store[Any]) -> set[str]:
-        """Those that it has of the application's, of whatever day, in small letters; none where it is not there."""
-        return {name.lower() for name in self.of.columns_of(store, self.name)} - {RUN, NUMBER, DONE_AT}
+    def is_there(self, store: Store[Any]) -> bool:
+        return bool(self.of.columns_of(store, self.name))
 
     @property
     def runs(self) -> str:
@@ -120,6 +129,15 @@ class Outbox:
     def numbered(self) -> str:
         """Have a number, if there is none yet."""
         return f"INSERT INTO {SETTINGS} (name, value) VALUES (:name, :value){self.of.on_conflict('name')}"
+
+    @property
+    def unnumbered(self) -> str:
+        """Have none: what is installed next is another queue, with a history of its own."""
+        return f"DELETE FROM {SETTINGS} WHERE name = {self.of.literal(self.setting_of('archived'))}"
+
+    def setting_of(self, what: str) -> str:
+        """The name of a setting of this queue."""
+        return f"{what} {self.of.source_name}"[:255]
 
     @property
     def next_generation(self) -> str:
@@ -259,7 +277,7 @@ class Outbox:
     def extract_all(self, tasks: Extract, there: Sequence[str], without: Sequence[str], loading: str) -> Extract:
         """The tasks of the table, and those in the outbox, which has the columns `there`, but for some runs."""
         quoted = {field.column: self.of.quote(field.column) for field in self.of.source.fields}
-        own = ", ".join(f"{name} AS {quote}" for name, quote in zip(quoted.values(), quoted.values(), strict=True))
+        own = ", ".join(f"{quote} AS {quote}" for quote in quoted.values())
         found = f"SELECT {own}, NULL AS {RUN}, NULL AS {DONE_AT} FROM {self.of.table_in_schema}"
         if there:
             kept = ", ".join(quote if column in there else "NULL" for column, quote in quoted.items())
@@ -281,7 +299,7 @@ class Outbox:
         return f"SELECT MAX(id), MAX(at_us), {self.settled} FROM {self.history}"
 
     def old(self, mark: Mapping[str, Any]) -> str:
-        """The rows of the history that a mark means; the newest stays: see `_not_newest`."""
+        """The rows of the history that a mark means: never the newest, for the reason of `Dialect._not_newest`."""
         xid = f" AND xid < {mark['xid']}" if mark["xid"] is not None else ""
         return f"id < {mark['id']} AND at_us < {mark['before_us']}{xid}"
 
@@ -301,6 +319,12 @@ class SqliteOutbox(Outbox):
 
     join = "CROSS JOIN"
     over = f"DROP TABLE IF EXISTS temp.{LEAVING}"
+
+    @property
+    def types(self) -> str:  # type: ignore[override]
+        source = self.of.source
+        there = f"{self.of.literal(source.name)}, {self.of.literal(source.schema or 'main')}"
+        return f"SELECT name, type FROM pragma_table_xinfo({there})"
 
     @property
     def close(self) -> str:  # type: ignore[override]
@@ -338,6 +362,14 @@ class PostgresOutbox(Outbox):
     lock = " FOR UPDATE OF t"
 
     @property
+    def types(self) -> str:  # type: ignore[override]
+        return (
+            "SELECT attname, format_type(atttypid, atttypmod), CAST(attcollation AS bigint) FROM pg_attribute "
+            f"WHERE attrelid = to_regclass({self.of.literal(self.of.table_in_schema)}) "
+            "AND attnum > 0 AND NOT attisdropped"
+        )
+
+    @property
     def close(self) -> str:  # type: ignore[override]
         return f"LOCK TABLE {self.table} IN ACCESS EXCLUSIVE MODE"
 
@@ -361,7 +393,21 @@ class MysqlOutbox(Outbox):
 
     @property
     def keyed(self) -> str:  # type: ignore[override]
-        return f" (n BIGINT DEFAULT 0 PRIMARY KEY, told {self.of.varying(255)}, INDEX (told)){self.of.engine}"
+        return f" (n BIGINT DEFAULT 0 PRIMARY KEY, told {self.of.varying(LONGEST + 1)}, INDEX (told)){self.of.engine}"
+
+    # The history has no more of a key than this, and so tells nothing of a longer one, or of several as of one.
+    stays = f" AND CHAR_LENGTH(l.told) <= {LONGEST}"
+
+    def as_text(self, told: str) -> str:
+        return f"LEFT({told}, {LONGEST + 1})"
+
+    @property
+    def types(self) -> str:  # type: ignore[override]
+        schema = self.of.literal(self.of.source.schema) if self.of.source.schema else "DATABASE()"
+        return (
+            "SELECT column_name, column_type, collation_name FROM information_schema.columns "
+            f"WHERE table_schema = {schema} AND table_name = {self.of.literal(self.of.source.name)}"
+        )
 
     def made(self) -> list[str]:
         own = f"{RUN} {self.of.varying(64)} DEFAULT '', {NUMBER} BIGINT DEFAULT 0, {DONE_AT} BIGINT"
@@ -382,6 +428,9 @@ class MysqlOutbox(Outbox):
 
     def prepare(self, store: Store[Any]) -> None:
         store.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+
+    def refuse_misfits(self, store: Store[Any]) -> None:
+        store.execute("SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')")
 
     def forget_old(self, mark: Mapping[str, Any]) -> str:
         # So many: it would read on to one that does not belong to them, and wait for who has just written that.

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 JOB = "job"  # the table of jobs, by the end of its name
 PLACES = 2**32  # rows that a batch may have
-LONGEST = 200  # characters of the name of a job
 MINE = ":first <= s.xq_n AND s.xq_n < :last"  # the rows of one batch
 
 
@@ -30,6 +29,8 @@ class Staging:
     Named values: `job`, `batch`, `now`, `age` (seconds), `first` and `last` (places in the stage, the latter is not in
     the range), `base` (the number before the first key that is made).
     """
+
+    longest = 200  # characters of the name of a job
 
     def __init__(self, of: Dialect) -> None:
         self.of = of
@@ -41,7 +42,7 @@ class Staging:
 
     @property
     def tables(self) -> list[Object]:
-        of, name = self.of, self.of.varying(LONGEST)
+        of, name = self.of, self.of.varying(self.longest)
         jobs = f"batch {of.serial}, job {name} NOT NULL, mark {name} UNIQUE, since DOUBLE PRECISION NOT NULL"
         return [
             of.side_table(JOB, f"({jobs}){of.engine}"),
@@ -112,12 +113,9 @@ class Staging:
         turn = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(alone)} ORDER BY s.xq_n) AS xq_turn"
         return f"(SELECT s.*, {turn} FROM {rows}) AS s WHERE 1 = 1"
 
-    def _free(self, change: Change, guard: Guard | None, restores: bool) -> tuple[list[str], str]:
+    def _free(self, change: Change, guard: Guard | None) -> tuple[list[str], str]:
         """What each row must be alone in, and the condition that it takes nobody's place."""
         of = self.of
-        if restores:
-            there = f"SELECT 1 FROM {of.table_in_schema} AS t WHERE {of.same_key('t', 's')}"
-            return [f"s.{key}" for key in of.keys], f"xq_turn = 1 AND NOT EXISTS ({there})"
         if guard is None:
             return [], ""
         value = f"s.{of.roles[guard.role]}"
@@ -127,12 +125,10 @@ class Staging:
             free = f"xq_turn = 1 AND {free}"
         return [of.exact(value, of.kind(guard.role))], f"({value} IS NULL OR ({free}))"
 
-    def put(
-        self, change: Change, columns: Sequence[Field], shape: Shape, guard: Guard | None, restores: bool
-    ) -> Statement:
+    def put(self, change: Change, columns: Sequence[Field], shape: Shape, guard: Guard | None) -> Statement:
         """Puts the rows of a shape of one batch, but for those that are in the way of others."""
         of = self.of
-        alone, free = self._free(change, guard, restores)
+        alone, free = self._free(change, guard)
         keys = [field.column for field in of.source.key]
         written = {
             of.quote(f.column): f"s.{of.quote(f.column)}" for f in columns if shape.has_key or f.column not in keys
@@ -151,7 +147,7 @@ class Staging:
 
     def in_the_way(self, change: Change, shape: Shape, guard: Guard) -> str:
         """A value of the role unique that another task holds, or another row, if there is one."""
-        alone, free = self._free(change, guard, restores=False)
+        alone, free = self._free(change, guard)
         value = f"s.{self.of.roles[guard.role]}"
         return f"SELECT {value} FROM {self._rows(shape, alone)} AND NOT {free} LIMIT 1"
 

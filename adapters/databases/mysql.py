@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from xq.adapters.databases.archives import MysqlOutbox
-from xq.adapters.databases.extracts import MysqlExtract
 from xq.adapters.databases.links import ALIVE, Words
+from xq.adapters.databases.mysql_extracts import MysqlRendering
 from xq.adapters.databases.mysql_utubes import MysqlUtubes
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.servers import BYTES, PART, ROLL_UP, Server
@@ -58,7 +58,7 @@ class Mysql(Server):
     longest_name = 64
     utubes_kind = MysqlUtubes
     outbox_kind = MysqlOutbox
-    extracts = MysqlExtract
+    extracts = MysqlRendering
     utubes: MysqlUtubes | None
     long_text = "LONGTEXT"
     engine = " ENGINE = InnoDB"  # of the others none locks rows, and few roll back
@@ -602,7 +602,7 @@ class Mysql(Server):
     def _short(self, column: str) -> str:
         """A column of an index, or so much of it as one can hold."""
         field = next((field for field in self.source.fields if self.quote(field.column) == column), None)
-        return f"{column}({PREFIX})" if field is not None and field.type.upper() == "TEXT" else column
+        return f"{column}({PREFIX})" if field is not None and field.type.upper().endswith("TEXT") else column
 
     def triggers(self) -> list[Object]:
         bodies = {"insert": self.row_came(), "update": self.row_changed(), "delete": self.row_went()}

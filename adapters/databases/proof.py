@@ -31,6 +31,9 @@ class Proof(ABC):
     def _end(self, uuid: str) -> None:
         """Hold it no longer."""
 
+    def close(self) -> None:  # noqa: B027
+        """Close the connection that it has, if any, until it is needed again."""
+
     def hold(self, uuid: str) -> bool:
         """Prove that a process of this session lives. False where another process is about to end it."""
         deadline, begun, held = time.monotonic() + ENDING, False, False

@@ -66,4 +66,5 @@ class TallySql:
             f"{dialect.create_view} {view} AS SELECT {buckets}, {numbers} FROM {name} GROUP BY {buckets} HAVING {any_}",
         )
         self.look = f"SELECT 1 FROM {name} WHERE 1 = 0"
+        self.fits = f"SELECT {names}, n FROM {name} WHERE 1 = 0"
         self.add = f"INSERT INTO {name} ({names}, n) VALUES ({values}, :count){more}"

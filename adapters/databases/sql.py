@@ -27,7 +27,7 @@ from xq.store import HISTORY, TIMES, Address, Field, Kind, Row, Store, Table, Va
 
 if TYPE_CHECKING:
     from xq.adapters.databases.archives import Outbox
-    from xq.adapters.databases.extracts import OfDatabase
+    from xq.adapters.databases.extracts import Rendering
     from xq.extract import Extract, What
 
 SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may hold tasks
@@ -289,7 +289,7 @@ class Dialect(ABC):
     longest_name: int | None = None  # in bytes
     utubes_kind: type[Utubes]
     outbox_kind: type[Outbox]
-    extracts: type[OfDatabase]
+    extracts: type[Rendering]
     create_view = "CREATE VIEW IF NOT EXISTS"
     long_text = "TEXT"  # the type of a text of any length
     engine = ""  # what follows the columns of a table that is made
@@ -498,6 +498,10 @@ class Dialect(ABC):
     def outbox(self) -> Outbox:
         """What leaves the table for an archive, and what comes back."""
         return self.outbox_kind(self)
+
+    def extract(self, what: What, name: str, address: Address, snapshot: str) -> Extract:
+        """What another program reads of a model of this name, at this address. Raises BadValue, ConfigurationError."""
+        return self.extracts(self).of(what, name, address, snapshot)
 
     @property
     def order(self) -> str:
@@ -807,10 +811,6 @@ class Dialect(ABC):
     # counting. A row of the counters is a transition and how often it was seen, in all (tube '') and for each
     # tube that is counted; one whose source is '' holds tasks that were there before counting began.
 
-    def extract(self, what: What, name: str, address: Address, snapshot: str) -> Extract:
-        """What another program reads of a model of this name, at this address. Raises BadValue, ConfigurationError."""
-        return self.extracts.of(self, what, name, address, snapshot)
-
     @property
     def counters(self) -> str:
         """Tube, source, target, how often, and how many rows of the table tell it."""
@@ -1074,14 +1074,18 @@ class Dialect(ABC):
         if self.history_kept < math.inf:
             asked.append(f"at_us >= {self._forgotten_before}")
         whose = f" WHERE {conditions['key']}" if "key" in of else ""
-        # Within a time as well, the row before it may be older.
-        before = f"at_us - LAG(at_us) OVER (PARTITION BY {self.quote('key')} ORDER BY id)"
         columns = ", ".join(map(self.quote, self.told))
+        # Within a time as well, the row before it may be older.
         return (
             f"SELECT {columns}, dur_us "
-            f"FROM (SELECT {columns}, {before} AS dur_us FROM {self.side('history')}{whose}) AS told"
+            f"FROM (SELECT {columns}, {self.since_before} AS dur_us FROM {self.side('history')}{whose}) AS told"
             f"{' WHERE ' * bool(asked)}{' AND '.join(asked)} ORDER BY id"
         )
+
+    @property
+    def since_before(self) -> str:
+        """Of a row of the history the microseconds since the one before it of its task."""
+        return f"at_us - LAG(at_us) OVER (PARTITION BY {self.quote('key')} ORDER BY id)"
 
     @property
     def _forgotten_before(self) -> str:
@@ -1156,6 +1160,11 @@ class Dialect(ABC):
     @property
     def session_is_there(self) -> str:
         return session_there(self.now)
+
+    @property
+    def session_went_on(self) -> str:
+        """Whether a session is there now, and not only when the transaction began, in which this is asked."""
+        return f"{session_there(self.now)}{self.lock}"
 
     @property
     def session_over(self) -> str:

@@ -12,8 +12,8 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from xq.adapters.databases.archives import SqliteOutbox
-from xq.adapters.databases.extracts import SqliteExtract
 from xq.adapters.databases.sql import SESSIONS, Dialect, Number, Object, parts_of_uuid
+from xq.adapters.databases.sqlite_extracts import SqliteRendering
 from xq.adapters.databases.sqlite_files import FileWrites, Locks
 from xq.adapters.databases.sqlite_utubes import SqliteUtubes
 from xq.compile import Rows, Statement
@@ -119,7 +119,7 @@ class Sqlite(Dialect):
     serial = "INTEGER PRIMARY KEY"
     utubes_kind = SqliteUtubes
     outbox_kind = SqliteOutbox
-    extracts = SqliteExtract
+    extracts = SqliteRendering
     utubes: SqliteUtubes | None
 
     def moment(self, kind: Kind, seconds: str) -> str:

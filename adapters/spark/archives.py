@@ -18,11 +18,14 @@ import base64
 import hashlib
 import json
 import pickle
+import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -38,9 +41,11 @@ from xq.adapters.spark.files import Folder, literally
 from xq.adapters.spark.packed import as_text, packed, secrets_of, with_secrets
 from xq.adapters.spark.queues import queue_of
 from xq.adapters.spark.session import offer
-from xq.archives import Archives, Loading, Past
+from xq.archives import Archives
 from xq.errors import ConfigurationError, Error
-from xq.extract import Extract
+from xq.extract import Extract, quoted
+from xq.loading import Loading
+from xq.past import Past
 
 RUN = "xq_run"
 SINCE = "xq_at_us"
@@ -74,7 +79,8 @@ def archive(spark: SparkSession, queue: object, out: str, before: float | dateti
     would give it to the next one. `out` is any path of Hadoop's whose file system renames a folder in one step.
 
     Raises FeatureOff (it needs keep and history), ArchiveBusy, BadType, BadValue, and ConfigurationError, for a table
-    with columns that the model does not have, say, which would be lost, or for the folder of another queue.
+    with columns that the model does not have, say, which would be lost, or for the folder of another queue; Error where
+    Spark cannot read a task, and all that were to leave are in the table again.
     """
     place = _Place(spark, queue, out, "archive")
     before_us = place.archives.moment("before", before)
@@ -90,14 +96,22 @@ def archive(spark: SparkSession, queue: object, out: str, before: float | dateti
 def restore(spark: SparkSession, queue: object, out: str) -> int:
     """Move all tasks of an archive back into the table, as D. Returns how many. It counts as X-D.
 
-    The history stays where it is, where `history` reads it. May be killed and called again, as `archive`. Raises Error
-    where tasks stay in the archive, since the table has their keys again, or other values that must be there once; and
-    as `archive`.
+    The history stays where it is, where `history` reads it. May be killed and called again, as `archive`. Raises
+    ConfigurationError where there is no archive; Error where tasks stay in it, when all others are back, since the
+    table has their keys again, or other values that must be there once; and as `archive`.
     """
     place = _Place(spark, queue, out, "restore")
     with place.alone():
         place.archives.get_ready()
-        return sum(map(place.bring_back, place.runs(TASKS)))
+        restored, refused = 0, None
+        for run in place.runs(TASKS):
+            try:
+                restored += place.bring_back(run)
+            except Error as error:  # of this run: it is no reason for the others to stay
+                refused = refused or error
+        if refused:
+            raise refused
+        return restored
 
 
 def tasks(spark: SparkSession, queue: object, archive: str) -> DataFrame:
@@ -110,7 +124,7 @@ def tasks(spark: SparkSession, queue: object, archive: str) -> DataFrame:
     place = _Place(spark, queue, archive, "tasks")
     generation, runs = place.archives.generation, place.runs(TASKS)
     mine = place.with_day(place.frame(place.archives.extract_tasks(runs, generation)))
-    return place.with_archive(mine, TASKS, runs)
+    return place.with_archive(mine, TASKS, runs).drop(RUN)
 
 
 def history(spark: SparkSession, queue: object, archive: str) -> DataFrame:
@@ -122,10 +136,14 @@ def history(spark: SparkSession, queue: object, archive: str) -> DataFrame:
     place = _Place(spark, queue, archive, "history")
     generation, runs = place.archives.generation, place.runs(HISTORY)
     past = place.manifest(runs[-1])["past"] if runs else None
-    mine = place.frame(place.archives.extract_history(past, generation))
-    whole = place.with_archive(mine.withColumn("day", _day(f.col("at_us"))), HISTORY, runs)
-    before = f.lag("at_us").over(Window.partitionBy("key").orderBy("id"))
-    return whole.withColumn("dur_us", f.col("at_us") - before)
+    mine = place.frame(place.archives.extract_history(past, generation)).withColumn("day", _day(f.col("at_us")))
+    live = f"s-{place.mine}-"  # comes after all runs
+    whole = place.with_archive(mine.withColumn(RUN, f.lit(live)), HISTORY, runs)
+    # Where a queue is installed anew, its ids begin anew; else they tell the order, and runs may not.
+    anew = [run for last, run in pairwise([*runs, live]) if last.split("-")[1] != run.split("-")[1]]
+    order = [*(f.col(RUN) >= run for run in anew), f.col("id")]
+    before = f.lag("at_us").over(Window.partitionBy("key").orderBy(*order))
+    return whole.withColumn("dur_us", f.col("at_us") - before).drop(RUN)
 
 
 def _day(at_us: Any) -> Any:
@@ -141,9 +159,13 @@ class _Place:
         self.archives: Archives = self.queue.archives
         self.archives.check(what)
         self.folder = Folder(spark, out)
+        if what != "archive" and not self.folder.exists(""):
+            raise ConfigurationError(
+                f"there is no archive at {self.folder.path}: is that the folder that `archive` was given? If it was "
+                "never called, make an empty one"
+            )
         self.check_whose()
-        self.mine = hashlib.sha256(self.folder.path.encode()).hexdigest()[:8]  # whose run it is, by its name
-        self.parts = PARTS if self.archives.reads_in_parts else 1
+        self.parts = PARTS if self.archives.old.is_read_in_parts else 1
         names = {field.name.lower() for field in self.queue.store.fields}
         self.day = "xq_day" if "day" in names else "day"
 
@@ -158,6 +180,11 @@ class _Place:
                 f"is {mine['queue']} of {mine['database']}, or another one of that name: each queue needs a folder of "
                 f"its own. If it is the same one, moved or installed anew, delete {WHOSE} there"
             )
+
+    @cached_property
+    def mine(self) -> str:
+        """Whose run it is, by its name; known once this queue has been `alone`."""
+        return hashlib.sha256(f"{self.archives.identity['number']} {self.folder.path}".encode()).hexdigest()[:8]
 
     def move(self, old: str, new: str) -> None:
         """Rename a folder, unless others have begun to work here."""
@@ -195,9 +222,9 @@ class _Place:
         return frame.withColumn(self.day, _day(f.col(SINCE))).drop(SINCE)
 
     def stored(self, what: str, runs: Iterable[str]) -> DataFrame:
-        """The rows of some runs that are in their place."""
+        """The rows of some runs that are in their place, each with its run."""
         reader = self.spark.read.options(basePath=self.folder.at(what), mergeSchema=True)
-        return reader.parquet(*(literally(self.folder.at(self.of(what, run))) for run in runs)).drop(RUN)
+        return reader.parquet(*(literally(self.folder.at(self.of(what, run))) for run in runs))
 
     def with_archive(self, mine: DataFrame, what: str, runs: list[str]) -> DataFrame:
         if not runs:
@@ -229,7 +256,7 @@ class _Place:
         in_place, waiting = set(self.runs(TASKS)), self.archives.runs()
         for run in waiting:
             if run in in_place:
-                self.retire(run)
+                self.archives.retire(run)
             elif self.archives.is_loading(run):
                 self.archives.forget(run)
             elif self.folder.exists(f"{AWAY}/{RESTORED}{run}"):
@@ -239,78 +266,68 @@ class _Place:
         for name in self.folder.names(AWAY):
             self.put_back(name.removeprefix(RESTORED))
         if runs := self.runs(HISTORY):
-            self.forget_history(self.manifest(runs[-1])["past"])
-
-    def retire(self, run: str) -> None:
-        """What is in its place need not be in the outbox."""
-        self.archives.check_alone()
-        self.archives.turn()
-        self.archives.forget(run)
+            self.archives.old.forget(self.manifest(runs[-1])["past"])
 
     # out
 
     def write_out(self, run: str) -> None:
         """Put a run that is in the outbox into its place."""
-        frame = self.with_day(self.frame(self.archives.extract_run(run)))
         try:
-            self._commit(frame, self.day, TASKS, run, lambda n: n == self.archives.count(run), {})
+            away, rows = self._write(self.with_day(self.frame(self.archives.extract_run(run))), self.day)
         except PySparkException as error:
+            stayed = self.archives.put_back(run).stayed
+            where = f"{stayed} of them wait in {self.archives.outbox}" if stayed else "they are in the table again"
+            why = re.search(r"BadValue: (.+)", str(error))
             raise Error(
-                f"tasks of {self.queue.store.name} cannot be written: they wait in {self.archives.outbox} ({RUN} = "
-                f"'{run}') until another call finishes it. Mend there, by plain SQL, what Spark could not read"
+                f"tasks of {self.queue.store.name} cannot be written, and {where}. Mend there, by plain SQL, what "
+                f"Spark could not read, and call again: {why[1] if why else 'see above'}"
             ) from error
-        self.retire(run)
+        self._commit(away, TASKS, run, rows, self.archives.count(run) == rows, {})
+        self.archives.retire(run)
 
     def write_history(self, run: str, past: Past | None) -> int:
         """Put rows of the history into their place, and delete them in the database. Returns how many."""
-        if past is None or not self.archives.is_there(past):
+        if past is None or not self.archives.old.is_there(past):
             return 0
         frame = self.frame(self.archives.extract_past(past), self.parts).withColumn("day", _day(f.col("at_us")))
+        away, rows = self._write(frame, "day")
         # Less there than here: its time was over, and the queue has forgotten it.
-        rows = self._commit(
-            frame, "day", HISTORY, run, lambda n: n >= self.archives.count_past(past), {"past": dict(past)}
-        )
-        self.forget_history(past)
+        self._commit(away, HISTORY, run, rows, self.archives.old.count(past) <= rows, {"past": dict(past)})
+        self.archives.old.forget(past)
         return rows
 
-    def forget_history(self, past: Mapping[str, Any]) -> None:
-        if self.archives.is_there(past):
-            self.archives.turn()
-            self.archives.forget_past(past)
-
-    def _commit(self, frame: DataFrame, day: str, what: str, run: str, is_whole: Any, more: Mapping[str, Any]) -> int:
-        """Write a run, and rename it into its place if all is there. Returns how many rows it has."""
+    def _write(self, frame: DataFrame, day: str) -> tuple[str, int]:
+        """Write rows where they count for nothing yet. Returns where, and how many there are by now."""
         away = f"{AWAY}/{secrets.token_hex(8)}"
         frame.write.partitionBy(day).parquet(self.folder.at(away))
-        rows = self.spark.read.parquet(literally(self.folder.at(away))).count()
-        if not is_whole(rows):
+        return away, self.spark.read.parquet(literally(self.folder.at(away))).count()
+
+    def _commit(self, away: str, what: str, run: str, rows: int, is_whole: bool, more: Mapping[str, Any]) -> None:
+        """Rename what was written into its place, if all is there."""
+        if not is_whole:
             raise Error(
                 f"{rows} rows of the {what} of {self.queue.store.name} were written, and more are there: try again"
             )
         self.folder.write(f"{away}/{MANIFEST}", json.dumps({"rows": rows, **more}))
         self.move(away, self.of(what, run))
-        return rows
 
     # back
 
     def bring_back(self, run: str) -> int:
         """Move a run from its place into the outbox, and from there into the table. Returns how many tasks came."""
-        frame = self.stored(TASKS, [run])
+        frame = self.stored(TASKS, [run]).drop(RUN)
         names = self.fields_of(run, frame.columns)
         loading = self.archives.loading(names)
         offer(self.spark, Filling)
-        frame.select(names).write.format(Filling.name()).options(**Filling.packed(loading)).mode("append").save()
-        rows, had = self.archives.count(loading.run), self.manifest(run, TASKS)["rows"]
-        if rows != had:
-            raise Error(f"{rows} tasks of {run} were read, and it has {had}: try again")
-        self.archives.loaded(loading, run)
+        fields = frame.select(*map(quoted, names))
+        fields.write.format(Filling.name()).options(**Filling.packed(loading)).mode("append").save()
+        self.archives.loaded(loading, run, self.manifest(run, TASKS)["rows"])
         if keys := self.archives.in_the_way(run):
             self.archives.forget(run)
             raise Error(
                 f"{self.queue.store.name} has tasks again whose keys are in the archive, {', '.join(map(repr, keys))}: "
                 "kill them first; of this run nothing was restored"
             )
-        self.archives.turn()
         self.move(self.of(TASKS, run), f"{AWAY}/{RESTORED}{run}")
         return self.put_back(run)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from xq.extract import Column, Condition, Extract, Mark
+from xq.extract import Column, Extract, Part
 
 STORED = {
     "BIGINT": pa.int64(),
@@ -22,16 +22,12 @@ STORED = {
 REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
-def batches(
-    extract: Extract, schema: pa.Schema, conditions: Sequence[Condition], after: Mark = (), until: Mark = ()
-) -> Iterator[pa.RecordBatch]:
-    """The rows as RecordBatches of this schema, by ADBC where that is there. Raises as the extract does."""
+def batches(extract: Extract, schema: pa.Schema, part: Part) -> Iterator[pa.RecordBatch]:
+    """The rows of a part as RecordBatches of this schema, by ADBC where that is there. Raises as the extract does."""
     names = list(schema.names)
     columns = extract.chosen(names)
-    found = extract.batches(names, conditions, after, until)
-    read = (
-        (batch.columns for batch in found) if found else map(_turned, extract.stored(names, conditions, after, until))
-    )
+    found = extract.batches(names, part)
+    read = (batch.columns for batch in found) if found else map(_turned, extract.stored(names, part))
     for arrays in read:
         made = [_array(extract, *each) for each in zip(columns, arrays, schema.types, strict=True)]
         if made and len(made[0]):

@@ -10,10 +10,11 @@ from typing import Any, Literal
 from pyspark.sql import DataFrame, Row, SparkSession
 
 import xq
-from xq.adapters.spark.frames import Frame, Result
-from xq.adapters.spark.hand import TAKEN, Hand
-from xq.adapters.spark.queues import is_session, queue_of
+from xq.adapters.spark.exchange import Exchange, Result
+from xq.adapters.spark.hand import Hand
+from xq.adapters.spark.queues import check_session, queue_of
 from xq.errors import BadType, BadValue, FeatureOff, shown
+from xq.machine import TAKEN
 
 
 def consume(
@@ -47,8 +48,8 @@ def consume(
     """
     handle = queue_of(queue)
     _check(handle, work, batch, on_error, also)
-    is_session(spark)
-    frame = Frame(handle)
+    check_session(spark)
+    exchange = Exchange(handle)
     told: Counter[str] = Counter()
 
     def finish(results: Mapping[Any, Result], ours: Mapping[Any, Any]) -> Collection[Any]:
@@ -66,8 +67,8 @@ def consume(
 
     with Hand(handle) as hand:
         while tasks := hand.take(batch, timeout):
-            sent = {key: frame.sent(data) for key, data in tasks.items()}
-            results = frame.results(work(frame.made(spark, list(sent.values()))), sent)
+            sent = {key: exchange.sent(data) for key, data in tasks.items()}
+            results = exchange.results(work(exchange.made(spark, list(sent.values()))), sent)
             ended, lost = hand.finish(partial(finish, results), tasks)
             failed = sum(results[key].error is not None for key in ended)
             told.update(ack=len(ended) - failed, bury=failed, lost=len(lost))

@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from xq.adapters.spark.queues import check_session
 from xq.errors import BadType, ConfigurationError, shown
 
 LOCAL = "file:"
@@ -30,6 +31,7 @@ class Folder:
     def __init__(self, spark: SparkSession, path: str | os.PathLike[str]) -> None:
         if not isinstance(path, (str, os.PathLike)):
             raise BadType(f"a folder is named by its path, not by {shown(path)}")
+        check_session(spark)
         try:
             context: Any = spark.sparkContext
             self._java, settings = context._jvm, context._jsc.hadoopConfiguration()

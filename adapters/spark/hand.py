@@ -14,12 +14,12 @@ from typing import Any
 
 import xq
 from xq.errors import NotFound, NotOwner, SessionLost, WrongState
+from xq.machine import TAKEN
 
 log = logging.getLogger("xq.spark")
 
 GONE = (NotFound, WrongState, NotOwner)  # what is raised of a task that is not ours any more
 TOUCHED = 3  # times in a ttr
-TAKEN = "T"
 
 
 @dataclass(slots=True)

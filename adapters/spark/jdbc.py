@@ -10,9 +10,9 @@ from urllib.parse import quote, urlencode
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from xq.adapters.spark.queues import queue_of
+from xq.adapters.spark.queues import check_session, queue_of
 from xq.errors import BadValue, ConfigurationError
-from xq.extract import Extract, What
+from xq.extract import Extract, What, quoted
 from xq.store import Address
 
 ROWS = 10_000  # that a server sends at once. Above 0: else PostgreSQL's driver has all of them in memory
@@ -53,8 +53,8 @@ def jdbc_options(
     texts (in UTC as stored), and so does SQLite with dates and decimals; `at` of a history is microseconds since 1970.
     `jdbc` makes of them what they are. A password is the option of that name, which Spark does not show.
 
-    Partitions are ranges of a key that is one whole number, else there is one; they are read one after the other, each
-    at its own moment, unless a `snapshot` is given.
+    Partitions are ranges of the key, which must be one whole number, or of the ids of the history. Each is read at its
+    own moment, unless a `snapshot` is given.
 
     Raises BadValue for columns that there are not, more than one partition of another key, and more than one in a
     snapshot of SQLite or MariaDB; ConfigurationError for a database that JDBC cannot reach.
@@ -72,6 +72,7 @@ def jdbc(
     snapshot: Snapshot | None = None,
 ) -> DataFrame:
     """The tasks, history or stats of a queue by JDBC, in the types that `format("xq")` has. See `jdbc_options`."""
+    check_session(spark)
     options, types = _planned(queue, what, columns, partitions, snapshot)
     try:
         read = spark.read.format("jdbc").options(**options).load()
@@ -83,7 +84,7 @@ def jdbc(
             f"Spark has no {driver}: name its jar in XQ_SPARK_JARS, or its coordinates in XQ_SPARK_PACKAGES, before "
             "the session starts (docs/spark.md), or read by format('xq')"
         ) from error
-    return read.select([_made(kind, stored, F.col(f"`{name}`")).alias(name) for name, (kind, stored) in types.items()])
+    return read.select([_made(kind, stored, F.col(quoted(name))).alias(name) for name, (kind, stored) in types.items()])
 
 
 def _planned(
@@ -98,11 +99,10 @@ def _planned(
         )
     stock = extract.stock(columns)
     types = {column.name: (column.type, column.stored) for column in stock.columns}
-    schema = ", ".join(f"`{name}` {stored}" for name, (_, stored) in types.items())
     options = {
         **reached(extract.address),
         "dbtable": f"({stock.sql}) AS xq_rows",
-        "customSchema": schema,
+        "customSchema": ", ".join(f"{quoted(column.name)} {column.stored}" for column in stock.columns),
         "fetchsize": str(ROWS),
         "sessionInitStatement": stock.begin,
     }

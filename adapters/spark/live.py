@@ -11,12 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from xq.adapters.spark.queues import is_session, named, queue_of
+from xq.adapters.spark.moves import UNITS
+from xq.adapters.spark.queues import check_session, named, queue_of
 from xq.adapters.spark.source import options
 from xq.errors import BadType, BadValue, shown
 from xq.sinks import Counted
 
-UNITS: Mapping[str, int] = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 NAME = 160  # characters of the name of a queue, for which the table has room
 STREAM = "sql.streaming.queryId"  # where Spark tells whose batch it is
 
@@ -86,9 +86,9 @@ def stream(
     with a copy of before) and the history is not forgotten before it is read. Other queues need another table, and
     another checkpoint. A table without its checkpoint, or the other way round, is refused (BadValue): drop the table as
     well. Returns the running query. Raises FeatureOff, BadType, BadValue, and ConfigurationError for a database in
-    memory.
+    memory, and for a table that is there and is no such one.
     """
-    is_session(spark)
+    check_session(spark)
     several = named(queues)
     _check(several, checkpoint, unit, every, max_rows)
     handles = [queue_of(queue) for queue in several.values()]
@@ -110,18 +110,12 @@ def stream(
         tally.add(_stream(frame), number, [Counted(*row) for row in rows], whose)
 
     # In one order: by it a checkpoint knows which offsets are whose, and would give those of a queue to another.
-    whose = repr([(name, _place(several[name])) for name in sorted(several)])
+    whose = repr([(name, queue_of(several[name]).extract("history").relation) for name in sorted(several)])
     whole = reduce(DataFrame.unionAll, (history(name, several[name]) for name in sorted(several)))
     tally.install(whose)
     writer = whole.writeStream.foreachBatch(count).option("checkpointLocation", os.fspath(checkpoint))
     when: dict[str, Any] = {"availableNow": True} if available_now else {"processingTime": f"{every:.6f} seconds"}
     return writer.trigger(**when).start()
-
-
-def _place(queue: object) -> tuple[str, ...]:
-    """Which history of the database is read, and which rows of it."""
-    found = queue_of(queue).extract("history")
-    return found.relation, *map(str, found.where)
 
 
 def _check(several: Mapping[str, object], checkpoint: object, unit: object, every: object, max_rows: object) -> None:

@@ -6,18 +6,21 @@ happened, whatever the clock did. A time that a clock set back makes negative is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-ABSENT = "X"
+from xq.machine import ABSENT
+
 WAITING = ("R", "W")
 OPEN = ("R", "T", "W", "B")  # in the queue, and not finished
 FINISHED = ("D", "Z")
 EXPIRIES = ("ttl", "lifetime")
 OUTCOMES = ("done", "buried", "killed", "expired")
+COUNTED = ("put", "taken", *OUTCOMES)  # in a throughput
+UNITS: Mapping[str, int] = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}  # of its buckets, in seconds
 
 HISTORY = ("queue", "id", "at_us", "key", "tube", "source", "target", "event", "attempt")
 

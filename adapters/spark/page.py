@@ -11,8 +11,9 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-SHOWN = {"queues": 30, "tubes": 12, "stuck": 50, "transitions": 60, "retries": 100}  # at most, of each queue
-COUNTED = ("put", "taken", "done", "buried", "killed", "expired")
+from xq.adapters.spark.moves import COUNTED
+
+SHOWN = {"queues": 30, "tubes": 12, "stuck": 50, "transitions": 60, "retries": 100}  # at most: queues, and of each
 KINDS = ("done", "buried", "expired", "killed")
 RANKS = ("n", "p50", "p90", "p99", "max")
 
@@ -65,6 +66,24 @@ def _rows(of: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
     shares = of["shares"].alias("a").join(ended, same).select("a.*", "n")
     n, way = F.sum("n").alias("n"), ["queue", "source", "target", "event"]
     retries = of["retries"].groupBy("queue", "attempts").agg(n)
+    again = F.sum(F.when(F.col("attempts") > 1, F.col("n")).otherwise(0)).alias("again")
+    missed = F.sum(F.col("n") * (1 - F.col("done"))).alias("missed")
+    failed = (
+        of["retries"]
+        .alias("a")
+        .join(of["shares"].alias("b"), same)
+        .groupBy("a.queue", "a.tube")
+        .agg(n, missed, again)
+        .where("missed > 0 OR again > 0")
+    )
+    ready = of["states"].where("state = 'Ready'").select(*tube, "p50", "p90", "max").alias("a")
+    kept = levels.select(*tube, "waiting", (F.col("waiting") - F.col("base")).alias("grown")).alias("b")
+    waits = ready.join(kept, same, "full").select(
+        *(F.coalesce(f"a.{name}", f"b.{name}").alias(name) for name in tube),
+        *("p50", "p90", "max"),
+        *(F.coalesce(name, F.lit(0)).alias(name) for name in ("waiting", "grown")),
+    )
+    starved = (F.col("waiting") > 0) & F.col("p90").isNull()
     stuck = of["stuck"].select("queue", "key", "state", F.unix_timestamp("since").alias("since"), "seconds")
     return {
         "throughput": of["throughput"].groupBy("queue", bucket).agg(*sums),
@@ -76,6 +95,8 @@ def _rows(of: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
         "retries": _first(retries, "retries", F.col("attempts")),
         "tubes": busy.groupBy("queue").agg(F.count("*")),
         "busiest": _first(busiest, "tubes", F.desc("taken"), F.desc("put"), F.col("tube")),
+        "failed": _first(failed, "tubes", F.desc("missed"), F.desc("again"), F.col("tube")),
+        "waits": _first(waits, "tubes", F.desc(starved), F.desc("p90"), F.desc("waiting"), F.col("tube")),
         "slowest": _first(of["lives"].select(*tube, *RANKS), "tubes", F.desc("p90"), F.desc("max"), F.col("tube")),
         "stuck": _first(stuck, "stuck", F.desc("seconds"), F.col("key")),
         "stuck_n": of["stuck"].groupBy("queue").agg(F.count("*")),
@@ -100,7 +121,7 @@ def _queue(name: str, rows: Mapping[str, list[Sequence[Any]]]) -> dict[str, Any]
     def one(what: str, otherwise: Iterable[Any]) -> Sequence[Any]:
         return rows[what][0] if rows[what] else list(otherwise)
 
-    several = ("throughput", "backlog", "overall", "retries", "busiest", "slowest", "transitions")
+    several = ("throughput", "backlog", "overall", "retries", "busiest", "failed", "waits", "slowest", "transitions")
     return {
         "name": name,
         **{what: rows[what] for what in several},

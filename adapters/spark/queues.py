@@ -17,10 +17,13 @@ def queue_of(of: object) -> xq.Queue[Any]:
     raise BadType(f"{shown(of)} is no queue: give a model that was upgraded, its xq, or a tube")
 
 
-def is_session(spark: object) -> None:
-    """Raise BadType for what is no session of Spark's, of whichever kind."""
+def check_session(spark: object) -> None:
+    """Raise BadType for what is no session of Spark's, of whichever kind, and BadValue for one that was stopped."""
     if not callable(getattr(spark, "createDataFrame", None)):
         raise BadType(f"a session of Spark comes first, as xq.spark.session() makes one, not {shown(spark)}")
+    context: Any = getattr(spark, "sparkContext", None)  # None: it is of Spark Connect
+    if getattr(spark, "is_stopped", False) if context is None else context._jsc is None:
+        raise BadValue("this session of Spark was stopped: start another, by xq.spark.session()")
 
 
 def named(queues: object) -> dict[str, object]:

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import date
 from functools import reduce
 from importlib.util import find_spec
-from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from xq.adapters.spark.archives import history as archived
 from xq.adapters.spark.files import Folder, literally
-from xq.adapters.spark.moves import HISTORY, OPEN, OUTCOMES, WAITING, is_, moves, took
-from xq.adapters.spark.page import page
-from xq.adapters.spark.queues import is_session, named
+from xq.adapters.spark.moves import COUNTED, HISTORY, OPEN, OUTCOMES, UNITS, WAITING, is_, moves, took
+from xq.adapters.spark.page import KINDS, page
+from xq.adapters.spark.queues import check_session, named
 from xq.adapters.spark.ranks import ranks
 from xq.adapters.spark.source import options
-from xq.errors import BadType, BadValue, ConfigurationError
+from xq.errors import BadValue, ConfigurationError, shown
 from xq.machine import NAMES
+from xq.tasks import microseconds
 
 SECOND = 1_000_000  # µs
-UNITS = {"second": SECOND, "minute": 60 * SECOND, "hour": 3600 * SECOND, "day": 86400 * SECOND}
 BUCKETS = 600  # a span has at most so many, unless they are days
 STUCK = 3  # times the p99 of its state: who is in it for longer is stuck
 
@@ -51,14 +50,14 @@ class Span:
     def unit(self) -> str:
         """Of the buckets: the shortest of which there are not too many."""
         length = self.until - self.since
-        return next((unit for unit, us in UNITS.items() if length <= BUCKETS * us), "day")
+        return next((unit for unit, seconds in UNITS.items() if length <= BUCKETS * seconds * SECOND), "day")
 
     def has(self) -> Column:
         return (F.col("at_us") >= self.since) & (F.col("at_us") < self.until)
 
     def bucket(self, at_us: Column) -> Column:
         """When the bucket of a moment begins. Days are those of UTC, as are all."""
-        return F.timestamp_micros(at_us - F.pmod(at_us, F.lit(UNITS[self.unit])))
+        return F.timestamp_micros(at_us - F.pmod(at_us, F.lit(UNITS[self.unit] * SECOND)))
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class Past:
     moves   the history, as `moves` makes it: all that there is, what was before and after the span as well
     there   the tasks in R, T and W that are there: queue, key, tube, state (a letter)
     silent  those of them that no row of the history tells of
-    begun   µs since 1970 of the first row of each queue: queue, at_us
+    begun   when the earliest row of each queue was, in µs since 1970: queue, at_us
     """
 
     moves: DataFrame
@@ -81,9 +80,6 @@ class Past:
     @property
     def within(self) -> DataFrame:
         return self.moves.where(self.span.has())
-
-    def table(self, name: str) -> DataFrame:
-        return self.made[name] if name in self.made else TABLES[name](self)
 
 
 def throughput(past: Past) -> DataFrame:
@@ -147,9 +143,7 @@ def shares(past: Past) -> DataFrame:
     queue, tube, done, buried, expired, killed. A task counts once in each of its lives, by its last end in the span:
     one that was buried, dug up and done is done.
     """
-    parts = [
-        F.avg((F.col("outcome") == name).cast("double")).alias(name) for name in ("done", "buried", "expired", "killed")
-    ]
+    parts = [F.avg((F.col("outcome") == name).cast("double")).alias(name) for name in KINDS]
     return _ended(past).groupBy(*QUEUE).agg(*parts)
 
 
@@ -199,8 +193,8 @@ def stuck(past: Past) -> DataFrame:
     queue, key (as the history tells it), state (Ready, Taken), since (UTC), seconds. The p99 is that of the tube, or of
     the queue where no stay of the tube ended in the span; where there is neither, nothing is stuck. Now is when the
     report was made. A task that went without a row of the history (TRUNCATE) is not stuck. One that was there before
-    the history began has no `since`: it is in its state for at least the `seconds`, which are those since the history's
-    first row.
+    the history began has no `since`: it is in its state for at least the `seconds`, which are those since the
+    earliest row of the history.
     """
     told = past.moves.where(F.col("last") & is_("target", ("R", "T"))).select(
         *QUEUE, "key", F.col("target").alias("state"), F.timestamp_micros("at_us").alias("since"), "at_us"
@@ -210,8 +204,8 @@ def stuck(past: Past) -> DataFrame:
     now = there.unionByName(
         silent.select(*QUEUE, "key", "state", F.lit(None).cast("timestamp").alias("since"), "at_us")
     )
-    of_tube = past.table("states").select(*QUEUE, "state", F.col("p99").alias("of_tube"))
-    of_queue = past.table("overall").select("queue", F.col("measure").alias("state"), F.col("p99").alias("of_queue"))
+    of_tube = past.made["states"].select(*QUEUE, "state", F.col("p99").alias("of_tube"))
+    of_queue = past.made["overall"].select("queue", F.col("measure").alias("state"), F.col("p99").alias("of_queue"))
     seconds = (F.lit(past.span.now) - F.col("at_us")) / 1e6
     same_tube = (F.col("a.queue") == F.col("b.queue")) & (F.col("a.state") == F.col("b.state"))
     same_tube &= F.col("a.tube").eqNullSafe(F.col("b.tube"))
@@ -229,21 +223,59 @@ def transitions(past: Past) -> DataFrame:
     return past.within.groupBy(*QUEUE, "source", "target", "event").agg(F.count("*").alias("n"))
 
 
-COUNTED = ("put", "taken", "done", "buried", "killed", "expired")
 LIFE = "put to done"
 
+
+class Table(NamedTuple):
+    """One of a report."""
+
+    rows: Callable[[Past], DataFrame]
+    meaning: str  # as the page tells it
+
+
 # In the order in which they are made: stuck needs those before it.
-TABLES: Mapping[str, Callable[[Past], DataFrame]] = {
-    "throughput": throughput,
-    "states": states,
-    "lives": lives,
-    "overall": overall,
-    "retries": retries,
-    "shares": shares,
-    "backlog": backlog,
-    "little": little,
-    "stuck": stuck,
-    "transitions": transitions,
+TABLES: Mapping[str, Table] = {
+    "throughput": Table(
+        throughput,
+        "Tasks put, taken and ended in each second, minute, hour or day, by tube. Done: acked. Buried: put aside after "
+        "a failure. Expired: its time was over. Killed: deleted otherwise. What was done already ends no more.",
+    ),
+    "states": Table(
+        states,
+        "How long tasks stayed in each state, by tube, of the stays that ended in the span. A pN is a real value: N % "
+        "of the stays were as long or shorter.",
+    ),
+    "lives": Table(
+        lives,
+        "How long tasks took from put to done, by tube, delays, retries and the time Buried included. A task that is "
+        "restarted when it was done begins anew.",
+    ),
+    "overall": Table(overall, "The same times over all tubes of a queue: percentiles of parts do not add up."),
+    "retries": Table(
+        retries, "How often the tasks that ended in the span had been taken by then: once is without a retry."
+    ),
+    "shares": Table(
+        shares,
+        "Which part of the tasks that ended in the span was done, buried, expired, killed: each by its last end. One "
+        "that was buried, dug up and done is done.",
+    ),
+    "backlog": Table(
+        backlog,
+        "How many tasks came to wait (Ready, or Waiting for their time) in each bucket, by put or by release, how many "
+        "ceased to, and how many waited at its end. No row where nothing came or went.",
+    ),
+    "little": Table(
+        little,
+        "Little's law: in the long run as many tasks wait as arrive in the time for which one waits. Where more wait "
+        "than that, the backlog grows: the wait of those who are left is yet to come.",
+    ),
+    "stuck": Table(
+        stuck,
+        "Tasks Ready or Taken when the report was made, for longer than three times the p99 of that state in the span, "
+        "in its tube, or in its queue where the tube has none. Of one that was there before the history began the time "
+        "is at least that.",
+    ),
+    "transitions": Table(transitions, "How often tasks went from one state to another, and by which event."),
 }
 
 
@@ -266,14 +298,14 @@ def _ended(past: Past) -> DataFrame:
 def _changes(past: Past) -> DataFrame:
     """Every change of how many are waiting: queue, tube, at_us, n (1 or -1), waited (µs, of who ceases to).
 
-    Those that were waiting before all that is known came at -1, which is before any span.
+    Those that were waiting before all that is known came before any span.
     """
 
     def change(rows: Column, tube: str, n: int, at_us: Column, waited: Column) -> Column:
         fields = F.col(tube).alias("tube"), at_us.alias("at_us"), F.lit(n).alias("n"), waited.alias("waited")
         return F.when(rows, F.struct(*fields))
 
-    at_us, early, unknown = F.col("at_us"), F.lit(-1).cast("long"), F.lit(None).cast("long")
+    at_us, early, unknown = F.col("at_us"), F.lit(-(2**62)), F.lit(None).cast("long")
     told = F.array(
         change(F.col("arrives"), "tube", 1, at_us, unknown),
         change(F.col("departs"), "was_tube", -1, at_us, F.col("waited")),
@@ -297,41 +329,66 @@ class Report:
 def report(
     spark: SparkSession,
     queues: Any,
-    since: float | datetime | None = None,
-    until: float | datetime | None = None,
+    since: float | date | None = None,
+    until: float | date | None = None,
     *,
     out: str | os.PathLike[str],
+    archive: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> Report:
     """Say what happened in queues, from `since` on and before `until`, in tables and on a page that explains them.
 
     `queues` is a queue (a model, its handle, or a tube), several, a mapping that names them, or all tubes (`xq.Tubes`).
-    Each needs the feature history. `since` and `until` are seconds since 1970, or a datetime (UTC where it names no
-    zone); None is where the history begins, and now. `out` is a folder, or a URI of one: each table of TABLES, whose
-    functions say what is in it, is written to out/NAME/*.parquet, the page to out/index.html. What a report of before
-    has left there is replaced; what no report has made is refused (BadValue). A report sees the database alone: make it
-    before `archive` takes away what it is of.
+    Each needs the feature history. `since` and `until` are seconds since 1970, a datetime (UTC where it names no zone),
+    or a date (its beginning); None is where the history begins, and now. `out` is a folder, or a URI of one: each
+    table of TABLES, whose functions say what is in it, is written to out/NAME/*.parquet, the page to out/index.html.
+    What a report of before has left there is replaced; what no report has made is refused (BadValue).
+
+    `archive` is the folder to which `xq.spark.archive` moved the history of the queue, or a mapping of names of queues,
+    as the report has them, to such folders: then it says what it would have said before. Without it a report sees the
+    database alone. If an archive or restore comes by meanwhile, that raises.
 
     Nothing is held in memory as a whole: while it runs, out/.report has the history once more. Raises FeatureOff,
-    BadType, BadValue.
+    BadType, BadValue, and ConfigurationError without plotly, or in a session of Spark Connect.
     """
     if find_spec("plotly") is None:
         raise ConfigurationError("the page of a report needs plotly: pip install 'xq-tables[spark]'")
-    is_session(spark)
+    check_session(spark)
     names = named(queues)
-    first, end, now = moment("since", since), moment("until", until), time.time_ns() // 1000
+    folders = _folders(names, archive)
+    first, end = (None if at is None else microseconds(name, at) for name, at in (("since", since), ("until", until)))
+    now = time.time_ns() // 1000
     if first is not None and first >= (now if end is None else end):
         raise BadValue(f"since is before until, but {since!r} is not before {'now' if end is None else repr(until)}")
-    history, live = (_rows(spark, names, what, columns) for what, columns in (("history", HISTORY), ("live", LIVE)))
-    return told(Folder(spark, out), list(names), history, live, first, end, now=now)
+    folder = Folder(spark, out)  # first: it says what a session of Spark Connect lacks
 
-
-def _rows(spark: SparkSession, queues: Mapping[str, Any], what: Any, columns: Sequence[str]) -> DataFrame:
-    def of(name: str, queue: Any) -> DataFrame:
+    def read(queue: Any, what: Any, columns: Sequence[str]) -> DataFrame:
         asked = {"columns": ",".join(columns[1:]), "partitions": str(spark.sparkContext.defaultParallelism)}
-        table = spark.read.format("xq").options(**options(queue, what), **asked).load()
-        return table.select(F.lit(name).alias("queue"), *columns[1:])
+        return spark.read.format("xq").options(**options(queue, what), **asked).load()
 
-    return reduce(DataFrame.unionByName, (of(name, queue) for name, queue in queues.items()))
+    def past(name: str, queue: Any) -> DataFrame:
+        return archived(spark, queue, folders[name]) if name in folders else read(queue, "history", HISTORY)
+
+    history = _union(names, HISTORY, past)
+    live = _union(names, LIVE, lambda _, queue: read(queue, "live", LIVE))
+    return told(folder, list(names), history, live, first, end, now=now)
+
+
+def _union(queues: Mapping[str, Any], columns: Sequence[str], of: Callable[[str, Any], DataFrame]) -> DataFrame:
+    rows = (of(name, queue).select(F.lit(name).alias("queue"), *columns[1:]) for name, queue in queues.items())
+    return reduce(DataFrame.unionByName, rows)
+
+
+def _folders(names: Mapping[str, Any], archive: Any) -> Mapping[str, Any]:
+    """Of the queues that have an archive, the folders of those. Raises BadValue."""
+    if archive is None:
+        return {}
+    if not isinstance(archive, Mapping):
+        if len(names) > 1:
+            raise BadValue("each queue has an archive of its own: give a mapping of the queues' names to the folders")
+        return dict.fromkeys(names, archive)
+    if strange := [name for name in archive if name not in names]:
+        raise BadValue(f"archive names {shown(strange[0])}, and the report is of {', '.join(names)}")
+    return archive
 
 
 def told(
@@ -353,9 +410,9 @@ def told(
     folder.delete(WORK)  # of one that was killed
     try:
         past = _past(folder, history, live, since, until, now)
-        for name, function in TABLES.items():
-            past.made[name] = _staged(folder, name, function(past))
-        meanings = {name: inspect.getdoc(function) or "" for name, function in TABLES.items()}
+        for name, table in TABLES.items():
+            past.made[name] = _staged(folder, name, table.rows(past))
+        meanings = {name: table.meaning for name, table in TABLES.items()}
         text = page(names, past.made, (past.span.since, past.span.until, past.span.now), past.span.unit, meanings)
         folder.write(f"{WORK}/{PAGE}", text)
         folder.write(MARK, "")
@@ -390,16 +447,3 @@ def _past(folder: Folder, history: DataFrame, live: DataFrame, since: int | None
     first = begun.agg(F.min("at_us")).first()
     earliest = first[0] if first and first[0] is not None else until
     return Past(all_moves, there, silent, begun, Span(min(earliest, until) if since is None else since, until, now))
-
-
-def moment(name: str, value: float | datetime | None) -> int | None:
-    """µs since 1970. Raises BadType and BadValue."""
-    if value is None:
-        return None
-    if isinstance(value, datetime):
-        value = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise BadType(f"{name} is seconds since 1970 or a datetime, not {value!r}")
-    if not isfinite(value) or not 0 <= value < 1e11:
-        raise BadValue(f"{name} is seconds since 1970, not {value!r}")
-    return round(value * SECOND)

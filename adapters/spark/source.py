@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +17,7 @@ from xq.adapters.spark.queues import queue_of
 from xq.adapters.spark.streaming import HistoryStream
 from xq.adapters.spark.writer import writer
 from xq.errors import BadType, BadValue, shown
-from xq.extract import Column, Condition, Extract, Test, What
+from xq.extract import Condition, Extract, Test, What
 
 
 def options(
@@ -27,13 +26,14 @@ def options(
     """What `spark.read`, `spark.readStream` and `df.write` need to know of a model or a tube.
 
     `spark.read.format("xq").options(**xq.spark.options(Page, "history")).load()`. The database itself filters by
-    `where`, whose tests are those of `xq.extract.Condition`: [("at", ">=", since), ("tube", "in", ["a", "b"])]; a
-    filter of the DataFrame is Spark's own. Other options of a reader, which stand beside these: `columns` (names, with
-    commas between; dur_us of the history is read only where it is named), `partitions` (how many read the history; or
-    the tasks, in a `snapshot` of PostgreSQL that is open). Several read what was there when the DataFrame was first
-    used. Of a stream: `maxRows` in one batch. Of a writer: `job`, a name by which what is run again is put once, and
-    `on_conflict` ("raise" or "skip") with the feature unique; columns are fields, or else options of put (delay, ttl,
-    ttr), and a frame is put as a whole or not at all. A password is an option of its own, which Spark shows to nobody.
+    `where`, whose tests are those of `xq.extract.Condition`: [("at", ">=", since), ("tube", "in", ["a", "b"])], where
+    since is a datetime (by UTC unless it says otherwise) or a date; a filter of the DataFrame is Spark's own. Other
+    options of a reader, which stand beside these: `columns` (names, with commas between; dur_us of the history is read
+    only where it is named), `partitions` (how many read the history; or the tasks, in a `snapshot` of PostgreSQL that
+    is open). Several read what was there when the DataFrame was first used. Of a stream: `maxRows` in one batch. Of a
+    writer: `job`, a name by which what is run again is put once, and `on_conflict` ("raise" or "skip") with the feature
+    unique; columns are fields, or else options of put (delay, ttl, ttr), and a frame is put as a whole or not at all. A
+    password is an option of its own, which Spark shows to nobody.
 
     Raises BadType, FeatureOff, BadValue, also for a test in which the database would not find what Spark does, and
     ConfigurationError where no other process can reach the database.
@@ -77,7 +77,7 @@ class Xq(spark.DataSource):
     def schema(self) -> str:
         named = self.options.get("columns")
         names = None if named is None else [name.strip() for name in named.split(",")]
-        return ", ".join(map(_declared, self.extract.chosen(names)))
+        return ", ".join(column.declared for column in self.extract.chosen(names))
 
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
         return writer(self.options, schema, overwrite)
@@ -87,17 +87,6 @@ class Xq(spark.DataSource):
 
     def streamReader(self, schema: StructType) -> HistoryStream:
         return HistoryStream(self.extract, schema, self.number("maxRows"), self.number("partitions"))
-
-
-def _declared(column: Column) -> str:
-    return f"`{column.name.replace('`', '``')}` {column.type}"
-
-
-@dataclass
-class Part(spark.InputPartition):
-    """Some of the rows."""
-
-    conditions: tuple[Condition, ...]
 
 
 class Reader(spark.DataSourceReader):
@@ -112,9 +101,9 @@ class Reader(spark.DataSourceReader):
         self.schema = schema
         self.parts = parts
 
-    def partitions(self) -> list[Part]:
-        return [Part(conditions) for conditions in self.extract.ranges(self.parts)]
+    def partitions(self) -> list[spark.InputPartition]:
+        return [spark.InputPartition(part) for part in self.extract.ranges(self.parts)]
 
-    def read(self, partition: Part) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         schema = to_arrow_schema(self.schema, timezone="UTC")
-        return batches(self.extract, schema, partition.conditions)
+        return batches(self.extract, schema, partition.value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -14,15 +13,7 @@ from pyspark.sql.types import StructType
 
 from xq.adapters.spark.arrow import batches
 from xq.errors import BadValue
-from xq.extract import Extract, Mark, parted
-
-
-@dataclass
-class Stretch(InputPartition):
-    """The rows after one mark and up to another."""
-
-    after: Mark
-    until: Mark
+from xq.extract import Extract, Mark, Part, parted
 
 
 class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -34,7 +25,7 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, extract: Extract, schema: StructType, most: int, parts: int) -> None:
         if not extract.order:
-            raise BadValue(f"the {extract.what} of a queue are no stream: its history is, options(Page, 'history')")
+            raise BadValue(f"a queue has a stream of its history, options(Page, 'history'), not of its {extract.what}")
         self.extract = extract
         self.schema = schema
         self.most = most
@@ -55,18 +46,18 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         until = self.extract.mark(after, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
         return self._offset(until if self.end is None else max(after, min(until, self.end)))
 
-    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Stretch]:
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
         after, until = self._mark(start), self._mark(end)
         if after == until:
             return []
         if len(self.extract.order) > 1:
-            return [Stretch(after, until)]
+            return [InputPartition(Part((), after, until))]
         first, last = after[0] if after else 0, until[0]
-        return [Stretch((low - 1,), (high,)) for low, high in parted((first + 1, last), self.parts)]
+        return [InputPartition(Part((), (low - 1,), (high,))) for low, high in parted((first + 1, last), self.parts)]
 
-    def read(self, partition: Stretch) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         schema = to_arrow_schema(self.schema, timezone="UTC")
-        return batches(self.extract, schema, (), partition.after, partition.until)
+        return batches(self.extract, schema, partition.value)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         pass

@@ -45,6 +45,32 @@ def eventually(condition: Callable[[], Any], within: float = STUCK) -> Any:
     return found
 
 
+@contextmanager
+def put_late(Task: Any) -> Iterator[Callable[[], None]]:
+    """A task that another connection has put, and commits when this is called or the block ends."""
+    db = Task._meta.database
+    began, go_on = threading.Event(), threading.Event()
+
+    def late() -> None:
+        with db.atomic():
+            Task.put(task(name="late"))
+            began.set()
+            assert go_on.wait(STUCK)
+        db.close()
+
+    def commit() -> None:
+        go_on.set()
+        thread.join()
+
+    thread = threading.Thread(target=late)
+    thread.start()
+    try:
+        assert began.wait(STUCK)
+        yield commit
+    finally:
+        commit()
+
+
 def writing(db: pw.Database) -> Any:
     """A transaction in which to write: SQLite must hear of it at its beginning, where it may still wait for another."""
     return db.atomic("IMMEDIATE") if isinstance(db, pw.SqliteDatabase) else db.atomic()

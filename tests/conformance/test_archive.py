@@ -22,7 +22,7 @@ from tests.conformance.steps import (
     transitions,
 )
 from tests.factories import tasks
-from xq import archives
+from xq import archives, past
 
 FEATURES = {"keep": True, "history": True, "delayed": True, "buried": True}
 ALL = 2**62
@@ -189,7 +189,7 @@ def test_history_of_who_is_done_while_tasks_leave_stays(make, monkeypatch):
     monkeypatch.setattr(archives.Archives, "_in_parts", acked)
     left = gather(Task)
     assert (left.moved, left.stayed) == (2, 0)
-    Task.xq.archives.forget_past(left.past)
+    Task.xq.archives.old.forget(left.past)
     assert [row.target for row in Task.xq.history(late)][-1] == "D"
 
 
@@ -207,7 +207,7 @@ def test_history_from_the_first_that_stays_on_stays(make, monkeypatch):
 
     monkeypatch.setattr(archives.Archives, "_in_parts", restarted)
     left = gather(Task)
-    assert Task.xq.archives.forget_past(left.past) == 4
+    assert Task.xq.archives.old.forget(left.past) == 4
     assert [row.target for row in Task.xq.history(stays)][-2:] == ["D", "R"]
 
 
@@ -322,6 +322,42 @@ def test_whoever_is_not_alone_any_more_moves_nothing(make_shared, monkeypatch):
     assert is_exact(Task)
 
 
+def test_whoever_is_not_alone_any_more_puts_nothing_back_and_forgets_nothing(make_shared):
+    Task = make_shared(FEATURES)
+    done(Task, 3)
+    gather(Task)
+    archive = Task.xq.archives
+    with archive.alone():
+        archive.database.execute(archive.database.dialect.set_setting, {**archive._named("alone"), "value": 1.0})
+        for move in (archive.put_back, archive.retire):
+            with pytest.raises(xq.ArchiveBusy):
+                move("run")
+    assert archive.runs() == {"run": 3}
+    assert is_exact(Task)
+
+
+def test_nobody_else_comes_to_be_alone_before_a_transaction_has_ended_that_has_found_itself_alone(make_shared):
+    Task = make_shared(FEATURES)
+    db = Task._meta.database
+    if isinstance(db, pw.SqliteDatabase):
+        return  # one writer at a time
+
+    def other():
+        wait = "lock_timeout" if isinstance(db, pw.PostgresqlDatabase) else "innodb_lock_wait_timeout"
+        db.execute_sql(f"SET {wait} = 1")
+        yield "ready"
+        with pytest.raises(pw.OperationalError):
+            db.execute_sql("UPDATE xq_setting SET value = 1 WHERE name LIKE 'alone %%'")
+        yield "kept away"
+
+    with another_process(db, other) as process:
+        assert next(process) == "ready"
+        archive = Task.xq.archives
+        with archive.alone(), db.atomic():
+            archive.check_alone()
+            assert process.send(None) == "kept away"
+
+
 def test_a_queue_is_told_from_any_other(make_shared):
     Task = make_shared(FEATURES)
     Other = make_shared(FEATURES, attributes={"table_name": "other"})
@@ -361,6 +397,22 @@ def test_a_queue_whose_tasks_are_on_their_way_is_not_uninstalled(make):
     assert not [name for name in Task._meta.database.get_tables() if "_xq_" in name]
 
 
+@pytest.mark.parametrize("feature", ["keep", "history"])
+def test_a_queue_whose_tasks_are_on_their_way_keeps_what_an_archive_needs(make, feature):
+    Task = make(FEATURES)
+    done(Task)
+    gather(Task)
+    less = {name: True for name in FEATURES if name != feature}
+    for change in (Task.xq.reconfigure, lambda features: make(features).xq.install()):
+        with pytest.raises(xq.ConfigurationError, match="on their way to an archive"):
+            change(less)
+    Task.xq.reconfigure(FEATURES | {"ttl": 10})
+    assert Task.xq.archives.put_back("run").moved == 1
+    assert is_exact(Task)
+    Task.xq.reconfigure(less, move={"D": "X"} if feature == "keep" else {})
+    assert "task_xq_archive" not in make.db.get_tables()
+
+
 def test_what_leaves_while_a_queue_is_uninstalled_is_not_dropped(make, monkeypatch):
     Task = make(FEATURES)
     (key,) = done(Task)
@@ -381,15 +433,15 @@ def test_what_leaves_while_a_queue_is_uninstalled_is_not_dropped(make, monkeypat
 
 
 def test_old_history_goes_out_but_for_the_newest_row(make, monkeypatch):
-    monkeypatch.setattr(archives, "ROWS", 2)
+    monkeypatch.setattr(past, "ROWS", 2)
     Task = make(FEATURES)
     done(Task, 3)
     before = Task.xq.History.select().count()
-    mark = Task.xq.archives.past(ALL)
-    assert Task.xq.archives.count_past(mark) == before - 1
+    mark = Task.xq.archives.old.past(ALL)
+    assert Task.xq.archives.old.count(mark) == before - 1
     done(Task)
-    assert Task.xq.archives.forget_past(mark) == before - 1
-    assert Task.xq.archives.count_past(mark) == Task.xq.archives.forget_past(mark) == 0
+    assert Task.xq.archives.old.forget(mark) == before - 1
+    assert Task.xq.archives.old.count(mark) == Task.xq.archives.old.forget(mark) == 0
     assert Task.xq.History.select().count() == 5
     assert is_exact(Task)
 
@@ -400,9 +452,9 @@ def test_only_history_from_before_a_moment_goes_out(make):
     Task.xq.clock.tick(100)
     done(Task)
     before_us = Task.xq.archives.moment("before", Task.xq.clock.now - 50)
-    mark = Task.xq.archives.past(before_us)
-    assert Task.xq.archives.forget_past(mark) == 4
-    assert Task.xq.archives.past(before_us) is None
+    mark = Task.xq.archives.old.past(before_us)
+    assert Task.xq.archives.old.forget(mark) == 4
+    assert Task.xq.archives.old.past(before_us) is None
 
 
 def test_history_that_another_is_writing_is_not_lost(make_shared):
@@ -421,10 +473,10 @@ def test_history_that_another_is_writing_is_not_lost(make_shared):
     with another_process(db, writer) as process:
         next(process)
         done(Task)
-        mark = Task.xq.archives.past(ALL)
-        counted = Task.xq.archives.count_past(mark)
+        mark = Task.xq.archives.old.past(ALL)
+        counted = Task.xq.archives.old.count(mark)
         assert process.send(None) == "committed"
-        assert Task.xq.archives.count_past(mark) == counted == Task.xq.archives.forget_past(mark)
+        assert Task.xq.archives.old.count(mark) == counted == Task.xq.archives.old.forget(mark)
         assert "early" in [Task.xq.peek(int(row.key)).name for row in Task.xq.History.select()]
 
 
@@ -436,25 +488,60 @@ def test_each_turn_is_another_generation(make):
     assert archive.generation == before + 2
 
 
-def test_an_outbox_of_other_columns_is_made_anew_where_it_is_empty(make):
+def made_anew(db, column, kind):
+    """Have a column be another one, of another type."""
+    for change in (f"DROP COLUMN {column}", f"ADD COLUMN {column} {kind}"):
+        db.execute_sql(f"ALTER TABLE task {change}")
+
+
+def test_an_outbox_of_other_types_is_made_anew_where_it_is_empty(make):
     Task = make(FEATURES)
+    made_anew(make.db, "name", "INTEGER")
     Task.xq.archives.get_ready()
-    make.db.execute_sql("ALTER TABLE task_xq_archive DROP COLUMN size")
+    generation = Task.xq.archives.generation
     Task.xq.archives.get_ready()
-    done(Task)
+    assert Task.xq.archives.generation == generation
+    made_anew(make.db, "name", "TEXT")
+    (key,) = done(Task, name="007")
     assert gather(Task).moved == 1
+    assert Task.xq.archives.put_back("run").moved == 1
+    assert row(Task, key).name == "007"
 
 
-@pytest.mark.parametrize("change", ["DROP COLUMN size", "ADD COLUMN more INTEGER"])
-def test_tasks_in_an_outbox_of_other_columns_lose_none(make, change):
+@pytest.mark.parametrize("columns", ["types", "names"])
+def test_tasks_in_an_outbox_of_other_columns_lose_none(make, columns):
     Task = make(FEATURES)
     done(Task)
     gather(Task)
-    make.db.execute_sql(f"ALTER TABLE task_xq_archive {change}")
+    if columns == "types":
+        made_anew(make.db, "size", "BIGINT")
+    else:
+        make.db.execute_sql("ALTER TABLE task ADD COLUMN more INTEGER")
+        Task = make(FEATURES, attributes={"more": pw.IntegerField(null=True)})
     for call in (Task.xq.archives.fits, Task.xq.archives.get_ready):
         with pytest.raises(xq.ConfigurationError, match="1 tasks in task_xq_archive have the columns of another day"):
             call()
     assert Task.xq.archives.runs() == {"run": 1}
+
+
+def test_a_key_of_which_the_history_holds_not_all_is_not_taken_for_another(make):
+    class Named(pw.Model):
+        name = pw.CharField(primary_key=True, max_length=300)
+        status = pw.CharField(default="R")
+
+        class Meta:
+            database = make.db
+
+    queue = xq.upgrade(Named, {"status": "status"}, {"keep": True}, clock=make.clock)
+    make.db.create_tables([Named])
+    longest, longer = "k" * 255, "k" * 256
+    queue.put_many([{"name": name} for name in (longest, longer)])
+    queue.ack_many(queue.take_many(2))
+    queue.reconfigure({"keep": True, "history": True})
+    kept = isinstance(make.db, pw.MySQLDatabase)  # whose history has keys of 255 characters, and refuses others
+    assert gather(Named)[:2] == (2 - kept, kept)
+    assert (state(Named, longest), state(Named, longer)) == ("X", "D" if kept else "X")
+    assert queue.archives.put_back("run").moved == 2 - kept
 
 
 def test_consumers_work_on_while_tasks_go_out_and_come_back(make_shared, monkeypatch):
@@ -494,11 +581,11 @@ def test_rows_of_an_archive_are_loaded_part_by_part(make_shared, monkeypatch):
     Task = make_shared(FEATURES)
     Task.xq.archives.get_ready()
     loading = pickle.loads(pickle.dumps(Task.xq.archives.loading(["id", "name", "size", "status"])))
-    for part, first in {3: 10, 4: 20, 7: 10}.items():
+    for part, first in {3: 10, 0: 20, 7: 10}.items():
         assert loading.load([([first, first + 1, first + 2], ["a", "b", None], [1, 2, 3], ["D"] * 3)], part) == 3
-    loading.keep([4, 7])
+    loading.keep([0, 7])
     assert Task.xq.archives.count(loading.run) == 6
-    Task.xq.archives.loaded(loading, "run")
+    Task.xq.archives.loaded(loading, "run", 6)
     assert Task.xq.archives.runs() == {"run": 6}
     assert Task.xq.archives.put_back("run")[:2] == (6, 0)
     assert [(task.id, task.name, task.size) for task in Task.xq.by_state("D")] == [
@@ -514,9 +601,46 @@ def test_what_nobody_has_said_is_loaded_counts_for_nothing(make_shared):
     loading = Task.xq.archives.loading(["id", "status"])
     loading.load([([7], ["D"])], 1)
     assert [*Task.xq.archives.extract_tasks([], Task.xq.archives.generation).read(["id"])] == []
-    Task.xq.archives.loaded(loading, "run")
+    Task.xq.archives.loaded(loading, "run", 1)
     assert [*Task.xq.archives.extract_tasks([], Task.xq.archives.generation).read(["id"])] == [(7,)]
     assert [*Task.xq.archives.extract_tasks(["run"], Task.xq.archives.generation).read(["id"])] == []
+
+
+def test_an_attempt_that_loads_when_it_counts_no_more_doubles_nothing(make_shared):
+    Task = make_shared(FEATURES)
+    Task.xq.archives.get_ready()
+    loading = Task.xq.archives.loading(["id", "status"])
+    loading.load([([7, 8], ["D", "D"])], 1)
+    loading.keep([1])
+    loading.load([([7], ["D"])], 2)
+    with pytest.raises(xq.Error, match="3 tasks of run were read, and it has 2: try again"):
+        Task.xq.archives.loaded(loading, "run", 2)
+    assert Task.xq.archives.runs() == {}
+
+
+def test_what_a_column_of_today_cannot_hold_is_not_cut(make_shared):
+    if not isinstance(make_shared.db, pw.MySQLDatabase):
+        return  # the others never cut
+    make_shared.db.connect_params["sql_mode"] = ""
+    make_shared.db.close()
+    Task = make_shared(FEATURES)
+    made_anew(make_shared.db, "name", "VARCHAR(3)")
+    Task.xq.archives.get_ready()
+    loading = Task.xq.archives.loading(["id", "name", "status"])
+    with pytest.raises(Exception, match="too long"):
+        loading.load([([7], ["long"], ["D"])], 1)
+    assert Task.xq.archives.runs() == {}
+
+
+def test_who_has_read_what_an_archive_had_hears_that_it_is_restored(make_shared):
+    Task = make_shared(FEATURES)
+    done(Task, 2)
+    gather(Task)
+    extract = Task.xq.archives.extract_tasks(["run"], Task.xq.archives.generation)  # as where the run is in its place
+    assert len([*extract.read()]) == 1
+    Task.xq.archives.put_back("run")
+    with pytest.raises(xq.Error, match="make the DataFrame anew"):
+        [*extract.read()]
 
 
 def test_who_reads_hears_that_what_he_reads_has_gone_to_an_archive(make_shared):
@@ -526,5 +650,17 @@ def test_who_reads_hears_that_what_he_reads_has_gone_to_an_archive(make_shared):
     assert len([*extract.read()]) == 4
     gather(Task)
     assert len([*Task.xq.archives.extract_tasks([], Task.xq.archives.generation).read()]) == 4
+    with pytest.raises(xq.Error, match="make the DataFrame anew"):
+        [*extract.read()]
+
+
+def test_who_reads_hears_that_what_he_reads_is_in_an_archive_alone(make_shared):
+    Task = make_shared(FEATURES)
+    done(Task, 3)
+    gather(Task)
+    extract = Task.xq.archives.extract_tasks([], Task.xq.archives.generation)
+    assert len([*extract.read()]) == 4
+    Task.xq.archives.retire("run")
+    assert len([*Task.xq.archives.extract_tasks(["run"], Task.xq.archives.generation).read()]) == 1
     with pytest.raises(xq.Error, match="make the DataFrame anew"):
         [*extract.read()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import uuid
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -17,7 +17,7 @@ from tests.conformance.steps import eventually
 from tests.conftest import Maker
 from tests.factories import task, tasks
 from xq.errors import BadValue
-from xq.extract import Column, Condition, Extract, Mark
+from xq.extract import WHOLE, Column, Condition, Extract, Mark, Part
 
 NOW = datetime(2026, 2, 28, 23, 59, 59, 123456)
 ODD = {
@@ -67,7 +67,7 @@ def unpickled(queue: Any, *what: Any, **options: Any) -> Extract:
 
 
 def rows(extract: Extract, *names: str, **which: Any) -> list[tuple[Any, ...]]:
-    return sorted(extract.read(list(names) or None, **which))
+    return sorted(extract.read(list(names) or None, Part(**which)))
 
 
 def test_a_value_of_each_type_is_read_as_what_the_application_wrote(make_shared):
@@ -85,7 +85,7 @@ def test_a_value_of_each_type_is_read_as_what_the_application_wrote(make_shared)
     expected = VALUES | {"at": at.replace(tzinfo=UTC), "who": str(VALUES["who"])}
     assert dict(zip(VALUES, full, strict=True)) == expected
     assert [type(value) for value in full] == [type(value) for value in expected.values()]
-    ((doc,),) = extract.read(["doc"], [Condition("big", "not null")])
+    ((doc,),) = extract.read(["doc"], Part((Condition("big", "not null"),)))
     assert doc.replace(" ", "") == '{"a":[1,null]}'
 
 
@@ -171,9 +171,9 @@ def test_conditions_find_what_they_say_to_the_last_byte(make_shared):
     for test, holds in tests.items():
         for value in texts:
             condition = Condition("name", test, value)  # type: ignore[arg-type]
-            assert extract.can(condition)
+            extract.ensure(condition)
             expected = sorted(repr((name,)) for name in texts if holds(name, value))
-            assert sorted(map(repr, extract.read(["name"], [condition]))) == expected, condition
+            assert sorted(map(repr, extract.read(["name"], Part((condition,))))) == expected, condition
     assert rows(extract, "name", conditions=[Condition("name", "in", ["a", "it's", "b"])]) == [("a",), ("it's",)]
     assert rows(extract, "size", conditions=[Condition("name", "null")]) == [(10,)]
     assert rows(extract, "size", conditions=[Condition("size", ">", 3), Condition("size", "<=", 5)]) == [(4,), (5,)]
@@ -183,32 +183,66 @@ def test_conditions_find_what_they_say_to_the_last_byte(make_shared):
 
 
 @pytest.mark.parametrize(
-    ("column", "test", "value"),
+    ("column", "test", "value", "words"),
     [
-        ("name", "=", 1),
-        ("name", "=", "a\0b"),
-        ("size", "=", 2**63),
-        ("size", "=", True),
-        ("size", "in", []),
-        ("runat", "=", float("nan")),
-        ("size", "starts", "1"),
+        ("name", "==", "a", "the tests of where are =, <, .*, starts, not '=='"),
+        ("name", "is null", None, "the tests of where are .*, not 'is null'"),
+        ("name", "=", 1, "name is compared with text.*, not with 1"),
+        ("name", "=", "a\0b", "name is compared with text.*, not with"),
+        ("name", "in", "ab", "in wants a list of 1 to 1000 values"),
+        ("size", "=", None, "size is compared with a whole number of 64 bits, not with None"),
+        ("size", "=", 2**63, "size is compared with a whole number of 64 bits"),
+        ("size", "=", True, "size is compared with a whole number of 64 bits"),
+        ("size", "in", [], "in wants a list of 1 to 1000 values"),
+        ("runat", "=", float("nan"), "runat is compared with a number"),
+        ("size", "starts", "1", "size is no text"),
+        ("doc", "=", "{}", "the database does not compare doc .* filter the DataFrame instead"),
+        ("day", "=", NOW, "day is compared with a date, not with|does not compare day"),
+        ("at", ">", 1e9, "at is compared with a datetime.* or a date, not with|does not compare at"),
     ],
 )
-def test_what_a_database_would_compare_otherwise_than_spark_is_left_to_spark(make_shared, column, test, value):
-    assert not unpickled(make_shared()).can(Condition(column, test, value))
+def test_what_a_database_would_compare_otherwise_than_spark_is_refused_in_words(
+    make_shared, column, test, value, words
+):
+    make_shared.db.mariadb = True  # for its JSON
+    extract = unpickled(make_shared(attributes=dict(ODD)))
+    with pytest.raises(BadValue, match=words):
+        extract.only([Condition(column, test, value)])
+
+
+@pytest.mark.parametrize("what", ["tasks", "history"])
+def test_a_time_of_no_zone_is_of_utc_and_a_date_is_its_beginning(make_shared, what):
+    Task = make_shared({"history": True}, attributes={"at": pw.DateTimeField(null=True)})
+    times = [datetime(2026, 3, 7, 23, 59, 59), datetime(2026, 3, 8), datetime(2026, 3, 8, 2, 30)]
+    for n, at in enumerate(times, 1):
+        Task.put(task(at=at))
+        at_us = (at.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        Task.xq.History.update(at_us=at_us).where(Task.xq.History.id == n).execute()
+    extract = unpickled(Task, what)
+    if what == "tasks" and isinstance(make_shared.db, pw.SqliteDatabase):  # which has them as text
+        with pytest.raises(BadValue, match="does not compare at .* filter the DataFrame instead"):
+            extract.only([Condition("at", ">=", times[1])])
+        return
+    elsewhere = timezone(timedelta(hours=5))
+    for since in (times[1], times[1].date(), times[1].replace(tzinfo=UTC).astimezone(elsewhere)):
+        found = extract.only([Condition("at", ">=", since)])
+        assert [at for (at,) in rows(found, "at")] == [at.replace(tzinfo=UTC) for at in times[1:]]
+    for beyond in (datetime.min.replace(tzinfo=elsewhere), 5):
+        with pytest.raises(BadValue, match="at is compared with a datetime"):
+            extract.only([Condition("at", ">=", beyond)])
 
 
 def test_ranges_have_each_row_once(make_shared):
     Task = make_shared({"history": True})
     extract = unpickled(Task, "history")
-    assert extract.ranges(4) == [()]
+    assert extract.ranges(4) == [WHOLE]
     Task.xq.put_many(tasks(10))
     found = extract.ranges(4)
     assert len(found) == 4
     read = [row for part in found for row in extract.read(["id"], part)]
     assert sorted(read) == rows(extract, "id")
     assert len(read) == 10
-    assert unpickled(Task).ranges(4) == [()]
+    assert unpickled(Task).ranges(4) == [WHOLE]
 
 
 def test_what_is_written_after_ranges_were_made_is_in_none_of_them(make_shared):
@@ -273,6 +307,21 @@ def test_a_mark_of_a_history_that_began_anew_and_is_longer_by_now_is_refused(mak
         extract.mark(mark)
 
 
+def test_a_mark_whose_row_was_written_at_another_moment_is_refused_whichever_is_later(make_shared):
+    Task = make_shared({"history": True})
+    Task.xq.put_many(tasks(3))
+    extract = unpickled(Task, "history")
+    if not extract.witness:
+        return  # PostgreSQL needs none
+    assert eventually(lambda: extract.mark() != ())
+    id_, at_us = extract.mark()
+    Task.put(task())
+    assert eventually(lambda: extract.mark() > (id_, at_us + 1))
+    for another in (at_us - 1, at_us + 1):  # as where the clock was set back before the history began anew
+        with pytest.raises(xq.ConfigurationError, match="begun anew"):
+            extract.mark((id_, another))
+
+
 def test_a_mark_whose_row_was_pruned_is_gone_on_from(make_shared):
     Task = make_shared({"history": True})
     Task.xq.put_many(tasks(3))
@@ -296,7 +345,7 @@ def test_what_there_is_not_is_refused_in_words(make_shared):
         Task.xq.extract("history")
     with pytest.raises(BadValue, match="tasks, history, stats, live, not 'rows'"):
         Task.xq.extract("rows")
-    with pytest.raises(BadValue, match="have no column 'none': they have id, name"):
+    with pytest.raises(BadValue, match="no column 'none' in the tasks of Task: there are id, name"):
         list(Task.xq.extract().read(["none"]))
 
 
@@ -322,13 +371,13 @@ def test_arrow_has_what_tuples_have(make_shared):
     Task = make_shared({"history": True})
     Task.xq.put_many(tasks(5))
     extract = unpickled(Task, "history")
-    which = [Condition("event", "=", "put"), Condition("id", "<=", 4)]
-    found = extract.batches(["id", "tube", "event", "attempt"], which)
+    which = (Condition("event", "=", "put"), Condition("id", "<=", 4))
+    found = extract.batches(["id", "tube", "event", "attempt"], Part(which))
     if found is not None:
         read = [tuple(row.values()) for batch in found for row in batch.to_pylist()]
         assert sorted(read) == rows(extract, "id", "tube", "event", "attempt", conditions=which)
         assert len(read) == 4
-        (empty,) = [batch.num_rows for batch in extract.batches(["id"], [Condition("id", "<", 0)]) or ()] or [0]
+        (empty,) = [batch.num_rows for batch in extract.batches(["id"], Part((Condition("id", "<", 0),))) or ()] or [0]
         assert empty == 0
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-
+import peewee as pw
 import pytest
 
-from tests.conformance.steps import eventually
+from tests.conformance.steps import eventually, put_late
 from tests.conformance.test_extract import rows, unpickled
 from tests.conftest import DATABASES, SERVERS, chosen
 from tests.factories import task, tasks
+from xq.adapters.databases import mysql_extracts
 
 
 @pytest.fixture(params=chosen(SERVERS))
@@ -23,28 +23,9 @@ def held(make_shared):
     """A queue with one row of history that is not committed yet, and one after it that is."""
     Task = make_shared({"history": True})
     Task.put(task())
-    began, go_on = threading.Event(), threading.Event()
-
-    def late() -> None:
-        with make_shared.db.atomic():
-            Task.put(task(name="late"))
-            began.set()
-            assert go_on.wait(60)
-        make_shared.db.close()
-
-    thread = threading.Thread(target=late)
-    thread.start()
-
-    def commit() -> None:
-        go_on.set()
-        thread.join()
-
-    try:
-        assert began.wait(60)
+    with put_late(Task) as commit:
         Task.put(task())
         yield Task, commit
-    finally:
-        commit()
 
 
 def test_a_mark_never_passes_what_is_not_committed(held):
@@ -55,6 +36,13 @@ def test_a_mark_never_passes_what_is_not_committed(held):
     assert len(rows(extract, "id")) == 2
     commit()
     assert eventually(lambda: len(rows(extract, "id", after=mark, until=extract.mark(mark))) == 2)
+
+
+def test_a_mark_never_passes_what_is_not_committed_however_long_ago_it_was_written(held, monkeypatch):
+    Task, _ = held
+    monkeypatch.setattr(mysql_extracts, "FRESH", -3600.0)  # as if all was written an hour ago
+    extract = unpickled(Task, "history")
+    assert len(rows(extract, "id", until=extract.mark())) == 1
 
 
 def test_ranges_are_of_one_moment_also_when_what_is_older_is_committed_meanwhile(held):
@@ -76,3 +64,20 @@ def test_a_number_that_was_given_to_nothing_holds_a_mark_up_for_a_moment_only(ma
     Task.put(task())
     extract = unpickled(Task, "history")
     assert eventually(lambda: len(rows(extract, "id", until=extract.mark())) == 2)
+
+
+def test_a_number_of_which_no_row_is_seen_holds_a_mark_up_as_long_as_it_may_be_about_to_be_written(
+    make_shared, monkeypatch
+):
+    Task = make_shared({"history": True})
+    if not isinstance(make_shared.db, pw.MySQLDatabase):
+        return  # PostgreSQL goes by transactions
+    Task.put(task())
+    with make_shared.db.atomic() as transaction:
+        Task.put(task())
+        transaction.rollback()
+    Task.put(task())
+    extract = unpickled(Task, "history")
+    for fresh, n in {3600.0: 1, -3600.0: 2}.items():
+        monkeypatch.setattr(mysql_extracts, "FRESH", fresh)
+        assert len(rows(extract, "id", until=extract.mark())) == n

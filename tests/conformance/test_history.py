@@ -7,7 +7,7 @@ import math
 import time
 import uuid
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -457,6 +457,9 @@ def test_history_is_asked_from_one_moment_until_another(make):
     assert keys(since=naive) == keys(since=naive.replace(tzinfo=UTC)) == ["3", "4"]
     assert keys(since=naive.replace(tzinfo=UTC).astimezone(timezone(timedelta(hours=5)))) == ["3", "4"]
     assert keys(since=datetime.min, until=datetime.max) == ["1", "2", "3", "4"]
+    day = datetime.fromtimestamp(start, UTC).date()
+    assert keys(since=day, until=day + timedelta(2)) == ["1", "2", "3", "4"]
+    assert keys(since=day + timedelta(2)) == keys(until=day) == keys(until=date.min) == []
 
 
 @pytest.mark.parametrize("name", ["since", "until"])

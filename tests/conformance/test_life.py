@@ -448,6 +448,16 @@ def test_the_last_process_to_leave_a_session_closes_it(queue):
         queue.xq.session(session.uuid)
 
 
+def test_a_session_is_joined_in_a_transaction_that_began_before_it(queue):
+    queue.xq.put({})
+    with queue._meta.database.atomic():
+        assert queue.xq.count("R") == 1  # from here on MariaDB shows what was committed by now
+        taken = queue.take()
+        mine = sessions.of(queue._meta.database).current()
+        assert queue.xq.session(mine.uuid) is mine
+    queue.ack(taken)
+
+
 def test_of_processes_that_leave_a_session_at_once_one_closes_it(queue):
     queue.xq.put_many([{}] * 5)
     with processes(queue._meta.database, *[joins(queue)] * 4) as others:

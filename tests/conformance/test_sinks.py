@@ -199,6 +199,20 @@ def test_a_tally_whose_rows_were_cleaned_up_goes_on(make):
     assert counted(make.db) == {ONE[:-1]: 3}
 
 
+def test_a_table_that_is_no_tally_is_refused_and_left_alone(make):
+    Task = make()
+    Task.put(task())
+
+    def there() -> tuple[Any, ...]:
+        views = [view.name for view in make.db.get_views()]
+        return {*make.db.get_tables()} - {"xq_sink"}, views, [row.__data__ for row in Task.select()]
+
+    before = there()
+    with pytest.raises(xq.ConfigurationError, match="task is there, and no table of stream"):
+        Task.xq.tally("task").install()
+    assert there() == before
+
+
 def test_a_tally_of_other_queues_is_refused(make):
     Task = make()
     tally = Task.xq.tally("told")

@@ -55,6 +55,75 @@ def test_a_decorator_names_the_worker(make_shared):
     assert state(Task, put) == "D"
 
 
+def test_a_function_finishes_its_task_in_a_way_of_its_own(make_shared):
+    Task = make_shared({"keep": True, "buried": True, "delayed": True})
+    ends = {
+        "a": ("ack", {"name": "done"}, {}),
+        "b": ("bury", {"name": "bad"}, {}),
+        "c": ("release", None, {"delay": 60}),
+    }
+    ended: list[Any] = []
+
+    @Task.xq.worker(finishes=True)
+    def work(found: Any, finish: Any) -> None:
+        event, update, options = ends.get(found.name, ("", None, {}))
+        if event:
+            ended.append(finish(event, update=update, **options))
+
+    put = [Task.put(task(name=name)) for name in "abcd"]
+    Task.xq.run(until_empty=True)
+    assert [(found.name, found.status) for found in ended] == [("done", "D"), ("bad", "B"), ("c", "W")]
+    assert [state(Task, found) for found in put] == ["D", "B", "W", "D"]
+    assert transitions(Task) == {"X-R": 4, "R-T": 4, "T-D": 2, "T-B": 1, "T-W": 1}
+
+
+def test_a_function_hears_that_it_cannot_finish_a_task_that_it_has_lost(make_shared):
+    Task = make_shared()
+    ended: list[Any] = []
+
+    @Task.xq.worker(finishes=True)
+    def work(found: Any, finish: Any) -> None:
+        Task.xq.kill(found)
+        ended.append(finish())
+
+    Task.put(task())
+    Task.xq.run(until_empty=True)
+    assert ended == [None]
+
+
+def test_workers_take_from_the_tubes_that_are_named(make_shared):
+    done: list[Any] = []
+    Task = make_shared(roles=("runat", "tube"), worker=lambda found: done.append(found.tube), workers=2)
+    Task.xq.put_many([task(tube=tube) for tube in ("mail", "slow", "other") for _ in range(3)])
+    Task.xq.run(until_empty=True, tubes=["mail"])
+    assert done == ["mail"] * 3
+    Task.xq.run(until_empty=True, tubes=["slow", "mail"])
+    assert sorted(done) == ["mail"] * 3 + ["slow"] * 3
+    for bad in ([1], "mail"):
+        with pytest.raises(xq.BadType, match="tube"):
+            Task.xq.run(until_empty=True, tubes=bad)
+    Untubed = make_shared(roles=("runat",), model=None, worker=done.append)
+    with pytest.raises(xq.FeatureOff, match="tube"):
+        Untubed.xq.run(until_empty=True, tubes=["mail"])
+
+
+def test_run_may_be_told_in_how_many_threads(make_shared):
+    done: set[int] = set()
+    together = threading.Barrier(3)
+
+    def work(found: Any) -> None:
+        together.wait(PATIENCE)
+        done.add(threading.get_ident())
+
+    Task = make_shared(worker=work)
+    Task.xq.put_many(tasks(3))
+    Task.xq.run(until_empty=True, workers=3)
+    assert len(done) == 3
+    assert (Task.xq.work.function, Task.xq.work.workers) == (work, 1)
+    with pytest.raises(xq.ConfigurationError, match="workers"):
+        Task.xq.run(workers=0)
+
+
 def test_a_task_ends_by_the_features_that_its_queue_has_by_then(make_shared):
     Task = make_shared()
     put = Task.put(task())

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from pyspark.errors import PySparkException
 
 import xq
 from tests.conformance.steps import is_exact, row, state
+from tests.conftest import chosen
 from tests.factories import tasks
 from xq.adapters.spark.archives import Archived, archive, history, restore
 from xq.adapters.spark.archives import tasks as all_tasks
@@ -29,7 +31,7 @@ from xq.archives import Archives
 DAY = 86_400_000_000  # microseconds
 FEATURES = {"keep": True, "history": True, "delayed": True}
 
-# What an archive does, in this order, and after which of it a process may be killed: a method of what, its name, and
+# What an archive does, in this order, and after which of it a process may be killed: what it is of, its name, and
 # at which of its calls, before (False) or after it (True).
 ARCHIVING = [
     ("Archives", "get_ready", 1, True),
@@ -38,11 +40,11 @@ ARCHIVING = [
     ("Folder", "write", 1, False),  # it is written
     ("Folder", "move", 1, False),
     ("Folder", "move", 1, True),
-    ("Archives", "_delete", 1, True),  # of the outbox
+    ("archives", "delete", 1, True),  # of the outbox
     ("Archives", "forget", 1, True),
     ("Folder", "move", 2, False),
     ("Folder", "move", 2, True),
-    ("Archives", "_delete", 3, True),  # of the history
+    ("past", "delete", 1, True),  # of the history
 ]
 RESTORING = [
     ("Archives", "loading", 1, True),
@@ -64,14 +66,15 @@ from pyspark.java_gateway import launch_gateway
 import peewee as pw
 import xq
 from tests.conftest import Maker
-from xq import archives
+from xq import archives, past
 from xq.adapters.spark import files
 
 given = json.loads(sys.argv[1])
 kind, name, parameters = pickle.loads(bytes.fromhex(given["database"]))
 Task = Maker(kind(name, **parameters), None)(given["features"])
 
-owner = {"Archives": archives.Archives, "Folder": files.Folder}[given["owner"]]
+owners = {"Archives": archives.Archives, "Folder": files.Folder, "archives": archives, "past": past}
+owner = owners[given["owner"]]
 method, calls = getattr(owner, given["method"]), 0
 
 def killed(*args, **named):
@@ -85,7 +88,7 @@ def killed(*args, **named):
     return found
 
 setattr(owner, given["method"], killed)
-archives.BATCH, archives.ROWS = 2, 2
+archives.BATCH = archives.ROWS = past.ROWS = 2
 gateway = launch_gateway()
 SparkContext._ensure_initialized(gateway=gateway)
 java = gateway.jvm.org.apache.spark
@@ -113,7 +116,7 @@ def ids(frame):
 
 
 def test_an_archive_and_the_table_are_one(spark, make_shared, tmp_path):
-    Task, out = make_shared(FEATURES), str(tmp_path / "out")
+    Task, out = make_shared(FEATURES), str(tmp_path)
     keys = done(Task, 3)
     before, past = told(all_tasks(spark, Task, out)), Task.xq.history()
     assert archive(spark, Task, out) == Archived(3, len(past) - 1, 0)
@@ -183,6 +186,16 @@ def test_a_row_of_any_kind_comes_back_as_it_was(spark, make_shared, tmp_path):
     assert sorted(Task._meta.database.execute_sql(stored).fetchall(), key=repr) == before
 
 
+def test_fields_of_any_name_come_back(spark, make_shared, tmp_path):
+    fields = {"a`b": pw.TextField(null=True), "a.b": pw.IntegerField(null=True)}
+    Task, out = make_shared(FEATURES, attributes=fields), str(tmp_path)
+    Task.xq.put_many([{"a`b": "one", "a.b": 1}, {"a`b": "two", "a.b": 2}, {}])
+    Task.xq.ack_many(Task.xq.take_many(2))
+    before = list(Task.select().order_by(Task.id).tuples())
+    assert archive(spark, Task, out).tasks == restore(spark, Task, out) == 2
+    assert list(Task.select().order_by(Task.id).tuples()) == before
+
+
 def moved_back(Task, days):
     """Have all that has happened so far have been so many days before."""
     History = Task.xq.History
@@ -249,10 +262,12 @@ def test_keys_that_are_there_again_are_refused_in_words(spark, make_shared, tmp_
     Task, out = make_shared(FEATURES), str(tmp_path)
     one, two = done(Task, 2)
     archive(spark, Task, out)
+    (later,) = done(Task, 1)
+    archive(spark, Task, out)
     Task.xq.put({"id": one, "name": "another"}, delay=1_000_000)
     with pytest.raises(xq.Error, match=f"keys are in the archive, {one}: kill them first"):
         restore(spark, Task, out)
-    assert (row(Task, one).name, state(Task, two)) == ("another", "X")
+    assert (row(Task, one).name, state(Task, two), state(Task, later)) == ("another", "X", "D")
     Task.xq.kill(one)
     assert restore(spark, Task, out) == 2
     assert is_exact(Task)
@@ -290,6 +305,14 @@ def test_what_the_model_has_no_field_for_any_more_is_not_lost(spark, make_shared
     assert make_shared.db.execute_sql(f"SELECT more FROM task WHERE id = {key}").fetchall() in ([(7,)], ((7,),))
 
 
+@pytest.mark.parametrize("call", [restore, all_tasks, history])
+def test_where_there_is_no_archive_is_said(spark, make_shared, tmp_path, call):
+    Task = make_shared(FEATURES)
+    with pytest.raises(xq.ConfigurationError, match="there is no archive at .*/mistyped"):
+        call(spark, Task, str(tmp_path / "mistyped"))
+    assert not (tmp_path / "mistyped").exists()
+
+
 def test_a_run_that_lost_its_files_is_not_taken_for_one_that_has_them(spark, make_shared, tmp_path, monkeypatch):
     Task, out = make_shared(FEATURES), str(tmp_path)
     keys, write = done(Task, 2), Folder.write
@@ -310,18 +333,38 @@ def test_a_run_that_lost_its_files_is_not_taken_for_one_that_has_them(spark, mak
     assert not Task.xq.archives.runs()
 
 
-def test_what_cannot_be_read_is_named_where_it_waits(spark, make_shared, tmp_path):
+@pytest.mark.parametrize("shared_db", chosen(["sqlite"]), indirect=True)  # where a number may be a text
+def test_what_cannot_be_read_comes_back_into_the_table_with_all_else(spark, make_shared, tmp_path):
     Task, out = make_shared(FEATURES), str(tmp_path)
-    if not isinstance(make_shared.db, pw.SqliteDatabase):
-        return  # a number is a number
     keys = done(Task, 2)
     make_shared.db.execute_sql(f"UPDATE task SET size = 'many' WHERE id = {keys[0]}")
-    with pytest.raises(xq.Error, match="wait in task_xq_archive .*Mend there"):
+    with pytest.raises(xq.Error, match="in the table again.* size of Task holds 'many'"):
         archive(spark, Task, out)
-    make_shared.db.execute_sql("UPDATE task_xq_archive SET size = 7 WHERE size = 'many'")
-    archive(spark, Task, out)
+    assert {state(Task, key) for key in keys} == {"D"}
+    assert is_exact(Task)
+    make_shared.db.execute_sql("UPDATE task SET size = 7 WHERE size = 'many'")
+    assert archive(spark, Task, out).tasks == 2
     assert restore(spark, Task, out) == 2
     assert row(Task, keys[0]).size == 7
+
+
+def test_a_history_whose_ids_began_anew_goes_on_in_time(spark, make_shared, tmp_path):
+    Task, out = make_shared(FEATURES), str(tmp_path)
+    make_shared(FEATURES, attributes={"table_name": "other"})  # whose records stay when the one is uninstalled
+    done(Task, 2)
+    key = Task.xq.put({}).id
+    Task.xq.put({}, delay=1_000_000)
+    archive(spark, Task, out)
+    Task.xq.uninstall()
+    Task.xq.install()
+    with pytest.raises(xq.ConfigurationError, match="installed anew, delete _queue.json there"):
+        history(spark, Task, out)
+    (tmp_path / "_queue.json").unlink()
+    assert Task.xq.ack(Task.xq.take()).id == key
+    found = history(spark, Task, out).where(f"key = '{key}'").orderBy("at_us").collect()
+    assert [row.target for row in found] == ["R", "T", "D"]
+    assert [row.dur_us for row in found] == [None, *(b.at_us - a.at_us for a, b in pairwise(found))]
+    assert "xq_run" not in found[0].asDict()
 
 
 def test_any_way_through_archives_is_that_of_a_dictionary(spark, make_shared, tmp_path):
@@ -396,7 +439,7 @@ def some(points, db):
 
 
 def test_whoever_archives_is_killed_and_nothing_is_lost_or_twice(spark, make_shared, tmp_path):
-    Task, out = make_shared(FEATURES), str(tmp_path / "out")
+    Task, out = make_shared(FEATURES), str(tmp_path)
     keys = []
     for point in some(ARCHIVING, Task._meta.database):
         keys += done(Task, 5)
@@ -415,7 +458,7 @@ def test_whoever_archives_is_killed_and_nothing_is_lost_or_twice(spark, make_sha
 
 
 def test_whoever_restores_is_killed_and_nothing_is_lost_or_twice(spark, make_shared, tmp_path):
-    Task, out = make_shared(FEATURES), str(tmp_path / "out")
+    Task, out = make_shared(FEATURES), str(tmp_path)
     keys = done(Task, 5)
     before = told(all_tasks(spark, Task, out))
     for point in some(RESTORING, Task._meta.database):

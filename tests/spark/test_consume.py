@@ -125,6 +125,7 @@ def failing_late(df: Any) -> Any:
         (lambda df: df.union(df), xq.BadValue, "two rows|no key"),
         (lambda df: df.withColumn("id", F.col("id") + 100), xq.BadValue, "no key of a task"),
         (lambda df: df.withColumn("id", F.lit(None)), xq.BadValue, "no key of a task"),
+        (lambda df: df.select("id", F.lit("many").alias("size")), xq.BadValue, "'size' of Task cannot hold 'many'"),
         (lambda df: df.withColumn("status", F.lit("D")), xq.BadValue, "the queue's"),
         (lambda df: df.withColumn("state", F.lit("Done")), xq.BadValue, "the queue's own"),
     ],
@@ -300,6 +301,34 @@ def test_values_of_every_type_pass_through_as_they_are(spark, make_shared, anoth
     for row in by_key.values():
         row["raw"] = None if row["raw"] is None else bytes(row["raw"])
     assert by_key == {("a", 1): values, ("a", 2): dict.fromkeys(values), ("b", 1): values | changed}
+
+
+def test_fields_of_any_name_pass_through(spark, make_shared):
+    Task = make_shared(FEATURES, attributes={"a`b": pw.TextField(null=True), "a.b": pw.IntegerField(null=True)})
+    Task.xq.put_many([{"a`b": "one", "a.b": 1}, {}])
+    assert xq.spark.consume(spark, Task, lambda df: df.withColumn("a.b", F.col("`a.b`") + 1)) == {"ack": 2}
+    read = Task.select(getattr(Task, "a`b"), getattr(Task, "a.b")).order_by(Task.id)
+    assert list(read.tuples()) == [("one", 2), (None, None)]
+
+
+def test_uuids_of_bytes_pass_through_and_are_keys(spark, make_shared):
+    own = {"id": pw.BinaryUUIDField(primary_key=True), "mark": pw.BinaryUUIDField(null=True)}
+    Task = make_shared(FEATURES, attributes=own)
+    marks = {uuid.UUID(int=1): uuid.UUID(int=2**127), uuid.UUID(int=2): None, uuid.UUID(int=3): uuid.UUID(int=3)}
+    Task.xq.put_many([task(id=key, mark=mark) for key, mark in marks.items()])
+    new = uuid.UUID(int=2**64)
+
+    def work(df: Any) -> Any:
+        assert {row.mark and bytes(row.mark) for row in df.collect()} == {
+            mark and mark.bytes for mark in marks.values()
+        }
+        mark = F.when(F.col("id") == F.lit(uuid.UUID(int=3).bytes), F.lit(new.bytes)).otherwise(F.col("mark"))
+        return df.select("id", mark.alias("mark"))
+
+    with pytest.raises(xq.BadValue, match="'mark'"):
+        xq.spark.consume(spark, Task, lambda df: df.select("id", F.lit(b"short").alias("mark")))
+    assert xq.spark.consume(spark, Task, work) == {"ack": 3}
+    assert {row.id: row.mark for row in Task.select()} == marks | {uuid.UUID(int=3): new}
 
 
 def test_a_driver_that_is_killed_has_all_given_back(queue):

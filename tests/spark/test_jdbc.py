@@ -261,7 +261,7 @@ def test_partitions_need_their_key_among_the_columns(make_shared):
 
 
 def test_a_column_that_is_not_there_is_named(make_shared):
-    with pytest.raises(xq.BadValue, match="the tasks of Task have no column 'colour': they have id, name"):
+    with pytest.raises(xq.BadValue, match="no column 'colour' in the tasks of Task: there are id, name"):
         xq.spark.jdbc_options(make_shared(), columns=["colour"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections import Counter
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.conformance.steps import PATIENCE, eventually
 from tests.conftest import Maker
 from tests.factories import task, tasks
 from tests.spark.drivers import driver
+from tests.spark.histories import BEFORE, WAYS, a_history
 from xq.sinks import Tally
 
 FEATURES = {"keep": True, "buried": True, "history": True}
@@ -169,6 +171,28 @@ def test_a_table_is_kept_of_what_a_queue_does(spark, queue, tmp_path):
     assert counted(queue) == of_history(queue)
 
 
+def test_a_table_counts_what_a_report_counts_whatever_happens(spark, queue, tmp_path):
+    chance = random.Random(1)
+    rows, _ = a_history("Task", chance.randrange(BEFORE), [chance.randrange(WAYS) for _ in range(400)], 0)
+    History = queue.xq.History
+    columns = ("at_us", "key", "tube", "source", "target", "event", "attempt")
+    History.insert_many([{name: row[name] for name in columns} for row in rows]).execute()
+    span = {"since": min(row["at_us"] for row in rows) / 1e6, "until": max(row["at_us"] for row in rows) / 1e6 + 1e-6}
+    made = xq.spark.report(spark, queue, **span, out=tmp_path / "report").tables["throughput"]
+    what = [name for name in made.columns if name not in ("queue", "tube", "unit", "bucket")]
+    found = made.selectExpr("queue", "coalesce(tube, '')", "unit", "unix_seconds(bucket)", *what).collect()
+    assert all(sum(row[name] for row in found) for name in what)
+    eventually(lambda: sum_of_stream(spark, queue, tmp_path, found[0].unit) == len(rows), PATIENCE)
+    sql = f"SELECT queue, tube, unit, bucket, {', '.join(what)} FROM told_throughput"
+    told = queue._meta.database.execute_sql(sql).fetchall()
+    assert sorted(map(tuple, found)) == sorted((*row[:3], *map(int, row[3:])) for row in told if any(row[4:]))
+
+
+def sum_of_stream(spark: SparkSession, Task: Any, folder: Path, unit: str) -> int:
+    count(spark, Task, folder, unit=unit)
+    return sum(counted(Task).values())
+
+
 def test_several_queues_are_counted_in_one_table(spark, make_shared, tmp_path):
     one = make_shared(FEATURES, roles=("tube",))
     two = make_shared({"history": True}, model=make_shared.model(table_name="another"))
@@ -219,6 +243,14 @@ def test_a_stream_that_cannot_be_is_refused(spark, queue, tmp_path, wrong, error
     with pytest.raises(error):
         xq.spark.stream(**given)
     assert not {"told", "xq_sink"} & {*queue._meta.database.get_tables()}
+
+
+def test_a_table_of_something_else_is_refused_before_a_stream_begins(spark, queue, tmp_path):
+    queue.put(task())
+    with pytest.raises(xq.ConfigurationError, match="task is there, and no table of stream"):
+        xq.spark.stream(spark, queue, "task", str(tmp_path / "checkpoint"))
+    assert not spark.streams.active
+    assert not (tmp_path / "checkpoint").exists()
 
 
 def test_what_a_stream_cannot_read_is_refused(spark, make_shared, tmp_path, another_database):

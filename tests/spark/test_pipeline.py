@@ -1,4 +1,4 @@
-"""The benchmark of the pipeline: its day is one that a queue can have, and its plain SQL finds what the report does."""
+"""The benchmarks of Spark run; their day is one that a queue can have, and plain SQL finds what the report does."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import pytest
 
 import xq
 from benchmarks import day, pipeline
-from benchmarks.databases import Files, Sqlite
+from benchmarks import spark as benchmark
+from benchmarks.databases import HOMES, Files, OnServer, Sqlite
 from benchmarks.report import SMOKE
+from tests import servers
+from tests.conftest import SHARED, chosen
 from xq.machine import NAMES
 
 SECONDS = "unix_seconds(bucket) AS bucket"
@@ -59,8 +62,8 @@ def test_plain_sql_finds_the_numbers_of_the_report(spark, tmp_path):
     place = Sqlite(str(tmp_path / "day.db"))
     pipeline.build(place, 5_000)
     with closing(place.peewee()) as database:
-        span = {"since": day.MIDNIGHT, "until": day.MIDNIGHT + day.DAY}
-        made = xq.spark.report(spark, [pipeline.queue(database)], **span, out=str(tmp_path / "report"))
+        span = day.MIDNIGHT, day.MIDNIGHT + day.DAY
+        made = xq.spark.report(spark, [pipeline.queue(database)], *span, out=str(tmp_path / "report"))
     with closing(place.connect()) as connection:
         asked = {name: connection.execute(sql).fetchall() for name, sql in pipeline.SQL.items()}
 
@@ -85,8 +88,44 @@ def test_plain_sql_finds_the_numbers_of_the_report(spark, tmp_path):
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="memory is measured on Linux")
 def test_the_section_fills_its_table(spark, monkeypatch):  # `spark`, because where it cannot start this is skipped
-    (section,) = pipeline.SECTIONS
+    section, _ = pipeline.SECTIONS
     monkeypatch.setattr(pipeline, "MEASURED", {"archive": pipeline.archive})  # each starts a session of its own
     with closing(Files()) as home:
         table = section.measure(SMOKE, home)
     assert {len(row) for row in table.rows} == {len(table.head)}
+
+
+@pytest.fixture(params=chosen(SHARED))
+def home(request):
+    kind = HOMES[request.param]
+    if reason := kind.missing():
+        pytest.skip(reason)
+    with closing(kind(servers.shared(kind.kind)) if issubclass(kind, OnServer) else kind()) as home:
+        yield home
+
+
+@pytest.mark.parametrize("what", benchmark.MEASURED)
+def test_a_section_of_what_is_compared_fills_its_table(spark, home, monkeypatch, what):
+    if what == "sources" and not spark.conf.get("spark.jars", ""):
+        pytest.skip("there is no jar of JDBC")
+    monkeypatch.setattr(benchmark, "apart", benchmark.raced)  # in this process, whose session is there already
+    (section,) = [section for section in benchmark.SECTIONS if section.name == what]
+    table = section.measure(SMOKE, home)
+    assert len(table.rows) >= 2
+    assert {len(row) for row in table.rows} == {len(table.head)}
+
+
+def test_a_driver_that_is_killed_is_measured(spark, home):
+    table = benchmark.killed(SMOKE, home)
+    assert {len(row) for row in table.rows} == {len(table.head)}
+
+
+def test_a_day_that_was_copied_is_the_same_day(home):
+    if home.engine not in pipeline.SECTIONS[0].on:
+        return
+    built = home.new("day")
+    pipeline.build(built, 50)
+    built.settle()
+    with closing(pipeline.copy(home, built).peewee()) as database:
+        assert pipeline.queue(database).History.select().count() > 0
+        assert pipeline.queue(database).check() == []

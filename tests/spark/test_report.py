@@ -1,14 +1,21 @@
-"""The report: each of its numbers is what plain Python reckons from the same history; its page needs nothing else."""
+"""The report: each of its numbers is what plain Python reckons from the same history; its page needs nothing else.
+
+Random histories are the same each time; XQ_HYPOTHESIS_EXAMPLES=200 makes so many others.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable
+from datetime import date
 from html.parser import HTMLParser
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import peewee as pw
@@ -20,21 +27,20 @@ from pyspark.sql import functions as F
 import xq
 from tests.conftest import Maker
 from tests.factories import task
+from tests.spark.histories import BEFORE, BEGIN, EVIL, SECOND, WAYS, a_history
 from tests.spark.reckoning import Reckoning, Row, moment
+from xq.adapters.spark.archives import archive
 from xq.adapters.spark.files import Folder
-from xq.adapters.spark.moves import HISTORY
-from xq.adapters.spark.report import LIVE, TABLES, UNITS, Report, Span, report, told
+from xq.adapters.spark.moves import HISTORY, UNITS
+from xq.adapters.spark.report import LIVE, TABLES, Report, Span, report, told
 from xq.errors import BadType, BadValue, FeatureOff
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
-SECOND = 1_000_000
-BEGIN = 1_700_000_000 * SECOND
 NO_SPARK: Any = None
 NUMBERS = ("id", "at_us", "attempt")
-EVIL = '</script><b onclick="x">&amp; :now %s \\u003c ü🦆'
 
 
 def frame(spark: SparkSession, rows: Iterable[Row], columns: Iterable[str]) -> DataFrame:
@@ -67,66 +73,42 @@ def check(found: Report, reckoning: Reckoning) -> None:
 
 # of any history
 
-GAPS = (0, 1, 999, SECOND, 77 * SECOND, 5000 * SECOND, -3)  # µs; a clock may be set back
-EVENTS = ("put", "take", "ack", "ttl", "lifetime", "kill", "zombie", "write")
-TUBES = ("a", "b", None, EVIL)
-ATTEMPTS = (None, 1, 5)
-KEYS = ("1", "2", '["a", 3]')
-STATES = "XRWTBDZ"
+TOGETHER = 15  # histories in one report, since each costs jobs of Spark
 
 
-def decoded(number: int, *choices: Any) -> Iterable[Any]:
-    for choice in choices:
-        number, i = divmod(number, len(choice))
-        yield choice[i]
-
-
-CHOICES = (GAPS, KEYS, STATES, EVENTS, TUBES, ATTEMPTS)
-WAYS = len(GAPS) * len(KEYS) * len(STATES) * len(EVENTS) * len(TUBES) * len(ATTEMPTS)
-
-
-def a_history(queue: str, present: int, steps: list[int], forgotten: int) -> tuple[Any, Any]:
-    """Tasks that were there before, what then happened, without the first few rows; and the tasks that are there."""
-    states = dict(zip(KEYS, decoded(present, *[STATES] * len(KEYS)), strict=True))
-    states["silent"] = STATES[present % len(STATES)]
-    tubes: dict[str, str | None] = dict.fromkeys(states, "a")
-    rows, at_us = [], BEGIN
-    for id_, step in enumerate(steps, 1):
-        gap, key, target, event, tube, attempt = decoded(step, *CHOICES)
-        at_us += gap
-        source, states[key], tubes[key] = states[key], target, tube
-        if (source, target) != ("X", "X"):
-            rows.append(dict(zip(HISTORY, (queue, id_, at_us, key, tube, source, target, event, attempt), strict=True)))
-    live = [
-        dict(zip(LIVE, (queue, key, tubes[key], state), strict=True)) for key, state in states.items() if state in "RTW"
-    ]
-    if at_us % 2:  # one is gone without a row
-        live = live[1:]
-    return rows[forgotten:], live
-
-
-histories = st.lists(
-    st.tuples(st.integers(0, 7**3 - 1), st.lists(st.integers(0, WAYS - 1), max_size=45), st.integers(0, 9)),
-    min_size=15,
-    max_size=15,
-)
+def of_a_row(rows: Iterable[Row], at_us: int) -> int:
+    """The moment of the nearest row: what happens as a span begins is in it, what happens as it ends is not."""
+    return min((row["at_us"] for row in rows), key=lambda of_row: abs(of_row - at_us), default=at_us)
 
 
 @settings(
-    max_examples=2,
+    max_examples=-(-int(os.environ.get("XQ_HYPOTHESIS_EXAMPLES", 2 * TOGETHER)) // TOGETHER),
     deadline=None,
-    derandomize=True,
+    derandomize="XQ_HYPOTHESIS_EXAMPLES" not in os.environ,
     database=None,
     phases=[Phase.generate],
+    print_blob=True,
     suppress_health_check=list(HealthCheck),
 )
-@given(histories, st.integers(0, 60_000), st.integers(1, 200_000), st.integers(0, 10**6))
-def test_every_number_is_what_the_history_says_of_any_history(spark, tmp_path_factory, drawn, since, length, later):
-    made = [a_history(f"queue {i} {EVIL}", *history) for i, history in enumerate(drawn)]
+@given(st.integers(0, 2**64))
+def test_every_number_is_what_the_history_says_of_any_history(spark, tmp_path_factory, seed):
+    chance = Random(seed)  # what Hypothesis draws by itself is empty at first, and small then
+
+    def drawn() -> tuple[int, list[int], int]:
+        return (
+            chance.randrange(BEFORE),
+            [chance.randrange(WAYS) for _ in range(chance.randrange(46))],
+            chance.randrange(10),
+        )
+
+    since, length, later = chance.randrange(60_000), chance.randrange(1, 200_000), chance.randrange(10**6)
+    made = [a_history(f"queue {i} {EVIL}", *history) for i, history in enumerate(drawn() for _ in range(TOGETHER))]
     rows, live = [row for history, _ in made for row in history], [row for _, there in made for row in there]
-    span = BEGIN + since * SECOND, BEGIN + (since + length) * SECOND, BEGIN + (since + length + later) * SECOND
+    begin = of_a_row(rows, BEGIN + since * SECOND)
+    end = max(begin + 1, of_a_row(rows, begin + length * SECOND))
+    span = begin, end, end + later * SECOND
     folder = Folder(spark, tmp_path_factory.getbasetemp() / "report of any history")
-    names = [f"queue {i} {EVIL}" for i in range(len(drawn))]
+    names = [f"queue {i} {EVIL}" for i in range(TOGETHER)]
     found = told(folder, names, frame(spark, rows, HISTORY), frame(spark, live, LIVE), *span[:2], now=span[2])
     check(found, Reckoning(rows, live, *span))
 
@@ -213,15 +195,41 @@ def test_a_report_of_a_real_queue_is_what_its_history_says(spark, make_shared, t
     found = report(spark, {EVIL: Task}, until=later, out=folder)
     rows, live, page = history_of(EVIL, Task.xq), live_of(EVIL, Task), Page(found.html)
     assert page.span[:2] == (min(row["at_us"] for row in rows), round(later * 1e6))
-    check(found, Reckoning(rows, live, *page.span))
+    reckoning = Reckoning(rows, live, *page.span)
+    check(found, reckoning)
     assert {path.name for path in folder.iterdir() if path.name[0] != "."} == {*TABLES, "index.html"}
     # The page shows the same, nothing that a name says is markup, and nothing comes from elsewhere.
     (queue,) = page.data["queues"]
+    waiting = sum(row["state"] in "RW" for row in live)
     assert sum(row[1] for row in queue["throughput"]) == sum(row["source"] == "X" for row in rows)
-    assert queue["base"] + sum(row[1] - row[2] for row in queue["backlog"]) == sum(row["state"] in "RW" for row in live)
+    assert queue["base"] + sum(row[1] - row[2] for row in queue["backlog"]) == waiting
+    assert sum(row[4] for row in queue["waits"]) == waiting
+    ended: Counter[str] = Counter()
+    for _, tube, _, n in reckoning.retries():
+        ended[tube] += n
+    missed = {tube: round(ended[tube] * (1 - done)) for _, tube, done, *_ in reckoning.shares() if done < 1}
+    assert {tube: round(n) for tube, _, n, _ in queue["failed"] if n} == missed
     assert (queue["name"], EVIL in [row[0] for row in queue["busiest"]]) == (EVIL, True)
     assert (page.tags.count("script"), page.tags.count("b"), page.tags.count("link"), page.links) == (3, 0, 0, [])
     assert "default-src 'none'" in Path(found.html).read_text(encoding="utf-8")[:1000]
+
+
+def test_a_report_of_what_is_archived_says_what_it_said_before(spark, make_shared, tmp_path):
+    Task, out = worked(make_shared), tmp_path / "archive"
+    rows, live = history_of("one", Task.xq), live_of("one", Task)
+    until = (max(row["at_us"] for row in rows) + 1) / 1e6
+    assert archive(spark, Task, str(out)).history > 1
+    assert not {row["id"] for row in rows[:-1]} & {row["id"] for row in history_of("one", Task.xq)}
+    found = report(spark, {"one": Task}, until=until, out=tmp_path / "report", archive={"one": out})
+    check(found, Reckoning(rows, live, *Page(found.html).span))
+
+
+def test_the_page_says_what_its_numbers_mean_also_where_python_has_no_docstrings():
+    tell = "from xq.adapters.spark.report import TABLES; print(*(len(table.meaning) for table in TABLES.values()))"
+    told = subprocess.run([sys.executable, "-OO", "-c", tell], check=True, capture_output=True, text=True, timeout=300)
+    lengths = [int(length) for length in told.stdout.split()]
+    assert len(lengths) == len(TABLES)
+    assert min(lengths) > 40
 
 
 def test_a_report_of_the_run_of_the_demo_is_what_its_history_says(spark, tmp_path):
@@ -242,7 +250,7 @@ def test_a_report_of_the_run_of_the_demo_is_what_its_history_says(spark, tmp_pat
     roles = {role: role for role in ("status", "runat", "priority", "owner", "attempts")} | {"tube": "package"}
     modules: Any = xq.upgrade(model, roles, {"keep": True, "buried": True, "ttr": 60, "history": True})
     modules.install()  # without the statistics of some tubes that the demo has
-    found = report(spark, modules, out=tmp_path / "report")
+    found = report(spark, modules, out=tmp_path / "report", archive=tmp_path)  # nothing was archived yet
     page, rows = Page(found.html), history_of("Module", modules)
     assert len(rows) > 3 * 500
     check(found, Reckoning(rows, [], *page.span))
@@ -272,7 +280,21 @@ def test_what_is_no_queue_no_span_and_no_history_is_refused(spark, make_shared, 
     for queues in ([], {}, [Task, Other]):
         with pytest.raises(BadValue):
             report(spark, queues, out=tmp_path)
-    for since, until in ((2, 1), (1, 1), (9e10, None), (-1, None), (float("nan"), None), (None, float("inf"))):
+    for archives in ({"task": "a"}, {"Task": "a", "of another": "b"}):
+        with pytest.raises(BadValue, match="the report is of Task"):
+            report(spark, Task, out=tmp_path, archive=archives)
+    with pytest.raises(BadValue, match="a mapping"):
+        report(spark, {"a": Task, "b": Task}, out=tmp_path, archive="archive")
+    ahead = date(2100, 1, 1)
+    for since, until in (
+        (2, 1),
+        (1, 1),
+        (9e10, None),
+        (ahead, None),
+        (1e12, None),
+        (float("nan"), None),
+        (None, -1e12),
+    ):
         with pytest.raises(BadValue):
             report(spark, Task, since, until, out=tmp_path)
     wrong: Any
@@ -281,6 +303,9 @@ def test_what_is_no_queue_no_span_and_no_history_is_refused(spark, make_shared, 
     for wrong in (None, 5):
         with pytest.raises(BadType):
             report(spark, Task, out=wrong)
+    Kept = make_shared({"history": True, "keep": True}, attributes={"table_name": "kept"})
+    with pytest.raises(BadType):
+        report(spark, Kept, out=tmp_path, archive=wrong)
     for wrong in ("yesterday", True, b""):
         with pytest.raises(BadType):
             report(spark, Task, wrong, out=tmp_path)

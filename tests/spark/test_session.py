@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -14,6 +15,7 @@ import pyspark
 import pytest
 
 import xq
+from xq.adapters.spark.session import _settings
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -41,7 +43,7 @@ def without_java(tmp_path: Path) -> dict[str, str]:
     programs.mkdir()
     for folder in os.environ["PATH"].split(os.pathsep):
         for program in Path(folder).iterdir() if Path(folder).is_dir() else ():
-            if program.name != "java" and not (programs / program.name).exists():
+            if program.name != "java" and not os.path.lexists(programs / program.name):
                 (programs / program.name).symlink_to(program)
     return {"PATH": str(programs), "JAVA_HOME": ""}
 
@@ -64,7 +66,12 @@ except xq.ConfigurationError as error:
     assert told == f"xq.spark needs {package}, which is not installed: pip install 'xq-tables[spark]'"
 
 
-def test_a_machine_without_java_is_told_what_to_install(run, without_java):
+@pytest.mark.parametrize("stub", [None, "#!/bin/sh\necho 'No Java runtime present' >&2\nexit 1\n"])
+def test_a_machine_without_java_is_told_what_to_install(run, without_java, stub):
+    if stub:  # which is all that macOS has
+        program = Path(without_java["PATH"], "java")
+        program.write_text(stub)
+        program.chmod(0o755)
     told = run(
         """
 import sys
@@ -122,6 +129,47 @@ print(spark.conf.get("spark.jars"))
         **without_java,
     )
     assert told.splitlines() == ["True True", "local[*] UTC 3 false false 127.0.0.1 3", str(jar)]
+
+
+def test_jars_that_are_not_there_are_named(monkeypatch, tmp_path):
+    jar = tmp_path / "a.jar"
+    jar.touch()
+    for wrong in ("/nope.jar", str(tmp_path), f"{tmp_path}/*.zip"):
+        monkeypatch.setenv("XQ_SPARK_JARS", f"{jar}, {wrong}")
+        with pytest.raises(xq.ConfigurationError, match=f"XQ_SPARK_JARS names {re.escape(wrong)}, which is no file"):
+            _settings({})
+    fine = f"{jar},{tmp_path}/*.jar,hdfs://there/b.jar,local:/c.jar,file://{jar}"
+    monkeypatch.setenv("XQ_SPARK_JARS", fine)
+    assert _settings({})["spark.jars"] == fine
+
+
+STOPPED = """
+import peewee as pw, xq
+class Page(pw.Model):
+    status = pw.TextField()
+    class Meta:
+        database = pw.SqliteDatabase("app.db")
+pages = xq.upgrade(Page, {"status": "status"}, {"keep": True, "buried": True, "history": True})
+Page._meta.database.create_tables([Page])
+spark = xq.spark.session(master="local[1]")
+spark.stop()
+s = xq.spark
+for call in (
+    lambda: s.consume(spark, Page, print), lambda: s.stream(spark, Page, "told", "checkpoint"),
+    lambda: s.report(spark, Page, out="report"), lambda: s.archive(spark, Page, "archive"),
+    lambda: s.restore(spark, Page, "archive"), lambda: s.tasks(spark, Page, "archive"), lambda: s.jdbc(spark, Page),
+    lambda: s.register(spark),
+):
+    try:
+        call()
+    except xq.BadValue as error:
+        print(error)
+"""
+
+
+def test_a_session_that_was_stopped_is_refused_in_words(run):
+    told = run(STOPPED).splitlines()
+    assert told == ["this session of Spark was stopped: start another, by xq.spark.session()"] * 8
 
 
 def test_spark_submit_says_what_a_session_is(run):

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -15,6 +14,7 @@ from pyspark.sql.types import TimestampNTZType
 import xq
 from xq.errors import BadType, BadValue, shown
 from xq.extract import Column
+from xq.kinds import as_stored
 from xq.store import Field
 
 ERROR = "xq_error"
@@ -30,14 +30,14 @@ class Result:
     error: str | None
 
 
-class Frame:
-    """DataFrames of the tasks of one queue, with the columns of `format("xq")`."""
+class Exchange:
+    """The tasks of one queue, sent as DataFrames with the columns of `format("xq")`, and received as results."""
 
     def __init__(self, queue: xq.Queue[Any]) -> None:
         fields = {field.name: field for field in queue.store.fields}
         self._name, self._key = queue.store.name, queue.store.key
         columns = queue.extract("tasks").columns
-        self._schema = ", ".join(f"`{column.name.replace('`', '``')}` {column.type}" for column in columns)
+        self._schema = ", ".join(column.declared for column in columns)
         self._fields = {column.name: (column, fields.get(column.name)) for column in columns}
 
     def sent(self, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,10 +85,12 @@ class Frame:
         return tuple([values[name] for name in self._key])
 
     def _app(self, name: str, value: Any) -> Any:
-        """A value of Spark's as the application writes it. Raises BadValue."""
+        """A value of Spark's as the application writes it. Raises BadValue, and BadType."""
         column, field = self._fields[name]
         if field is None:
             raise BadValue(f"{name!r} is the queue's own: what becomes of a task {ERROR} says")
+        if column.type not in ("STRING", "BINARY"):
+            as_stored(self._name, field, [value])  # which refuses what SQLite would hold, and nobody could read again
         if isinstance(value, datetime) and field.kind != "timestamptz":
             return value.replace(tzinfo=None)  # as it is stored, which is in UTC
         if isinstance(value, str) and field.type.upper() in JSON:
@@ -114,8 +116,7 @@ def _sent(column: Column, field: Field, value: Any) -> Any:
     if column.type in PLAIN and not isinstance(value, PLAIN[column.type]):
         value = field.to_database(value)
     if column.type.startswith("DECIMAL"):
-        places = int(column.type.rstrip(")").partition(",")[2])
-        return Decimal(str(value)).quantize(Decimal(1).scaleb(-places))
+        return column.decimal(value)
     return MADE.get(column.type, _same)(value)
 
 
@@ -123,7 +124,13 @@ def _same(value: Any) -> Any:
     return value
 
 
-PLAIN: Mapping[str, Any] = {"STRING": str, "BIGINT": int, "DOUBLE": (int, float), "BOOLEAN": (bool, int)}
+PLAIN: Mapping[str, Any] = {
+    "STRING": str,
+    "BIGINT": int,
+    "DOUBLE": (int, float),
+    "BOOLEAN": (bool, int),
+    "BINARY": (bytes, bytearray, memoryview),
+}
 MADE: Mapping[str, Callable[[Any], Any]] = {"BIGINT": int, "DOUBLE": float, "BOOLEAN": bool, "BINARY": bytes}
 
 

@@ -1,0 +1,122 @@
+"""What a queue of MariaDB holds, as other processes read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from xq.adapters.databases.extracts import Rendering
+from xq.adapters.databases.reading import ROWS, Reading
+from xq.adapters.databases.sql import parts_of_uuid
+from xq.extract import Column, Condition, Mark, Part
+from xq.kinds import type_of
+from xq.store import Field
+
+FRESH = 2.0  # seconds after which a number that MariaDB has given to a row is that of a row, or of none for ever
+SINGLE = "CAST({} AS DOUBLE)"  # which MariaDB would tell by six digits
+PATIENCE = "SET SESSION net_write_timeout = 31536000"  # who reads may be slow: the server would give up after a minute
+
+
+class MysqlReading(Reading):
+    """Rows are there in any order of their ids: what is written and not committed yet is seen by a dirty read."""
+
+    # Spark writes names in double quotes, and texts with no regard for backslashes.
+    _begin = f"{PATIENCE}, sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES,NO_BACKSLASH_ESCAPES')"
+
+    def _stock(self, column: Column) -> Column:
+        if column.type == column.stored == "TIMESTAMP":  # the driver would read it in Java's time zone
+            return replace(column, sql=f"CAST({column.sql} AS CHAR)", stored="STRING")
+        if column.stored == "FLOAT":  # six digits, and not those of the double that is the same
+            before, _, behind = SINGLE.partition("{}")
+            return replace(column, sql=column.sql.removeprefix(before).removesuffix(behind), stored="DOUBLE")
+        return super()._stock(column)
+
+    @staticmethod
+    def _quoted(name: str) -> str:
+        return "`" + name.replace("`", "``") + "`"
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        with super()._connected() as connection:
+            connection.cursor().execute(PATIENCE)
+            yield connection
+
+    def _fetched(self, sql: str, values: Sequence[Any]) -> Iterator[Sequence[tuple[Any, ...]]]:
+        from pymysql.cursors import SSCursor
+
+        with self._connected() as connection:
+            cursor = SSCursor(connection)
+            try:
+                cursor.execute(sql, values or None)
+                while rows := cursor.fetchmany(ROWS):
+                    yield rows
+            finally:
+                cursor.connection = None  # it would read what is left
+
+    def _bounds_now(self) -> tuple[tuple[int, int] | None, tuple[Condition, ...]]:
+        with self._connected() as connection:
+            last = replace(self, where=())._settled(connection, (), None)
+            ((first,),) = self._asked(connection, f"SELECT MIN(id) FROM {self.relation}", {})
+        return (first, last[0]) if last else None, ()
+
+    def _settled(self, connection: Any, after: Mark, limit: int | None) -> Mark:
+        ((last, now),) = self._asked(
+            connection, f"SELECT MAX(id), CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED) FROM {self.relation}", {}
+        )
+        if after and (last or 0) < after[0]:
+            return ()
+        return self._until_unsettled(connection, after, last or 0, now - FRESH * 1e6, limit)
+
+    def _until_unsettled(self, connection: Any, end: Mark, last: int, fresh: float, limit: int | None) -> Mark:
+        """The last mark, up to the id `last`, before one that may still come; at most `limit` rows from `end` on.
+
+        Nobody is waited for, as a read that locks would do. A number between those of two rows is that of a row which
+        is not committed; or, for a moment, of one that is about to be written; or of none any more.
+        """
+        found, before = 0, end[0] if end else 0
+        while before < last:
+            rows = self._of_ids(connection, "READ COMMITTED", before, last)
+            if not rows:
+                break
+            there = {id_ for id_, _ in rows}
+            written = (id_ for id_, _ in self._of_ids(connection, "READ UNCOMMITTED", before, rows[-1][0]))
+            open_ = min((id_ for id_ in written if id_ not in there), default=last + 1)
+            for id_, at in rows:
+                if open_ < id_ or (id_ > before + 1 and at > fresh):
+                    return end
+                end, before, found = (id_, at), id_, found + 1
+                if found == limit:
+                    return end
+        return end
+
+    def _of_ids(self, connection: Any, isolation: str, after: int, until: int) -> list[Any]:
+        connection.cursor().execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")
+        columns = [self.column("id"), self.column("at_us")]
+        limit = f" ORDER BY id LIMIT {ROWS}" * (isolation == "READ COMMITTED")
+        return self._asked(connection, *self._statement(columns, Part((), (after,), (until,)), limit))
+
+
+class MysqlRendering(Rendering):
+    reading = MysqlReading
+
+    def _column(self, field: Field) -> Column:
+        sql, kind, declared = self.dialect.quote(field.column), type_of(field), field.type.upper()
+        if field.kind == "uuid":
+            dashed = ", '-', ".join(parts_of_uuid(sql))
+            return Column(field.name, kind, f"CASE LENGTH({sql}) WHEN 32 THEN CONCAT({dashed}) ELSE {sql} END", kind)
+        if kind == "STRING":
+            known = field.kind == "text"
+            as_text = sql if known else f"CONVERT({sql} USING utf8mb4)"
+            return Column(field.name, kind, as_text, kind, self._exact_text(sql) if known else "")
+        if kind == "BOOLEAN":
+            return Column(field.name, kind, sql, "BIGINT")
+        if field.kind == "float":
+            return Column(field.name, kind, SINGLE.format(sql), "FLOAT")
+        # What a TIMESTAMP is depends on the time zone of the connection.
+        inexact = declared.startswith("TIMESTAMP") or kind == "BINARY"
+        return Column(field.name, kind, sql, kind, "" if inexact else sql)
+
+    def _exact_text(self, sql: str) -> str:
+        return self.dialect.exact(sql)

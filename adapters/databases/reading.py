@@ -1,0 +1,297 @@
+"""Extracts as they are read, with nothing but the driver of a database: conditions, values, ranges and marks."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from math import isfinite
+from struct import pack
+from typing import Any, ClassVar
+
+from xq.adapters.databases.named import by_position, filled
+from xq.adapters.drivers import connect
+from xq.errors import BadValue, ConfigurationError, shown
+from xq.extract import TESTS, WHOLE, Column, Condition, Extract, Mark, Part, Stock, parted
+
+ROWS = 10_000  # that are fetched at once
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _utc(value: datetime) -> datetime:
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value
+
+
+def _shortest(value: float) -> float:
+    single = pack("f", value)
+    return next(found for digits in range(6, 10) if pack("f", found := float(f"{value:.{digits}g}")) == single)
+
+
+def _bytes(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+# A stored value -> what it is. A FLOAT, of 32 bits, is the number that its shortest digits are.
+READ: Mapping[tuple[str, str], Callable[[Any], Any]] = {
+    ("STRING", "TIMESTAMP"): lambda value: _utc(datetime.fromisoformat(value)),
+    ("BIGINT", "TIMESTAMP"): lambda value: EPOCH + timedelta(microseconds=value),
+    ("TIMESTAMP", "TIMESTAMP"): _utc,
+    ("STRING", "DATE"): lambda value: datetime.fromisoformat(value).date(),
+    ("BIGINT", "BOOLEAN"): bool,
+    ("FLOAT", "DOUBLE"): _shortest,
+    ("BINARY", "BINARY"): _bytes,
+}
+
+
+def reading(column: Column) -> Callable[[Any], Any] | None:
+    """What makes the value of a stored one that is not NULL; None where it is the same."""
+    if column.type.startswith("DECIMAL") and column.stored == "STRING":
+        return column.decimal
+    return READ.get((column.stored, column.type))
+
+
+# What a column of a type is compared with, and what that is called.
+COMPARED: Mapping[str, tuple[Any, str]] = {
+    "BIGINT": (int, "a whole number of 64 bits"),
+    "DOUBLE": ((int, float), "a number"),
+    "DECIMAL": (Decimal, "a Decimal"),
+    "STRING": (str, "text without NUL"),
+    "BOOLEAN": (bool, "True or False"),
+    "DATE": (date, "a date"),
+    "TIMESTAMP": (date, "a datetime (by UTC unless it says otherwise) or a date"),
+}
+
+
+def _compared(column: Column) -> tuple[Any, str]:
+    return COMPARED.get(column.type.partition("(")[0], ((), "nothing"))
+
+
+def _comparable(column: Column, value: Any) -> Any:
+    """A value of Spark's as the database compares it with the column.
+
+    Raises ValueError and OverflowError where it cannot exactly.
+    """
+    if isinstance(value, date) and column.type == "TIMESTAMP":
+        at = _utc(value if isinstance(value, datetime) else datetime(value.year, value.month, value.day))
+        at = at.astimezone(UTC)
+        return (at - EPOCH) // timedelta(microseconds=1) if column.stored == "BIGINT" else at.replace(tzinfo=None)
+    kind, _ = _compared(column)
+    if not isinstance(value, kind) or isinstance(value, bool) != (column.type == "BOOLEAN"):
+        raise ValueError("a value of another type")
+    if isinstance(value, datetime) or (isinstance(value, str) and "\0" in value):
+        raise ValueError("a value of another type, or one that no database takes")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("a number of more than 64 bits")
+    if isinstance(value, (float, Decimal)) and not isfinite(value):
+        raise ValueError("no number")
+    return value
+
+
+@dataclass(frozen=True)
+class Reading(Extract):
+    """An extract of any database; what differs says a class for each."""
+
+    mark_of_driver: ClassVar[str] = "%s"
+
+    # statements
+
+    def stock(self, names: Sequence[str] | None = None) -> Stock:
+        columns = tuple(map(self._stock, self.chosen(names)))
+        sql, _ = replace(self, where=())._statement(columns)
+        return Stock(sql, columns, self._begin)
+
+    @property
+    @abstractmethod
+    def _begin(self) -> str:
+        """What a connection of a stock driver begins with."""
+
+    def _stock(self, column: Column) -> Column:
+        """A column for a stock driver, whose program filters by no more than its name."""
+        if column.type == "STRING":
+            return replace(column, sql=column.exact or column.sql)
+        return replace(column, stored="BOOLEAN") if column.type == "BOOLEAN" else column
+
+    def _statement(self, columns: Sequence[Column], part: Part = WHOLE, more: str = "") -> tuple[str, dict[str, Any]]:
+        """SQL, with values by name."""
+        values: dict[str, Any] = {}
+        conditions = [*self.where, *part.conditions]
+        tests = [self.rows] if self.rows else []
+        asked = [condition for condition in conditions if self.column(condition.column).asked]
+        tests += [self._test(condition, values) for condition in conditions if condition not in asked]
+        if part.after:
+            tests.append(self._beside(part.after, ">", values))
+        if part.until:
+            tests.append(self._beside(part.until, "<=", values))
+        where = f" WHERE {' AND '.join(tests)}" if tests else ""
+        used = [*columns, *(self.column(condition.column) for condition in conditions)]
+        relation = next((column.relation for column in used if column.relation), "")
+        if relation:
+            # A condition of what is computed comes last.
+            of = f" WHERE {self.column('key').sql} IN (SELECT {self.column('key').sql} FROM {self.relation}{where})"
+            relation = filled(relation, of=of if tests else "")
+            tests += [self._test(condition, values) for condition in asked]
+            where = f" WHERE {' AND '.join(tests)}" if tests else ""
+        listed = ", ".join(f"{column.sql} AS {self._quoted(column.name)}" for column in columns)
+        return f"SELECT {listed} FROM {relation or self.relation}{where}{more}", values
+
+    def _beside(self, mark: Mark, way: str, values: dict[str, Any]) -> str:
+        """That a row comes after a mark (>), or not after it (<=)."""
+        columns = [self.column(name).sql for name in self.order]
+        names = [self._named(values, part) for part in mark[: len(columns)]]
+        if len(columns) == 1:
+            return f"{columns[0]} {way} {names[0]}"
+        # The first for the index.
+        return f"{columns[0]} {way[0]}= {names[0]} AND ({', '.join(columns)}) {way} ({', '.join(names)})"
+
+    @staticmethod
+    def _named(values: dict[str, Any], value: Any) -> str:
+        name = f"v{len(values)}"
+        values[name] = value
+        return f":{name}"
+
+    @staticmethod
+    def _quoted(name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
+
+    def ensure(self, condition: Condition) -> None:
+        column, (_, test, value) = self.column(condition.column), condition
+        if test not in TESTS:
+            raise BadValue(f"the tests of where are {', '.join(TESTS)}, not {shown(test)}")
+        if test in ("null", "not null"):
+            return
+        if not column.exact:
+            raise BadValue(
+                f"the database does not compare {column.name} ({column.type}) exactly as Spark does: leave it out of "
+                "where, and filter the DataFrame instead"
+            )
+        if test == "starts" and column.type != "STRING":
+            raise BadValue(f"starts is a test of text, and {column.name} is no text but {column.type}")
+        several = test in ("in", "not in")
+        if several and not (isinstance(value, (list, tuple)) and 0 < len(value) <= 1000):
+            raise BadValue(f"{test} wants a list of 1 to 1000 values, not {shown(value)}")
+        for each in value if several else [value]:
+            try:
+                _comparable(column, each)
+            except (ValueError, OverflowError) as error:
+                _, wanted = _compared(column)
+                raise BadValue(f"{column.name} is compared with {wanted}, not with {shown(each)}") from error
+
+    def _test(self, condition: Condition, values: dict[str, Any]) -> str:
+        column, test = self.column(condition.column), condition.test
+        if test in ("null", "not null"):
+            return f"{column.sql} IS {test.upper()}"
+        exact = column.exact or column.sql
+        several = condition.value if test in ("in", "not in") else [condition.value]
+        given = [self._named(values, _comparable(column, value)) for value in several]
+        if test == "starts":
+            return f"SUBSTR({exact}, 1, {len(condition.value)}) = {given[0]}"
+        right = f"({', '.join(given)})" if test in ("in", "not in") else given[0]
+        tested = f"{exact} {test.upper()} {right}"
+        if test in ("=", "in") and exact != column.sql:  # loosely as well, for which there may be an index
+            tested = f"{column.sql} {test.upper()} {right} AND {tested}"
+        return tested
+
+    # reading
+
+    def _stored(self, columns: Sequence[Column], part: Part) -> Iterator[Sequence[tuple[Any, ...]]]:
+        sql, named = self._statement(columns, part)
+        text, order = by_position(sql, self.mark_of_driver)
+        return self._fetched(text, [named[name] for name in order])
+
+    def value(self, column: Column, stored: Any) -> Any:
+        read = reading(column)
+        try:
+            return stored if read is None or stored is None else read(stored)
+        except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
+            raise self.misfit(column, stored) from error
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        with closing(connect(self.address)) as connection:
+            yield connection
+
+    @abstractmethod
+    def _fetched(self, sql: str, values: Sequence[Any]) -> Iterator[Sequence[tuple[Any, ...]]]:
+        """The rows, some at a time."""
+
+    def _asked(self, connection: Any, sql: str, values: Mapping[str, Any]) -> list[Any]:
+        """All rows of a small answer."""
+        text, order = by_position(sql, self.mark_of_driver)
+        cursor = connection.cursor()
+        cursor.execute(text, *([[values[name] for name in order]] if order else []))
+        return list(cursor.fetchall())
+
+    # apart
+
+    def bounds(self) -> tuple[int, int] | None:
+        with self._connected() as connection:
+            ((first, last),) = self._asked(connection, f"SELECT {self._least_and_most} FROM {self.relation}", {})
+        return None if first is None else (first, last)
+
+    @contextmanager
+    def held(self) -> Iterator[str]:
+        yield ""
+
+    def ranges(self, n: int) -> list[Part]:
+        if n <= 1 or not self.ranged or not (self.order or self.snapshot):
+            return [WHOLE]
+        bounds, common = self._bounds_now()
+        if bounds is None:
+            return [WHOLE]
+        return [
+            Part((Condition(self.ranged, ">=", low), Condition(self.ranged, "<=", high), *common))
+            for low, high in parted(bounds, n)
+        ]
+
+    @property
+    def _least_and_most(self) -> str:
+        column = self.column(self.ranged).sql
+        return f"MIN({column}), MAX({column})"
+
+    def _bounds_now(self) -> tuple[tuple[int, int] | None, tuple[Condition, ...]]:
+        """The bounds, and what tells the rows of this moment from later ones."""
+        return self.bounds(), ()
+
+    # marks
+
+    def mark(self, after: Mark = (), limit: int | None = None) -> Mark:
+        if not self.order:
+            raise BadValue(f"the {self.what} of {self.name} change: only the history is settled row by row")
+        with self._connected() as connection:
+            whole = replace(self, where=())
+            found = () if whole._is_of_another(connection, after) else whole._settled(connection, after, limit)
+        if after and found < after:
+            raise ConfigurationError(
+                f"the history of {self.name} is not the one that was read up to here: it was begun anew. "
+                "Begin with a new checkpoint"
+            )
+        return found
+
+    def _is_of_another(self, connection: Any, mark: Mark) -> bool:
+        """Whether the row of a mark is another now; or, where it is gone, those before it are newer than it was.
+
+        What is pruned goes from the oldest on, so what is left before a row that went is a few rows, if any.
+        """
+        if not mark or not self.witness:
+            return False
+        last = self._row(connection, Part(until=mark), "DESC")
+        return bool(last) and last != mark and (last[0] == mark[0] or last[-1] > mark[-1])
+
+    @abstractmethod
+    def _settled(self, connection: Any, after: Mark, limit: int | None) -> Mark:
+        """As `mark`; less than `after` where the history ends before that."""
+
+    def _cut(self, connection: Any, after: Mark, limit: int, until: Mark) -> Mark:
+        """The mark of the row so many after another, or `until` where there are not so many."""
+        return self._row(connection, Part((), after, until), "ASC", limit - 1) or until
+
+    def _row(self, connection: Any, part: Part, way: str, place: int = 0) -> Mark:
+        """The mark of one row, by its place in this way of ordering them; () where there is none."""
+        columns = [self.column(name) for name in self.marked]
+        by = ", ".join(f"{self.column(name).sql} {way}" for name in self.order)
+        more = f" ORDER BY {by} LIMIT 1 OFFSET {place}"
+        rows = self._asked(connection, *self._statement(columns, part, more))
+        return next((tuple(row) for row in rows), ())
