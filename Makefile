@@ -21,13 +21,13 @@ ifdef DB
 export XQ_TEST_DB = $(DB)
 endif
 
-.PHONY: help demo test lint check format docs bench bench-long bench-spark bench-spark-long bench-peers profile storm wheel-test lock clean
+.PHONY: help demo test lint check format docs bench bench-long bench-spark bench-spark-long bench-peers bench-django profile storm wheel-test django-4.2 lock clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
 help: ## this list
 	@echo 'make <target>, with'
-	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  %-16s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z0-9.-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  %-16s %s\n", $$1, $$2 }'
 	@echo 'and as variables'
 	@echo "  ARGS=       more arguments: for pytest, make test ARGS='-k put -x'; make bench ARGS='--quick threads'"
 	@echo '  DB=         one database only (sqlite, memory, postgres, mariadb): make test DB=postgres, make bench DB=postgres'
@@ -39,10 +39,10 @@ demo: $(DEMO) ## a first look: run examples/demo.py, and have Spark report on th
 	$(MAKE) --no-print-directory $(REPORT) && \
 	$(BIN)/python examples/demo.py --report "$$made/demo.db"
 
-test: $(TEST) ## all tests on the checkout, then the conformance tests on the built wheel
+test: $(TEST) ## all tests on the checkout, then on the built wheel, then on the oldest Django
 	$(BIN)/python -m pytest $(ARGS)
-	@if [ -z "$$ARGS" ]; then $(MAKE) --no-print-directory wheel-test; \
-	else echo 'With ARGS= the wheel is left out: make wheel-test is for it'; fi
+	@if [ -z "$$ARGS" ]; then $(MAKE) --no-print-directory wheel-test django-4.2; \
+	else echo 'With ARGS= the wheel and the oldest Django are left out: make wheel-test django-4.2'; fi
 
 lint: $(LINT) ## style, types, who imports what, stale documents
 	$(BIN)/ruff check .
@@ -66,14 +66,17 @@ bench: $(TEST) ## xq against hand-written SQL, 12 minutes; ARGS=--quick: 2 minut
 bench-long: $(TEST) ## ten million rows, and a transaction that stays open for minutes
 	@$(BIN)/python -m benchmarks.long $(ARGS)
 
-bench-spark: $(TEST) ## the data pipeline: reports and archives of 1 and 10 million rows of history
-	@$(BIN)/python -m benchmarks.pipeline $(ARGS)
+bench-spark: $(TEST) ## Spark beside JDBC, bulk loads and plain takes; reports and archives of 1 and 10 million rows
+	@$(BIN)/python -m benchmarks.spark $(ARGS)
 
-bench-spark-long: $(TEST) ## the same of 50 million
-	@$(BIN)/python -m benchmarks.pipeline --long $(ARGS)
+bench-spark-long: $(TEST) ## a report and an archive of 50 million
+	@$(BIN)/python -m benchmarks.spark --long $(ARGS)
 
 bench-peers: $(BENCH) ## xq against other queues on SQLite and PostgreSQL
 	@$(BIN)/python -m benchmarks.peers $(ARGS)
+
+bench-django: $(BENCH) ## models of Django beside Peewee's; django.tasks beside other workers of Django
+	@$(BIN)/python -m benchmarks.on_django $(ARGS)
 
 profile: $(TEST) ## where the microseconds of a cycle go
 	@$(BIN)/python -m benchmarks.profile $(ARGS)
@@ -88,6 +91,11 @@ wheel-test: $(WHEEL)/.installed ## the conformance tests on the built wheel, awa
 	cd $(WHEEL)/run && PYTHONPATH= XQ_TEST_DB=$${XQ_TEST_DB:-sqlite} ../bin/python -m pytest \
 		tests/conformance tests/test_machine.py tests/test_compile.py $(ARGS)
 	cd $(WHEEL)/run && PYTHONPATH= ../bin/python -m pytest tests/conformance/test_take.py $(ARGS)
+
+django-4.2: $(TEST) ## what of the tests of Django can be run on its oldest release, on SQLite
+	@[ -d $(VENV)/django-4.2/django ] || $(BIN)/python -m pip install -q --no-deps --target $(VENV)/django-4.2 'django==4.2.*'
+	XQ_TEST_DB=sqlite PYTHONPATH=$(VENV)/django-4.2 $(BIN)/python -m pytest \
+		tests/django/test_admin.py tests/django/test_checks.py tests/django/test_migrations.py tests/django/test_store.py tests/django/test_tasks.py
 
 lock: $(BIN)/python ## constraints.txt anew, with the newest versions
 	$(BIN)/python -m venv $(VENV)-lock
@@ -121,7 +129,7 @@ $(BIN)/python:
 	fi
 
 $(VENV)/.has-%: pyproject.toml constraints.txt | $(BIN)/python
-	@echo 'installing xq with [$*] and what it needs into $(VENV)'
+	@echo 'installing xq with [$*] and what it needs into $(VENV)$(if $(findstring spark,$*), (PySpark is 0.5 GB))'
 	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[$*]'
 	@touch '$@'
 

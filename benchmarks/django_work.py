@@ -1,8 +1,12 @@
-"""A task for django-tasks, which looks tasks up by the path of their module. Imported when Django is set up."""
+"""What is done for django-tasks and django-q2, which look it up by its path. Imported when Django is set up."""
 
 from django_tasks import task
 
 
 @task()  # type: ignore[untyped-decorator]
 def work(payload: str) -> None:
+    """Do nothing."""
+
+
+def nothing(payload: str) -> None:
     """Do nothing."""

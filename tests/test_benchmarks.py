@@ -6,15 +6,21 @@ import gc
 import os
 import re
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
-from benchmarks import bench, long, profile, report, storm
+from benchmarks import bench, long, on_django, profile, report, spark, storm
 from benchmarks.databases import HOMES, Home, OnServer
 from benchmarks.report import SMOKE, Effort, Section, Table
 from tests import servers
 
-SECTIONS = [*bench.SECTIONS, *long.SECTIONS, *profile.SECTIONS]  # without the peers, which need packages of their own
+SECTIONS = [
+    *bench.SECTIONS,
+    *long.SECTIONS,
+    *profile.SECTIONS,
+    *on_django.SECTIONS,
+]  # without the peers, which need packages of their own
 
 
 @pytest.fixture(scope="module", params=[name for name in HOMES if name.startswith(os.environ.get("XQ_TEST_DB", ""))])
@@ -37,7 +43,7 @@ def test_a_section_fills_its_table(section, home):
 
 
 def test_every_section_has_its_place_in_the_results():
-    assert {section.name for section in SECTIONS} <= set(report.ORDER)
+    assert {section.name for section in [*SECTIONS, *spark.SECTIONS]} <= set(report.ORDER)
 
 
 def test_the_machine_is_described(home):
@@ -91,6 +97,21 @@ def test_a_command_writes_its_tables_anew_and_keeps_the_others(results, capsys):
     assert "| threads | slow" not in text
     assert "`make bench DB=sqlite ARGS=threads`" in text
     assert "`make bench-peers DB=sqlite`" in text
+
+
+def test_what_takes_long_has_its_turn_when_the_rest_was_measured_on_every_database(results, capsys, monkeypatch):
+    for engine in ("sqlite", "postgres"):
+        monkeypatch.setitem(HOMES, engine, Pretended(engine))
+    report.run([replace(section("pipeline", "slow"), turn=1), section("single", "fast")], "make bench-spark", [])
+    told = re.findall("measuring (\\w+) on (\\w+)", capsys.readouterr().out)
+    assert told == [(name, engine) for name in ("single", "pipeline") for engine in ("sqlite", "postgres")]
+
+
+def test_a_section_whose_name_has_a_hyphen_is_written_once(results, capsys):
+    for name, how in (("fused", "fast"), ("fused-full", "slow"), ("fused-full", "fast")):
+        report.run([section(name, how)], "make profile", ["--db", "sqlite"])
+    assert results.read_text().count("## The title of fused-full") == 1
+    assert "slow" not in results.read_text()
 
 
 def test_a_section_has_a_table_for_each_database_that_it_was_measured_on(results, capsys, monkeypatch):

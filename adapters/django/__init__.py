@@ -1,0 +1,67 @@
+"""xq for Django: models of an app as queues, on Django's own connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from django.apps import apps as registry  # `apps` is a module of this package
+
+from xq.adapters.django.store import DjangoStore
+from xq.clock import Clock
+from xq.compose import as_decorator, build
+from xq.handle import Queue
+
+T = TypeVar("T")
+
+__all__ = ["queue", "queues", "upgrade"]
+
+
+def upgrade(
+    model: type[T],
+    fields: Mapping[str, Any],
+    features: Mapping[str, Any] | None = None,
+    *,
+    statuses: Mapping[str, str | int] | None = None,
+    tube_stats: Sequence[str] | None = None,
+    worker: Callable[[T], object] | None = None,
+    workers: int = 1,
+    methods: bool | Sequence[str] = True,
+    clock: Clock | None = None,
+    using: str | None = None,
+) -> Queue[T]:
+    """Give a model of Django's the power of a queue; as `xq.upgrade`. Touches no database.
+
+    `using` is the alias of the database; None is the one that the routers name for writes, at each call. save() of the
+    model writes of the queue's fields what the application has changed, and so never moves a task back. Raises
+    ConfigurationError, which says what does not fit.
+    """
+    store: DjangoStore[Any] = DjangoStore(model, using)
+    handle: Queue[T] = build(
+        store,
+        fields,
+        {} if features is None else features,
+        {} if statuses is None else statuses,
+        () if tube_stats is None else tube_stats,
+        methods,
+        clock,
+        worker,
+        workers,
+    )
+    store.check_times(handle.roles)
+    store.guard(handle.roles.values())
+    return handle
+
+
+def queue(
+    fields: Mapping[str, Any],
+    features: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Callable[[type[T]], type[T]]:
+    """upgrade, as a class decorator: `@queue(fields={"status": "status"}, features={"keep": True})`."""
+    return as_decorator(upgrade, fields, features, options)
+
+
+def queues() -> list[Queue[Any]]:
+    """All queues among the models of the installed apps, in their order."""
+    return [model.xq for model in registry.get_models() if "xq" in vars(model)]

@@ -1,0 +1,254 @@
+"""Queues in Django's admin: `class OrderAdmin(QueueAdmin, admin.ModelAdmin)`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.utils import model_ngettext
+from django.db import IntegrityError, connections, transaction
+from django.template.response import TemplateResponse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+import xq
+from xq.adapters.django.migrations import alias_of
+from xq.machine import MANAGED, NAMES
+
+BATCH: Final = 100  # tasks that are in memory at once
+NAMED: Final = 10  # tasks that a message or a page names; of the others it tells how many they are
+
+
+@dataclass(frozen=True)
+class Action:
+    """One of the admin's actions; a queue without the event does not have it."""
+
+    event: str
+    done: str  # "3 orders were ..."
+    warning: str = ""  # what a page asks first
+
+
+ACTIONS: Final[Mapping[str, Action]] = {
+    "dig": Action("dig", "dug out"),
+    "release": Action(
+        "snatch", "released", "They are taken away from whoever holds them, and are ready for others at once."
+    ),
+    "restart": Action("restart", "restarted"),
+    "kill": Action("kill", "killed", "They are deleted, whatever their state and whoever holds them."),
+}
+
+
+def named(letter: str) -> str:
+    """A state for people to read: of R, "ready"."""
+    return NAMES.get(letter, letter).lower()
+
+
+def word(letter: str, title: object = "") -> SafeString:
+    """A state as a coloured word."""
+    return format_html('<span class="xq-state xq-{}" title="{}">{}</span>', letter, title, named(letter))
+
+
+class StateFilter(admin.SimpleListFilter):
+    """The states of a queue, each with how many tasks are in it: counted as they move, never by COUNT(*)."""
+
+    title = "state"
+    parameter_name = "xq_state"
+
+    def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
+        self.queue = model_admin.queue
+        self.counts: Mapping[str, int] = {}
+        try:
+            self.counts = self.queue.stats().counts
+        except xq.Error as error:
+            if request.method == "GET":  # a POST leads to one
+                messages.error(request, str(error))
+        return [(letter, named(letter)) for letter in self.queue.machine.states]
+
+    def queryset(self, request: Any, queryset: Any) -> Any:
+        letter = self.value()
+        if letter is None:
+            return queryset
+        if letter not in self.queue.machine.states:
+            raise IncorrectLookupParameters(f"{letter!r} is no state of {self.queue.store.name}")
+        return queryset.filter(**{self.queue.roles["status"]: self.queue.statuses[letter]})
+
+    def choices(self, changelist: Any) -> Iterator[dict[str, Any]]:
+        shown = {None: "All"} | {letter: word(letter) for letter, _ in self.lookup_choices}
+        for letter, text in shown.items():
+            n = sum(self.counts.values()) if letter is None else self.counts.get(letter)
+            yield {
+                "selected": self.value() == letter,
+                "query_string": changelist.get_query_string({self.parameter_name: letter}),
+                "display": format_html('{} <span class="xq-count">{}</span>', text, n if self.counts else "?"),
+            }
+
+
+class QueueAdmin(admin.ModelAdmin):
+    """A mixin for the admin of a model that is a queue: `class OrderAdmin(QueueAdmin, admin.ModelAdmin)`.
+
+    The list has a column `xq_state`, last where `list_display` does not name it, a filter by state with the number
+    of tasks in each, and the actions dig, release, restart and kill, as far as the queue has them. Who may use them
+    is said by has_dig_permission(request) and so on: who may change the model; kill: who may delete. The fields that
+    only xq writes can be read only. Raises ConfigurationError for a model that is no queue.
+    """
+
+    class Media:
+        css = {"all": ["xq/admin.css"]}
+
+    def __init__(self, model: Any, admin_site: Any) -> None:
+        super().__init__(model, admin_site)
+        me = type(self).__name__
+        queue = getattr(model, "xq", None)
+        if not isinstance(queue, xq.Queue):
+            raise xq.ConfigurationError(
+                f"{me} is a QueueAdmin, and {model.__name__} is no queue: upgrade it where it is defined, or register "
+                "it by a plain ModelAdmin"
+            )
+        self.queue: xq.Queue[Any] = queue
+        managed = [field for role, field in queue.roles.items() if role in MANAGED]
+        if wrong := [name for name in self.list_editable if name in managed]:
+            raise xq.ConfigurationError(f"{me}.list_editable has {', '.join(wrong)}, which only the queue may write")
+        self.xq_state = admin.display(description="state", ordering=queue.roles["status"])(partial(self._word))
+        self.readonly_fields: Sequence[Any] = _with(self.readonly_fields, managed)
+        self.list_display: Sequence[Any] = _with(self.list_display, ["xq_state"])
+        self.list_filter: Sequence[Any] = _with([StateFilter], self.list_filter)
+        if self.actions is not None:
+            mine = [name for name, action in ACTIONS.items() if queue.machine.sources(action.event)]
+            self.actions: Sequence[Any] | None = _with(self.actions, mine)
+
+    def get_queryset(self, request: Any) -> Any:
+        """Those of the database that the queue is in: a replica may tell what is no longer so."""
+        alias = self.queue.store.alias  # type: ignore[attr-defined]  # of a DjangoStore
+        return super().get_queryset(request).using(alias)
+
+    def _word(self, task: Any) -> object:
+        status = getattr(task, self.queue.roles["status"])
+        letter = next((letter for letter, stored in self.queue.statuses.items() if stored == status), None)
+        return status if letter is None else word(letter, status)  # a row whose status is none of these is no task
+
+    # who may do what
+
+    def has_dig_permission(self, request: Any) -> bool:
+        return bool(self.has_change_permission(request))
+
+    def has_release_permission(self, request: Any) -> bool:
+        return bool(self.has_change_permission(request))
+
+    def has_restart_permission(self, request: Any) -> bool:
+        return bool(self.has_change_permission(request))
+
+    def has_kill_permission(self, request: Any) -> bool:
+        return bool(self.has_delete_permission(request))
+
+    # actions
+
+    @admin.action(permissions=["dig"], description="Dig out selected %(verbose_name_plural)s")
+    def dig(self, request: Any, queryset: Any) -> Any:
+        return self._act("dig", request, queryset)
+
+    @admin.action(permissions=["release"], description="Release selected %(verbose_name_plural)s")
+    def release(self, request: Any, queryset: Any) -> Any:
+        return self._act("release", request, queryset)
+
+    @admin.action(permissions=["restart"], description="Restart selected %(verbose_name_plural)s")
+    def restart(self, request: Any, queryset: Any) -> Any:
+        return self._act("restart", request, queryset)
+
+    @admin.action(permissions=["kill"], description="Kill selected %(verbose_name_plural)s")
+    def kill(self, request: Any, queryset: Any) -> Any:
+        return self._act("kill", request, queryset)
+
+    def _act(self, name: str, request: Any, queryset: Any) -> Any:
+        action = ACTIONS[name]
+        if action.warning and "post" not in request.POST:
+            return self._ask(name, request, queryset)
+        moved, left = 0, 0
+        refused: list[str] = []  # the first of those left
+        for task in _batchwise(queryset):
+            try:
+                with transaction.atomic(alias_of(self.queue)):
+                    getattr(self.queue, action.event)(task.pk)
+                    if action.event == "kill":
+                        self._check_references()
+            except xq.NotInstalled as error:
+                self.message_user(request, str(error), messages.ERROR)
+                break
+            except (xq.Error, IntegrityError) as error:
+                left += 1
+                if len(refused) < NAMED:
+                    refused.append(f"{task} ({_reason(error)})")
+            else:
+                moved += 1
+                self.log_change(request, task, f"{action.done.capitalize()}.")
+        if moved:
+            text = f"{moved} {model_ngettext(self.opts, moved)} {_were(moved)} {action.done}."
+            self.message_user(request, text, messages.SUCCESS)
+        if left:
+            text = (
+                f"{left} {model_ngettext(self.opts, left)} {_were(left)} not {action.done}: {_listed(refused, left)}."
+            )
+            self.message_user(request, text, messages.WARNING)
+        return None
+
+    def _check_references(self) -> None:
+        """Raise IntegrityError where a row that is gone is referred to: else databases tell at the commit only."""
+        tables = [relation.related_model._meta.db_table for relation in self.opts.related_objects]
+        if tables:
+            connections[alias_of(self.queue)].check_constraints(table_names=tables)
+
+    def _ask(self, name: str, request: Any, queryset: Any) -> TemplateResponse:
+        n = queryset.count()
+        tasks = model_ngettext(self.opts, n)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"{name.capitalize()} {n} {tasks}?",
+            "subtitle": None,
+            "opts": self.opts,
+            "media": self.media,
+            "warning": ACTIONS[name].warning,
+            "tasks": queryset[:NAMED],
+            "others": max(0, n - NAMED),
+            "action": name,
+            "checkbox": ACTION_CHECKBOX_NAME,
+            "selected": request.POST.getlist(ACTION_CHECKBOX_NAME),
+            "select_across": request.POST.get("select_across", "0"),
+        }
+        request.current_app = self.admin_site.name
+        return TemplateResponse(request, "admin/xq/confirmation.html", context)
+
+
+def _with(some: Sequence[Any], more: Sequence[Any]) -> list[Any]:
+    """Both, each once."""
+    return [*some, *(one for one in more if one not in some)]
+
+
+def _batchwise(queryset: Any) -> Iterator[Any]:
+    """The rows of a queryset in the order of their keys, each once, also while they change so that they match no more.
+
+    Not by a cursor that stays open: on SQLite, what is moved meanwhile might come again.
+    """
+    queryset = queryset.order_by("pk")
+    rows = list(queryset[:BATCH])
+    while rows:
+        yield from rows
+        rows = list(queryset.filter(pk__gt=rows[-1].pk)[:BATCH])
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, xq.WrongState):
+        return f"it is {named(error.state)}"
+    return "it is gone" if isinstance(error, xq.NotFound) else str(error)
+
+
+def _were(n: int) -> str:
+    return "was" if n == 1 else "were"
+
+
+def _listed(some: Sequence[str], n: int) -> str:
+    """Some of `n`, and how many more there are."""
+    return ", ".join(some) + (f" and {n - len(some)} more" if n > len(some) else "")

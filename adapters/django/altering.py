@@ -1,0 +1,114 @@
+"""Migrations that alter the table of a queue, which databases do not allow, or do by making another table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import connections
+from django.db.migrations import AlterField, AlterModelTable, DeleteModel, RemoveField, RenameField, RenameModel
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.operations import base
+
+from xq.adapters.django.frozen import column, fitting, of_today, renamed, replay
+from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue
+from xq.errors import ConfigurationError
+
+OTHERS = (InstallQueue, UninstallQueue, RenameModel, AlterModelTable, DeleteModel)  # which are not made around
+
+
+class Edge(base.Operation):
+    """What is done before an operation that alters the table of a queue, or after it; when it is undone, the reverse.
+
+    Before it triggers and indexes are taken down, where the database would refuse it otherwise (`takes_down`); after it
+    what is missing is installed, in the same transaction where the database has such.
+    """
+
+    reduces_to_sql = False
+
+    def __init__(self, model_name: str, definition: Definition, takes_down: bool, before: bool, kept: set[str]) -> None:
+        self.model_name = model_name
+        self.definition = definition
+        self.takes_down = takes_down
+        self.before = before
+        self.kept = kept  # shared by both edges of an operation: the aliases where the queue is to be there after it
+
+    def state_forwards(self, app_label: str, state: Any) -> None:
+        """Nothing that Django knows of."""
+
+    def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        self._do(self.before, app_label, schema_editor, to_state)
+
+    def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        self._do(not self.before, app_label, schema_editor, to_state)
+
+    def describe(self) -> str:
+        return f"Keep the queue on {self.model_name}"
+
+    def _do(self, before: bool, app_label: str, editor: Any, state: Any) -> None:
+        using = editor.connection.alias
+        queue = fitting(state.apps, app_label, self.model_name, using, self.definition)
+        if queue is None:
+            return
+        if not before:
+            if using in self.kept:
+                queue.install()
+        elif queue.installation.on_record():
+            self.kept.add(using)
+            if self.takes_down:
+                # In the order in which others lock: what they put and move waits for that first.
+                with queue.installation.dialect.installing(queue.store):
+                    queue.installation.take_down()
+
+
+def before_migrate(app_config: Any, using: str, plan: Any = (), **signal: Any) -> None:
+    """Put an Edge before and after each operation of the plan that needs it.
+
+    Django itself adds to plans so, for what hangs on the names of models.
+    """
+    label, connection = app_config.label, connections[using]
+    migrations = {(each.app_label, each.name): each for each, backwards in plan if each.app_label == label}
+    today = of_today(label)
+    if not migrations or not today:
+        return
+    planned: dict[tuple[str, str], list[Any]] = {}
+    for position, state, found in replay(MigrationLoader(connection, ignore_no_migrations=True), label):
+        if position is None or position[0] not in migrations:
+            continue
+        key, index = position
+        operation = migrations[key].operations[index]
+        name = str(getattr(operation, "model_name", getattr(operation, "name", ""))).lower()
+        edges: list[Any] = []
+        if name in found and not isinstance(operation, OTHERS):
+            definition = found[name].definition or (today[name].definition if name in today else None)
+            if definition is not None:
+                model = state.models[label, name]
+                takes_down = _takes_down(connection, operation, model, definition)
+                if takes_down or connection.vendor == "sqlite":
+                    after, kept = renamed(definition, operation), set[str]()
+                    edges = [Edge(name, definition, takes_down, True, kept), Edge(name, after, takes_down, False, kept)]
+        planned.setdefault(key, []).extend([*edges[:1], operation, *edges[1:]])
+    for key, operations in planned.items():
+        migrations[key].operations = operations
+
+
+def _takes_down(connection: Any, operation: Any, model: Any, definition: Definition) -> bool:
+    """Whether a database refuses an operation for the triggers and indexes of a queue. Refuses what nobody can mend."""
+    if not isinstance(operation, (AlterField, RemoveField, RenameField)):
+        return False
+    old = operation.old_name if isinstance(operation, RenameField) else operation.name
+    field = model.fields[old]
+    keys = {name for name, each in model.fields.items() if each.primary_key}
+    keys |= {part for key in keys for part in getattr(model.fields[key], "field_names", ())}
+    if isinstance(operation, RemoveField):
+        return connection.vendor == "sqlite" and operation.name in definition["fields"].values()
+    if old not in {*keys, *definition["fields"].values()} or field.is_relation:
+        return False
+    if isinstance(operation, RenameField) or column(field, old) != column(operation.field, old):
+        return True
+    changes = field.db_type(connection) != operation.field.db_type(connection)
+    if changes and operation.name in keys and connection.vendor != "sqlite":
+        raise ConfigurationError(
+            f"{model.name} is a queue, whose tables hold its key as it is: write UninstallQueue({model.name!r}, ...) "
+            f"before the operation that alters {operation.name!r}, and InstallQueue({model.name!r}, ...) after it"
+        )
+    return changes and connection.vendor == "postgresql"

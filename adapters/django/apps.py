@@ -1,0 +1,25 @@
+"""The app `xq.adapters.django`."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+from django.db.models.signals import post_migrate, pre_migrate
+
+
+class XqConfig(AppConfig):
+    """xq: queues on models of other apps. It has no models itself."""
+
+    name = "xq.adapters.django"
+    label = "xq"
+    verbose_name = "Queues"
+
+    def ready(self) -> None:
+        """Register the checks, what is done about migrations, and how they write a feature of the application's own."""
+        from xq.adapters.django import checks, serializing
+        from xq.adapters.django.altering import before_migrate
+        from xq.adapters.django.frozen import after_migrate
+
+        checks.register()
+        serializing.register()
+        pre_migrate.connect(before_migrate, dispatch_uid="xq")
+        post_migrate.connect(after_migrate, dispatch_uid="xq")

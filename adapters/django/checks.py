@@ -1,0 +1,129 @@
+"""What is wrong with the queues of a project, before they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.apps import apps
+from django.core import checks
+from django.db import connections, router
+from django.db.migrations.autodetector import MigrationAutodetector
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.state import ProjectState
+
+from xq.adapters.django.frozen import in_migrations, of_today
+from xq.adapters.django.migrations import alias_of, on
+from xq.adapters.django.settings import problems
+from xq.adapters.django.store import ENGINES
+from xq.errors import Error
+from xq.handle import Queue
+
+DRIVERS = {  # vendor -> the module that xq speaks with, and how to have it
+    "postgresql": ("psycopg", "pip install psycopg"),
+    "mysql": ("pymysql", "pip install pymysql, and in the settings: import pymysql; pymysql.install_as_MySQLdb()"),
+}
+
+
+def register() -> None:
+    """Have Django run them."""
+    checks.register(check_queues, "xq")
+    checks.register(check_databases, checks.Tags.database)
+
+
+def check_queues(app_configs: Sequence[Any] | None, **given: Any) -> list[checks.CheckMessage]:
+    """Whether the settings are right, each queue can be where its model is, and migrations install it as it is."""
+    settings = [checks.Error(problem, id="xq.E004") for problem in problems()]
+    return [*settings, *(message for config in _apps(app_configs) for message in _of_app(config.label))]
+
+
+def check_databases(
+    app_configs: Sequence[Any] | None, databases: Sequence[str] | None = None, **given: Any
+) -> list[checks.CheckMessage]:
+    """Whether each queue is installed, where its table is there."""
+    queues = [queue for config in _apps(app_configs) for queue in of_today(config.label).values()]
+    return [message for queue in queues for alias in databases or () for message in _missing(queue, alias)]
+
+
+def _apps(app_configs: Sequence[Any] | None) -> list[Any]:
+    return list(apps.get_app_configs() if app_configs is None else app_configs)
+
+
+def _of_app(label: str) -> Iterator[checks.CheckMessage]:
+    queues = {name: queue for name, queue in of_today(label).items() if _is_managed(queue)}
+    spoken = {}
+    for name, queue in queues.items():
+        wrong = _driver(connections[alias_of(queue)]) or _unfit(queue)
+        if wrong:
+            yield checks.Error(wrong[0], hint=wrong[1], obj=queue.model, id="xq.E005")
+        else:
+            spoken[name] = queue
+    if not spoken:
+        return
+    loader = MigrationLoader(None, ignore_no_migrations=True)
+    if label not in loader.migrated_apps or loader.detect_conflicts():
+        return
+    found = list(_of_migrations(label, spoken, loader))
+    # Of a model that is not in the migrations as it is, makemigrations comes first, and must not be kept from it.
+    if found and not _changes(loader, label):
+        yield from found
+
+
+def _of_migrations(label: str, queues: dict[str, Queue[Any]], loader: MigrationLoader) -> Iterator[checks.CheckMessage]:
+    installed = in_migrations(loader, label)
+    for name, queue in queues.items():
+        hint = f"manage.py xq_makemigration {queue.model._meta.label}"
+        if name not in installed:
+            said = f"{queue.model._meta.label} is a queue, and no migration of {label} installs it"
+            yield checks.Error(said, hint=f"Run {hint}, and migrate", obj=queue.model, id="xq.E001")
+        elif differences := installed[name].differences(queue):
+            said = f"{queue.model._meta.label} is another queue than migrations install: {'; '.join(differences)}"
+            yield checks.Error(said, hint=f"Run {hint}, and migrate", obj=queue.model, id="xq.E002")
+
+
+def _is_managed(queue: Queue[Any]) -> bool:
+    return bool(queue.model._meta.managed)
+
+
+def _changes(loader: MigrationLoader, label: str) -> bool:
+    """Whether makemigrations would find something to do in an app."""
+    found = MigrationAutodetector(loader.project_state(), ProjectState.from_apps(apps)).changes(graph=loader.graph)
+    return label in found
+
+
+def _driver(connection: Any) -> tuple[str, str] | None:
+    return wrong_with(connection.vendor, connection.Database.__name__)
+
+
+def wrong_with(vendor: str, driver: str) -> tuple[str, str] | None:
+    """What is wrong with a kind of database, or with the driver that Django has for it, and what helps."""
+    if vendor not in ENGINES:
+        return f"xq does not speak {vendor}", f"It speaks {', '.join(ENGINES)}"
+    wanted, how = DRIVERS.get(vendor, (driver, ""))
+    return None if driver == wanted else (f"Django reaches {vendor} by {driver}, and xq speaks {wanted}", how)
+
+
+def _unfit(queue: Queue[Any]) -> tuple[str, str] | None:
+    try:
+        queue.installation.fingerprint  # noqa: B018
+    except Error as error:
+        return str(error), ""
+    return None
+
+
+def _missing(queue: Queue[Any], alias: str) -> Iterator[checks.CheckMessage]:
+    connection = connections[alias]
+    if _driver(connection) or not router.allow_migrate_model(alias, queue.model):
+        return
+    here = on(queue.model, alias, queue.definition).installation
+    if not _is_managed(queue) or here.missing_columns():
+        return  # Django tells of migrations that are to be run
+    if missing := here.missing():
+        # A warning: an error would keep migrate from mending it.
+        yield checks.Warning(
+            f"{queue.model._meta.label} is not installed in the database {alias!r} as it is defined: "
+            f"{'; '.join(missing)}",
+            hint="Run manage.py migrate",
+            obj=queue.model,
+            id="xq.W003",
+        )

@@ -1,0 +1,188 @@
+"""What the migrations of an app say of its queues, and what today's models do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.apps import apps
+from django.db import connections, router
+from django.db.migrations import AlterField, RenameField, RenameModel, SeparateDatabaseAndState
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.state import ProjectState
+
+from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue, on, queue_of
+from xq.adapters.django.store import Place
+from xq.errors import Error
+from xq.handle import Queue
+from xq.sweep import leave
+
+Position = tuple[tuple[str, str], int]  # of an operation: its migration, and its index there
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What the last operation on a queue installs."""
+
+    definition: Definition | None  # None: that of today's model, whatever it is
+    table: str
+    columns: Mapping[str, str]  # role -> column, where the definition names the roles
+
+    def differences(self, queue: Queue[Any]) -> list[str]:
+        """How today's definition differs, in words: what a database would notice."""
+        if self.definition is None:
+            return []
+        try:
+            there = _structure(on(queue.model, None, self.definition)) | {"roles": dict(self.columns)}
+        except Error as error:
+            return [f"its definition there does not fit the model any more ({error})"]
+        here = _structure(queue)
+        return [
+            f"its {name} are {there.get(name)!r} there and {here.get(name)!r} here"
+            for name in sorted({*there, *here})
+            if there.get(name) != here.get(name)
+        ]
+
+
+def _structure(queue: Queue[Any]) -> dict[str, Any]:
+    structure: dict[str, Any] = json.loads(queue.installation.fingerprint)
+    return structure
+
+
+def replay(
+    loader: MigrationLoader, label: str, applied: Collection[tuple[str, str]] | None = None
+) -> Iterator[tuple[Position | None, ProjectState, dict[str, Installed]]]:
+    """What an app and its queues are before each operation of its migrations, and at last, at no position.
+
+    With `applied`, of those migrations only. The queues are found by the model's name in lower case.
+    """
+    state = ProjectState()
+    found: dict[str, Installed] = {}
+    plan = dict.fromkeys(key for leaf in loader.graph.leaf_nodes() for key in loader.graph.forwards_plan(leaf))
+    for key in plan:
+        if key[0] != label or (applied is not None and key not in applied):
+            continue
+        for index, operation in enumerate(loader.graph.nodes[key].operations):
+            yield (key, index), state, found
+            operation.state_forwards(label, state)
+            for each in _parts(operation):
+                name = getattr(each, "model_name", "").lower()
+                if isinstance(each, InstallQueue):
+                    columns = _columns(state, label, name, each.definition)
+                    found[name] = Installed(each.definition, _table(state, label, name), columns)
+                elif isinstance(each, UninstallQueue):
+                    found.pop(name, None)
+                elif isinstance(each, RenameModel) and each.old_name_lower in found:
+                    found[each.new_name_lower] = found.pop(each.old_name_lower)
+                elif isinstance(each, (RenameField, AlterField)) and (of := found.get(name)) and of.definition:
+                    definition = renamed(of.definition, each)
+                    found[name] = replace(of, definition=definition, columns=_columns(state, label, name, definition))
+    yield None, state, found
+
+
+def in_migrations(
+    loader: MigrationLoader, label: str, applied: Collection[tuple[str, str]] | None = None
+) -> dict[str, Installed]:
+    """What the migrations of an app install, or those of them that are `applied`; by the model's name in lower case.
+
+    A queue whose table has another name since is none: what belongs to it is called by that.
+    """
+    *_, (_, state, found) = replay(loader, label, applied)
+    return {
+        name: installed
+        for name, installed in found.items()
+        if (label, name) in state.models and installed.table == _table(state, label, name)
+    }
+
+
+def _parts(operation: Any) -> Iterator[Any]:
+    yield operation
+    if isinstance(operation, SeparateDatabaseAndState):
+        yield from operation.database_operations
+
+
+def _table(state: ProjectState, label: str, name: str) -> str:
+    return str(state.models[label, name].options.get("db_table") or f"{label}_{name}")
+
+
+def _columns(state: ProjectState, label: str, name: str, definition: Definition | None) -> dict[str, str]:
+    """The columns of the roles, as they are in this state."""
+    fields = state.models[label, name].fields
+    return {role: column(fields[field], field) for role, field in (definition or {"fields": {}})["fields"].items()}
+
+
+def column(field: Any, name: str) -> str:
+    """The column of a field that has no model."""
+    bound = field.clone()
+    bound.set_attributes_from_name(name)
+    return str(bound.column)
+
+
+def renamed(definition: Definition, operation: Any) -> Definition:
+    """A definition after an operation that may give one of its fields another name."""
+    if not isinstance(operation, RenameField):
+        return definition
+    fields = {
+        role: name if name != operation.old_name else operation.new_name for role, name in definition["fields"].items()
+    }
+    return {**definition, "fields": fields}
+
+
+def of_today(label: str) -> dict[str, Queue[Any]]:
+    """The queues among the models of an app, by the model's name in lower case."""
+    found = {model._meta.model_name: queue_of(model) for model in apps.get_app_config(label).get_models()}
+    return {str(name): queue for name, queue in found.items() if queue is not None}
+
+
+def after_migrate(app_config: Any, using: str, apps: Any = apps, plan: Any = None, **signal: Any) -> None:
+    """Install what migrations could not, and what they took away: SQLite's tables are altered by making them anew.
+
+    So is the queue of an app that has no migrations, or whose migrations are switched off. A flush, which tells of no
+    `plan`, leaves nothing that was counted, whatever it did to the counters.
+    """
+    label, flushed = app_config.label, plan is None
+    _leave_first(connections[using])
+    wanted: dict[str, Definition | None] = {name: queue.definition for name, queue in of_today(label).items()}
+    expected: Collection[str] = () if flushed else wanted
+    if wanted and not flushed:
+        loader = MigrationLoader(connections[using], ignore_no_migrations=True)
+        if label in loader.migrated_apps:
+            expected = in_migrations(loader, label, loader.applied_migrations)
+            wanted |= {name: each.definition for name, each in expected.items() if each.definition}
+    for name, definition in wanted.items():
+        queue = fitting(apps, label, name, using, definition)
+        if queue is None or queue.installation.missing_columns():
+            continue
+        recorded = queue.installation.on_record()
+        if recorded or (recorded is None and name in expected):
+            queue.install()
+            if flushed:
+                queue.recount()
+                queue.reset()
+
+
+def _leave_first(connection: Any) -> None:
+    """Have this process leave the database of a test before it is dropped, which PostgreSQL refuses otherwise."""
+    creation = connection.creation
+    if "destroy_test_db" in vars(creation):
+        return
+    destroy = creation.destroy_test_db
+
+    def destroy_test_db(*args: Any, **options: Any) -> None:
+        leave(Place.of(connection))
+        destroy(*args, **options)
+
+    creation.destroy_test_db = destroy_test_db
+
+
+def fitting(apps: Any, label: str, name: str, using: str, definition: Definition | None) -> Queue[Any] | None:
+    """The queue on a model as it is in these `apps`; None where it cannot be, or the routers do not want it there."""
+    try:
+        model = apps.get_model(label, name)
+        if not (model._meta.can_migrate(connections[using]) and router.allow_migrate_model(using, model)):
+            return None
+        return None if definition is None else on(model, using, definition)
+    except (LookupError, Error):  # of today, on a model of an earlier day
+        return None

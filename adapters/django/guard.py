@@ -1,0 +1,124 @@
+"""save() of an instance that was read earlier never moves a task, and never brings back one that is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any, NamedTuple
+
+from django.db import connections, transaction
+
+from xq.errors import NotFound
+
+
+class Written:
+    """What a transaction has written, which may yet be undone."""
+
+    def __init__(self, using: str) -> None:
+        self.using = using
+        self.committed = False
+        transaction.on_commit(self, using=using)
+
+    def __call__(self) -> None:
+        self.committed = True
+
+    @property
+    def undone(self) -> bool:
+        """Whether the transaction, or a savepoint around it, was rolled back: then Django has forgotten this."""
+        return not self.committed and all(call[1] is not self for call in connections[self.using].run_on_commit)
+
+
+class Read(NamedTuple):
+    """What an instance was when it was read or written last."""
+
+    key: Any
+    values: dict[str, Any]  # of the queue's fields, by attribute
+    written: Written | None = None  # in a transaction that is open yet
+    before: Read | None = None  # it was written there
+
+
+def last_read(instance: Any) -> Read | None:
+    read: Read | None = getattr(instance._state, "xq", None)
+    while read is not None and read.written is not None and read.written.undone:
+        read = read.before
+    return read
+
+
+def remember(instance: Any, names: Iterable[str], written: Written | None = None) -> None:
+    """From here on these attributes are as the database has them; of the others, what was read before."""
+    before = last_read(instance)
+    known = before.values if before is not None and before.key == instance.pk else {}
+    held = instance.__dict__
+    values = {**known, **{name: held[name] for name in names if name in held}}
+    instance._state.xq = Read(instance.pk, values, written, before if written else None)
+
+
+def guard(model: Any, ours: Sequence[str]) -> None:
+    """Have save() of a model leave out those of `ours` (attribute names) that are as they were read.
+
+    What the application has changed is written, and what it names in `update_fields`. Where the row is gone, since its
+    task was finished, Django would insert it anew: save() raises NotFound.
+    """
+    from_db: Callable[..., Any] = model.from_db.__func__
+    refresh_from_db, save_base, do_update = model.refresh_from_db, model.save_base, model._do_update
+
+    def among(names: Iterable[str] | None) -> list[str]:
+        return [name for name in ours if names is None or {name, _field(model, name).name} & {*names}]
+
+    @wraps(from_db)
+    def reading(cls: Any, *args: Any, **options: Any) -> Any:
+        instance = from_db(cls, *args, **options)
+        remember(instance, ours)
+        return instance
+
+    @wraps(refresh_from_db)
+    def refreshing(self: Any, using: Any = None, fields: Any = None, **options: Any) -> None:
+        named = None if fields is None else list(fields)
+        refresh_from_db(self, using=using, fields=named, **options)
+        remember(self, among(named))
+
+    @wraps(save_base)
+    def saving(self: Any, *args: Any, **options: Any) -> None:
+        save_base(self, *args, **options)
+        using = self._state.db
+        within = connections[using].in_atomic_block
+        remember(self, among(options.get("update_fields")), Written(using) if within else None)
+
+    @wraps(do_update)
+    def updating(
+        self: Any, base_qs: Any, using: Any, pk_val: Any, values: Any, update_fields: Any, *others: Any
+    ) -> Any:
+        read = last_read(self)
+        chosen = update_fields is not None and update_fields != _loaded(self)  # else by Django, of what is not deferred
+        if read is None or not _same_key(read.key, pk_val) or self._state.db != using or chosen:
+            return do_update(self, base_qs, using, pk_val, values, update_fields, *others)
+        changed = [item for item in values if not _is_as_read(self, item[0].attname, read)]
+        found = do_update(self, base_qs, using, pk_val, changed, None, *others)
+        if not found:
+            gone = ": it was finished. save() would put it as it was, put() puts a new one"
+            raise NotFound(type(self).__name__, pk_val, gone)
+        return found
+
+    model.from_db = classmethod(reading)
+    model.refresh_from_db, model.save_base, model._do_update = refreshing, saving, updating
+
+
+def _field(model: Any, attribute: str) -> Any:
+    return next(field for field in model._meta.concrete_fields if field.attname == attribute)
+
+
+def _loaded(instance: Any) -> set[str] | None:
+    """What save() of an instance with deferred fields writes when it is not told."""
+    meta = instance._meta
+    keys = getattr(meta, "pk_fields", None) or [meta.pk]
+    writable = [field for field in meta.concrete_fields if not getattr(field, "generated", False)]
+    deferred = {field.attname for field in writable if field.attname not in instance.__dict__}
+    return {field.attname for field in meta.concrete_fields if field not in keys} - deferred if deferred else None
+
+
+def _same_key(one: Any, other: Any) -> bool:
+    return bool(one == other) or str(one) == str(other)  # a UUID, and its text
+
+
+def _is_as_read(instance: Any, name: str, read: Read) -> bool:
+    return name in read.values and read.values[name] == instance.__dict__.get(name)

@@ -1,0 +1,52 @@
+"""manage.py xq_dig: buried tasks are tried again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import CommandError
+
+from xq import Queue
+from xq.adapters.django.management.queues import QueueCommand, label, on, queue
+
+
+class Command(QueueCommand):
+    help = "Digs buried tasks out, all or none: they are ready again, or wait for a delay."
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("queue", type=queue, metavar="app.Model")
+        chosen = parser.add_mutually_exclusive_group()
+        chosen.add_argument("n", type=int, nargs="?", help="the so many oldest (default: all)")
+        chosen.add_argument(
+            "--key", action="append", dest="keys", help="this one; again for more. One of several parts is a JSON array"
+        )
+        parser.add_argument("--delay", type=float, metavar="SECONDS", help="have them wait first")
+        self.add_database(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        found: Queue[Any] = options["queue"]
+        n, keys, delay = options["n"], options["keys"], options["delay"]
+        given = {} if delay is None else {"delay": delay}
+        with on(found, options["database"]):
+            if keys:
+                wanted = [self._key(found, text) for text in keys]
+                dug = found.transaction(lambda: [found.dig(key, **given) for key in wanted])
+            else:
+                dug = found.dig(n=n, **given)
+        self.stdout.write(f"{label(found)}: {len(dug)} dug")
+
+    @staticmethod
+    def _key(queue: Queue[Any], text: str) -> Any:
+        names, meta = queue.store.key, queue.model._meta
+        try:
+            parts = json.loads(text) if len(names) > 1 else [text]
+            if not isinstance(parts, list) or len(parts) != len(names):
+                raise ValueError(f"a key is a JSON array of {', '.join(names)}")
+            found = tuple(meta.get_field(name).to_python(part) for name, part in zip(names, parts, strict=True))
+        except (ValidationError, ValueError) as error:
+            why = "; ".join(error.messages) if isinstance(error, ValidationError) else str(error)
+            raise CommandError(f"{text} is no key of {label(queue)}: {why}") from None
+        return found if len(names) > 1 else found[0]

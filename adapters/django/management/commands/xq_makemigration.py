@@ -1,0 +1,104 @@
+"""manage.py xq_makemigration shop.Order"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from django.apps import apps
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db.migrations import Migration
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.writer import MigrationWriter
+
+from xq.adapters.django.frozen import in_migrations
+from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue, queue_of
+
+
+class Command(BaseCommand):
+    help = "Write the migration that installs a queue as its model defines it today, or takes one away."
+    requires_system_checks: list[str] = []  # they tell that this has to be run
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("model", help="as shop.Order")
+        parser.add_argument("-n", "--name", help="the name of the migration, without its number")
+        parser.add_argument("--dry-run", action="store_true", help="write it to the terminal, and to no file")
+        parser.add_argument(
+            "--check", action="store_true", help="write nothing, and exit with 1 where there is something to write"
+        )
+
+    def handle(self, *args: Any, model: str, name: str | None, dry_run: bool, check: bool, **options: Any) -> None:
+        label, _, model_name = model.partition(".")
+        try:
+            found = apps.get_model(label, model_name)
+        except (LookupError, ValueError) as error:
+            raise CommandError(f"there is no model {model!r}: say it as shop.Order ({error})") from error
+        loader = MigrationLoader(None, ignore_no_migrations=True)
+        operation = self._operation(loader, label, found)
+        if operation is None:
+            self.stdout.write(f"No changes: migrations install {found._meta.label} as it is")
+            return
+        migration = self._migration(loader, label, operation, name)
+        writer = MigrationWriter(migration)
+        try:
+            text = writer.as_string()
+        except ValueError as error:
+            raise CommandError(
+                f"the definition of {found._meta.label} cannot be written into a migration ({error}): write one "
+                f"by hand, with the operation xq.adapters.django.migrations.InstallQueue({found._meta.model_name!r}), "
+                "which takes the definition that the model has"
+            ) from error
+        if dry_run or check:
+            self.stdout.write(text)
+        if check:
+            sys.exit(1)
+        if not dry_run:
+            Path(writer.path).write_text(text, encoding="utf-8")
+            self.stdout.write(f"{os.path.relpath(writer.path)}\n  {operation.describe()}")
+
+    def _operation(self, loader: MigrationLoader, label: str, model: Any) -> Any:
+        name, queue = model._meta.model_name, queue_of(model)
+        if label not in loader.migrated_apps or not loader.graph.leaf_nodes(label):
+            raise CommandError(f"{label} has no migrations yet: manage.py makemigrations {label}")
+        if conflicts := loader.detect_conflicts().get(label):
+            raise CommandError(f"{label} has several last migrations ({', '.join(conflicts)}): makemigrations --merge")
+        state = loader.project_state(loader.graph.leaf_nodes(label))
+        there = state.models.get((label, name))
+        missing = {field for field in (queue.roles.values() if queue else ()) if there and field not in there.fields}
+        if there is None or missing:
+            what = f"its fields {', '.join(sorted(missing))} are" if missing else "it is"
+            raise CommandError(f"{model._meta.label}: {what} in no migration yet: manage.py makemigrations {label}")
+        installed = in_migrations(loader, label).get(name)
+        if queue is None:
+            if installed is None:
+                raise CommandError(f"{model._meta.label} is no queue: xq.adapters.django.upgrade makes one of it")
+            if installed.definition is None:
+                raise CommandError(
+                    f"the last InstallQueue of {model._meta.label} names no definition, and the model has none any "
+                    "more: write UninstallQueue by hand, with fields= and features= as they were"
+                )
+            return UninstallQueue(model._meta.object_name, **installed.definition)
+        if installed is not None and not installed.differences(queue):
+            return None
+        previous = installed.definition if installed is not None else None
+        more: dict[str, Any] = {} if previous is None else {"previous": previous}
+        return InstallQueue(model._meta.object_name, **_written(queue.definition), **more)
+
+    def _migration(self, loader: MigrationLoader, label: str, operation: Any, name: str | None) -> Migration:
+        (last,) = loader.graph.leaf_nodes(label)
+        number = 1 + max(_number(each) for app, each in loader.disk_migrations if app == label)
+        title = name or operation.migration_name_fragment
+        migration = Migration(f"{number:04}_{title}", label)
+        migration.operations, migration.dependencies = [operation], [last]
+        return migration
+
+
+def _written(definition: Definition) -> dict[str, Any]:
+    return {name: value for name, value in definition.items() if value or name == "fields"}
+
+
+def _number(name: str) -> int:
+    digits = name.partition("_")[0]
+    return int(digits) if digits.isdecimal() else 0

@@ -1,0 +1,22 @@
+"""manage.py xq_sweep: move what is due, once."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from xq import Queue
+from xq.adapters.django.management.queues import QueueCommand
+
+
+class Command(QueueCommand):
+    help = "Moves what is due, until nothing is. Processes that take do so by themselves: this is for where none runs."
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        self.add_queues(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        swept = self.each(options["queues"], options["database"], Queue.sweep)
+        for name, moves in swept.items():
+            self.stdout.write(f"{name}: {moves} moved")
+        self.finish()

@@ -1,0 +1,113 @@
+"""manage.py xq_worker: works on the tasks of a queue, or on those of django.tasks."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from django.apps import apps
+from django.conf import settings
+from django.core.management.base import CommandError
+from django.utils.module_loading import import_string
+
+from xq import Queue
+from xq.adapters.django.management.queues import QueueCommand, label, queue
+from xq.adapters.django.reload import run_with_reloader
+from xq.adapters.django.settings import setting
+
+LEVELS = {0: logging.ERROR, 1: logging.INFO}  # by --verbosity; above, everything
+
+TASKS = "xq.adapters.django.tasks"
+
+
+class Command(QueueCommand):
+    help = (
+        "Works on tasks: on those of a queue, or without one on those of django.tasks. SIGTERM and SIGINT let what is "
+        "in hand be finished, a second one releases it."
+    )
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "model", type=queue, nargs="?", metavar="app.Model", help="the queue (default: that of django.tasks)"
+        )
+        parser.add_argument(
+            "--call", metavar="PATH", help="shop.jobs.mail: the function, in place of the worker that the model has"
+        )
+        parser.add_argument("--workers", type=int, metavar="N", help="threads (default: XQ['WORKERS'], or the model's)")
+        parser.add_argument("--until-empty", action="store_true", help="end when there is nothing to take")
+        parser.add_argument(
+            "--queue", action="append", dest="names", metavar="NAME", help="of django.tasks, this queue; again for more"
+        )
+        parser.add_argument(
+            "--reload",
+            action=argparse.BooleanOptionalAction,
+            help="start anew when the code changes (default: XQ['AUTORELOAD'], or DEBUG)",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        found: Queue[Any] | None = options["model"]
+        work = self._on_tasks(options) if found is None else self._on_queue(found, options)
+        chosen = (options["reload"], setting("AUTORELOAD"), settings.DEBUG)
+        reloads = next(choice for choice in chosen if choice is not None)
+        with self._logged(options["verbosity"]):
+            if reloads and not options["until_empty"]:
+                run_with_reloader(work)
+            else:
+                work()
+
+    @contextmanager
+    def _logged(self, verbosity: int) -> Iterator[None]:
+        """What is told of the tasks is shown, where the setting LOGGING does not say how."""
+        log = logging.getLogger("xq")
+        if log.hasHandlers():
+            yield
+            return
+        handler, before = logging.StreamHandler(self.stdout), log.level
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(LEVELS.get(verbosity, logging.DEBUG))
+        try:
+            yield
+        finally:
+            log.removeHandler(handler)
+            log.setLevel(before)
+
+    def _on_queue(self, found: Queue[Any], options: dict[str, Any]) -> Callable[[], object]:
+        if options["names"]:
+            raise CommandError("--queue names queues of django.tasks, which are worked on without a model")
+        if path := options["call"]:
+            try:
+                function = import_string(path)
+            except ImportError as error:
+                raise CommandError(f"--call {path}: {error}") from error
+            if found.work is None or found.work.function is not function:  # else it was just given, with what else
+                found.worker(function)
+        elif found.work is None:
+            raise CommandError(
+                f"{label(found)} has no worker: give upgrade(..., worker=function), "
+                f"decorate one with @{found.model.__name__}.xq.worker() in a module that is imported with its models, "
+                "or name one by --call"
+            )
+        workers = setting("WORKERS") if options["workers"] is None else options["workers"]
+        return partial(found.run, until_empty=options["until_empty"], workers=workers)
+
+    def _on_tasks(self, options: dict[str, Any]) -> Callable[[], object]:
+        if options["call"]:
+            raise CommandError("--call needs a queue: manage.py xq_worker shop.Order --call shop.jobs.mail")
+        if not apps.is_installed(TASKS):
+            raise CommandError(
+                "name a queue, as in manage.py xq_worker shop.Order; "
+                f"or add {TASKS!r} to INSTALLED_APPS, for django.tasks"
+            )
+        chosen = (options["workers"], setting("WORKERS"), 1)
+        workers = next(choice for choice in chosen if choice is not None)
+        return partial(
+            import_string(f"{TASKS}.worker.run"),
+            queues=options["names"],
+            workers=workers,
+            until_empty=options["until_empty"],
+        )

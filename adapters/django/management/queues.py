@@ -1,0 +1,92 @@
+"""What the commands have in common: queues by their labels, on a database, and errors in words."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from django.apps import apps
+from django.core.management.base import BaseCommand, CommandError
+from django.db import Error as DatabaseError
+from django.db import connections
+
+from xq import Queue
+from xq.adapters.django import queues
+from xq.errors import Error, shown
+
+
+def label(queue: Queue[Any]) -> str:
+    """Its name on the command line: "shop.Order"."""
+    return str(queue.model._meta.label)
+
+
+def queue(name: str) -> Queue[Any]:
+    """The queue of a label, whose letters may be small or large; the type of an argument."""
+    try:
+        model = apps.get_model(name)
+        found = getattr(model, "xq", None)
+    except Error as error:  # a model that inherits from a queue's
+        raise argparse.ArgumentTypeError(str(error)) from None
+    except (LookupError, ValueError):
+        raise argparse.ArgumentTypeError(f"there is no model {shown(name)}: one is named as shop.Order is") from None
+    if not isinstance(found, Queue):
+        known = ", ".join(map(label, queues())) or "none"
+        raise argparse.ArgumentTypeError(
+            f"{name} is no queue: make it one by xq.adapters.django.upgrade. The queues are: {known}"
+        )
+    return found
+
+
+class QueueCommand(BaseCommand):
+    """A command about queues, all of whose errors are words."""
+
+    def add_database(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--database", choices=tuple(connections), metavar="ALIAS", help="another database than the queue's own"
+        )
+
+    def add_queues(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("queues", nargs="*", type=queue, metavar="app.Model", help="a queue (default: all)")
+        self.add_database(parser)
+
+    def execute(self, *args: Any, **options: Any) -> Any:
+        try:
+            return super().execute(*args, **options)
+        except (Error, DatabaseError) as error:
+            raise CommandError(str(error)) from error
+
+    def each(
+        self, chosen: Sequence[Queue[Any]], database: str | None, call: Callable[[Queue[Any]], Any]
+    ) -> dict[str, Any]:
+        """What a call returns for each of the queues that are chosen, or all, by label.
+
+        What is wrong with one keeps nobody from hearing of the others: it is told of at once, and `finish` raises it.
+        """
+        found: dict[str, Any] = {}
+        self.wrong: list[str] = []
+        for each in chosen or queues():
+            try:
+                with on(each, database):
+                    found[label(each)] = call(each)
+            except (Error, DatabaseError) as error:
+                self.wrong.append(f"{label(each)}: {error}")
+        return found
+
+    def finish(self) -> None:
+        """Raise what was wrong with some of the queues, if anything was."""
+        if self.wrong:
+            raise CommandError("\n".join(self.wrong))
+
+
+@contextmanager
+def on(queue: Queue[Any], database: str | None) -> Iterator[Queue[Any]]:
+    """The queue on another database than its own, where one is named."""
+    store: Any = queue.store
+    before = store.using
+    store.using = database or before
+    try:
+        yield queue
+    finally:
+        store.using = before

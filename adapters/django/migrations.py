@@ -1,0 +1,184 @@
+"""The operations of migrations that bring a queue into the database, and take it away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.apps import apps
+from django.db.migrations.operations import base
+
+from xq.adapters.django.store import DjangoStore
+from xq.compose import build
+from xq.errors import ConfigurationError
+from xq.handle import Queue
+from xq.methods import QueueAttribute
+
+# The arguments of `upgrade` that say what a queue is, as `Queue.definition` has them; in a migration those that are
+# empty are left out.
+Definition = Mapping[str, Any]
+
+CATEGORIES: Any = getattr(base, "OperationCategory", None)  # of Django 5.1 and later
+
+
+def queue_of(model: Any) -> Queue[Any] | None:
+    """The queue that a model is, if it is one."""
+    found = vars(model).get("xq")
+    return found.handle if isinstance(found, QueueAttribute) else None
+
+
+def alias_of(queue: Queue[Any]) -> str:
+    """The alias of the database that a queue is on now."""
+    return queue.store.alias  # type: ignore[attr-defined]
+
+
+def on(model: Any, using: str | None, definition: Definition) -> Queue[Any]:
+    """A queue of this definition, of which the model itself never hears."""
+    return build(
+        DjangoStore(model, using),
+        definition["fields"],
+        definition.get("features") or {},
+        definition.get("statuses") or {},
+        tuple(definition.get("tube_stats") or ()),
+        methods=False,
+        clock=None,
+        apart=True,
+    )
+
+
+class _Operation(base.Operation):
+    reversible = True
+    reduces_to_sql = True
+    elidable = False
+    serialization_expand_args = ["fields", "features", "previous"]
+
+    def __init__(
+        self,
+        model_name: str,
+        fields: Mapping[str, str] | None = None,
+        features: Mapping[str, Any] | None = None,
+        statuses: Mapping[str, str | int] | None = None,
+        tube_stats: Sequence[str] | None = None,
+    ) -> None:
+        given = {"fields": fields, "features": features, "statuses": statuses, "tube_stats": tube_stats}
+        self.model_name = model_name
+        self.definition: Definition | None = {name: value for name, value in given.items() if value is not None}
+        if fields is None:
+            if self.definition:
+                raise ConfigurationError(
+                    f"{type(self).__name__}({model_name!r}) has {', '.join(self.definition)} without fields=: write "
+                    "all of the definition, or nothing of it, for the one that the model has today"
+                )
+            self.definition = None
+
+    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
+        return type(self).__name__, [], {"model_name": self.model_name, **(self.definition or {})}
+
+    def state_forwards(self, app_label: str, state: Any) -> None:
+        """A queue is no part of what Django knows of a model."""
+
+    def references_model(self, name: str, app_label: str) -> bool:
+        return name.lower() == self.model_name.lower()
+
+    def _queue(self, app_label: str, editor: Any, state: Any, definition: Definition | None) -> Queue[Any] | None:
+        """The queue on the model as it was then; None where the routers want nothing of it in this database.
+
+        Nor where today's definition needs fields that the model did not have: then it is installed when all is done.
+        """
+        using = editor.connection.alias
+        model = state.apps.get_model(app_label, self.model_name)
+        if not self.allow_migrate_model(using, model):
+            return None
+        if definition is not None:
+            return on(model, using, definition)
+        today = queue_of(apps.get_model(app_label, self.model_name))
+        if today is None:
+            raise ConfigurationError(
+                f"{type(self).__name__}({self.model_name!r}) without fields= is about the queue that "
+                f"{app_label}.{model.__name__} is today, and it is none: write fields= and features= as they were"
+            )
+        there = {field.name for field in model._meta.concrete_fields}
+        return on(model, using, today.definition) if there.issuperset(today.roles.values()) else None
+
+    def _install(self, app_label: str, editor: Any, state: Any, definition: Definition | None) -> None:
+        queue = self._queue(app_label, editor, state, definition)
+        if queue is not None and editor.collect_sql:
+            editor.collected_sql.append(queue.ddl())
+        elif queue is not None:
+            queue.install()
+
+    def _uninstall(self, app_label: str, editor: Any, state: Any) -> None:
+        queue = self._queue(app_label, editor, state, self.definition)
+        if queue is not None and editor.collect_sql:
+            editor.collected_sql.append(f"-- drops what of {queue.store.table}_xq_... is there, as uninstall() does")
+        elif queue is not None:
+            queue.uninstall()
+
+
+class InstallQueue(_Operation):
+    """Install a queue on a model: what `manage.py xq_makemigration` writes, with the definition of that day.
+
+    Without `fields`, by hand, it is the definition that the model has whenever the migration runs. `previous` is the
+    definition that was installed before, as a mapping of the other arguments, which comes back when the migration is
+    undone; without it the plain table does.
+    """
+
+    category = CATEGORIES and CATEGORIES.ADDITION
+
+    def __init__(
+        self,
+        model_name: str,
+        fields: Mapping[str, str] | None = None,
+        features: Mapping[str, Any] | None = None,
+        statuses: Mapping[str, str | int] | None = None,
+        tube_stats: Sequence[str] | None = None,
+        previous: Definition | None = None,
+    ) -> None:
+        super().__init__(model_name, fields, features, statuses, tube_stats)
+        self.previous = previous
+
+    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
+        name, arguments, options = super().deconstruct()
+        return name, arguments, options | ({} if self.previous is None else {"previous": self.previous})
+
+    def describe(self) -> str:
+        return f"Install the queue on {self.model_name}"
+
+    @property
+    def migration_name_fragment(self) -> str:
+        return f"{self.model_name.lower()}_queue"
+
+    def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        self._install(app_label, schema_editor, to_state, self.definition)
+
+    def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        if self.previous is not None and self._fits(app_label, to_state, self.previous):
+            self._install(app_label, schema_editor, to_state, self.previous)
+        else:
+            self._uninstall(app_label, schema_editor, from_state)
+
+    def _fits(self, app_label: str, state: Any, definition: Definition) -> bool:
+        """Whether a definition fits the model as it was then: a field may have had another name, or may come again."""
+        there = state.models[app_label, self.model_name.lower()].fields
+        return there.keys() >= set(definition["fields"].values())
+
+
+class UninstallQueue(_Operation):
+    """Take away what a queue of this definition has in the database, and leave the plain table; the mirror of
+    InstallQueue. It stands before what renames the model's table, or deletes the model.
+    """
+
+    category = CATEGORIES and CATEGORIES.REMOVAL
+
+    def describe(self) -> str:
+        return f"Take the queue away from {self.model_name}"
+
+    @property
+    def migration_name_fragment(self) -> str:
+        return f"remove_{self.model_name.lower()}_queue"
+
+    def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        self._uninstall(app_label, schema_editor, to_state)
+
+    def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        self._install(app_label, schema_editor, to_state, self.definition)

@@ -1,0 +1,749 @@
+"""The seam to Django: a model of an app, on the connections of Django's own."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import datetime
+from decimal import Decimal
+from functools import cached_property, partial
+from typing import Any, Final, Generic, TypeVar
+from uuid import UUID
+from weakref import WeakValueDictionary
+
+from django.apps.registry import Apps
+from django.core.exceptions import FieldDoesNotExist
+from django.db import DEFAULT_DB_ALIAS, IntegrityError, close_old_connections, connections, models, router, transaction
+from django.db import Error as DjangoError
+from django.db.models.base import ModelState
+from django.db.models.fields.related_descriptors import ForeignKeyDeferredAttribute
+from django.db.models.query_utils import DeferredAttribute
+from django.db.models.signals import post_init, pre_init
+from django.db.transaction import TransactionManagementError
+from django.utils.connection import ConnectionDoesNotExist
+
+from xq.adapters.django.guard import guard, remember
+from xq.adapters.drivers import DRIVERS, SERVERS, connect
+from xq.errors import BadType, BadValue, ConfigurationError, shown
+from xq.store import Address, Connector, Driver, Field, Kind, Row
+
+M = TypeVar("M", bound=models.Model)
+
+log = logging.getLogger("django.db.backends")  # where Django tells of its own statements
+
+ENGINES: Final = {"sqlite": "sqlite", "postgresql": "postgres", "mysql": "mysql"}  # Django's vendor -> the dialect
+
+KINDS: Final[Mapping[str, Kind]] = {  # by get_internal_type()
+    "AutoField": "auto",
+    "SmallAutoField": "auto",
+    "BigAutoField": "bigauto",
+    "IntegerField": "integer",
+    "SmallIntegerField": "integer",
+    "PositiveIntegerField": "integer",
+    "PositiveSmallIntegerField": "integer",
+    "BigIntegerField": "bigint",
+    "PositiveBigIntegerField": "bigint",
+    "FloatField": "double",
+    "CharField": "text",
+    "TextField": "text",
+    "SlugField": "text",
+    "UUIDField": "uuid",
+    "DateTimeField": "datetime",
+    "DecimalField": "decimal",
+}
+
+# What a driver returns for these is what the application sees, and what is of this very type it takes as it is.
+NATIVE: Final[Mapping[type, type]] = {
+    models.AutoField: int,
+    models.BigAutoField: int,
+    models.SmallAutoField: int,
+    models.IntegerField: int,
+    models.BigIntegerField: int,
+    models.SmallIntegerField: int,
+    models.PositiveIntegerField: int,
+    models.PositiveBigIntegerField: int,
+    models.PositiveSmallIntegerField: int,
+    models.FloatField: float,
+    models.CharField: str,
+    models.TextField: str,
+    models.SlugField: str,
+    models.EmailField: str,
+    models.URLField: str,
+}
+
+# Of the parameters of a driver's connect(): those that only Django's own connections have.
+OF_DJANGO: Final = frozenset(
+    {"context", "cursor_factory", "prepare_threshold", "autocommit", "detect_types", "check_same_thread", "conv"}
+)
+SECRETS: Final = frozenset(
+    {"sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key", "ssl", "ssl_key_password"}
+)
+
+
+PLAIN: Final = (DeferredAttribute, ForeignKeyDeferredAttribute)  # attributes that hold what is set, and no more
+
+
+def where(connection: Any) -> list[object]:
+    """Which database a connection is to, as the settings say now."""
+    there = connection.settings_dict
+    return [there["NAME"], there["HOST"], there["PORT"]]
+
+
+class Place:
+    """A database of an alias: what sessions and threads of xq belong to. A test's is another than that of the app."""
+
+    _known: WeakValueDictionary[tuple[str, ...], Place] = WeakValueDictionary()
+
+    def __init__(self, connection: Any) -> None:
+        self.alias = connection.alias
+        self.vendor = connection.vendor  # by now the settings of one that is open may name another
+        self.at = where(connection)
+
+    @classmethod
+    def of(cls, connection: Any) -> Place:
+        """The same object for all connections to it."""
+        name = (connection.alias, connection.vendor, *map(str, where(connection)))
+        place = cls._known.get(name)
+        return place if place is not None else cls._known.setdefault(name, cls(connection))
+
+    def is_of(self, connection: Any) -> bool:
+        """Whether the settings still say so."""
+        there, (name, host, port) = connection.settings_dict, self.at
+        same = there["NAME"] == name and there["HOST"] == host and there["PORT"] == port
+        return bool(same and connection.alias == self.alias and connection.vendor == self.vendor)
+
+    def __repr__(self) -> str:
+        return f"<database {self.alias!r}: {self.at[0]}>"
+
+
+class _Immediate(transaction.Atomic):
+    """As Atomic, on SQLite: one that reads first and then finds another writer would have to be refused."""
+
+    def __enter__(self) -> None:
+        connection: Any = connections[self.using]
+        by_hand = not connection.in_atomic_block and not connection.get_autocommit()
+        if by_hand and not connection.connection.in_transaction:
+            connection.connection.execute("BEGIN IMMEDIATE")
+        if by_hand or connection.in_atomic_block:
+            super().__enter__()
+            return
+        connection._start_transaction_under_autocommit = lambda: connection.cursor().execute("BEGIN IMMEDIATE")
+        try:
+            super().__enter__()
+        finally:
+            del connection._start_transaction_under_autocommit
+
+
+class _Prepared:
+    """What is known of a connection of Django's, which keeps this, and that goes with it."""
+
+    def __init__(self) -> None:
+        self.at: Sequence[object] | None = None  # the database to which xq has made it
+        self.connection: object = None
+        self.begun: object = None
+        self.waiting: Sequence[Callable[[], None]] = ()  # for the end of a transaction by hand
+
+
+class DjangoStore(Generic[M]):
+    """A Django model as a `xq.store.Store`.
+
+    It is on the database `using`; where that is None, on the one that the routers name for writes, at each call.
+    """
+
+    advice = "manage.py migrate makes the table, and what the queue needs by the operation InstallQueue of a migration"
+
+    def __init__(self, model: type[M], using: str | None = None) -> None:
+        if not (isinstance(model, type) and issubclass(model, models.Model)):
+            raise ConfigurationError(f"upgrade takes a model of Django's, not {shown(model)}")
+        meta = model._meta
+        name = model.__name__
+        if meta.abstract:
+            raise ConfigurationError(f"{name} is abstract and has no table: upgrade the models that inherit from it")
+        if meta.proxy:
+            concrete = meta.concrete_model.__name__
+            raise ConfigurationError(f"{name} is a proxy: upgrade {concrete}, whose table it is")
+        if meta.parents:
+            raise ConfigurationError(
+                f"{name} has a part of its fields in the table of another model, and a task is one row: let it inherit "
+                "from an abstract model, or refer to the other one by a OneToOneField"
+            )
+        self.model = model
+        self.name = name
+        self.using = using
+        self._place: Place | None = None
+        self._may_wait = False  # whether any thread has had something to call after a transaction by hand
+        self._engine = self._find_engine()
+        self.schema, _, self.table = _unquoted(meta.db_table, '"').rpartition('"."')  # as one names a schema in Django
+        self._concrete = tuple(meta.concrete_fields)
+        self._attnames = [field.attname for field in self._concrete]
+        self.fields = tuple(map(self._field, self._concrete))
+        self.key = tuple(field.name for field in getattr(meta, "pk_fields", None) or [meta.pk])
+        self._readers = [(i, f.from_database) for i, f in enumerate(self.fields) if f.from_database]
+        plain = model.__init__ is models.Model.__init__
+        self._guarded: Sequence[str] = ()
+        self._is_plain = (
+            plain
+            and model.from_db.__func__ is models.Model.from_db.__func__
+            and all(type(vars(model).get(name)) in PLAIN for name in self._attnames)
+        )
+        self.may_fail_to_read = bool(self._readers) or not plain
+        self.connected: Callable[[], None] = lambda: None
+
+    def _find_engine(self) -> str:
+        vendor = self.connection.vendor
+        if vendor not in ENGINES:
+            raise ConfigurationError(f"{self.name} is on {vendor}; xq speaks {', '.join(ENGINES)}")
+        return ENGINES[vendor]
+
+    def _speaks(self, connection: Any) -> bool:
+        """Whether a connection is, and by its settings still is, to a database of the vendor that this was made for."""
+        made_by = type(connection).__module__.startswith(connection.settings_dict["ENGINE"])
+        return made_by and ENGINES.get(connection.vendor) == self._engine
+
+    # where it is
+
+    @property
+    def alias(self) -> str:
+        """The name of the database in the settings."""
+        # Asked several times in each call: where nobody routes, the answer is known.
+        return self.using or (router.db_for_write(self.model) if router.routers else DEFAULT_DB_ALIAS)
+
+    @property
+    def connection(self) -> Any:
+        """Django's connection of this thread, which may not be open."""
+        return connections[self.alias]
+
+    @property
+    def database(self) -> Place | None:
+        try:
+            connection, place = self.connection, self._place
+        except ConnectionDoesNotExist:
+            return None
+        if place is None or not place.is_of(connection):
+            if not self._speaks(connection):
+                return None
+            place = self._place = Place.of(connection)
+        return place
+
+    @property
+    def engine(self) -> str:
+        connection = self.connection
+        if not self._speaks(connection):
+            raise ConfigurationError(
+                f"{self.name} was upgraded for {self._engine}, and {connection.alias!r} is "
+                f"{connection.settings_dict['ENGINE']}: upgrade a model of its own for it"
+            )
+        return self._engine
+
+    @cached_property
+    def driver(self) -> Driver:
+        return DRIVERS[self._engine]
+
+    # statements
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        # Fetched to the end: only then does SQLite end, and commit, a statement with RETURNING.
+        connection, driver = self._ready()
+        cursor = self._cursor(connection, driver, sql, values)
+        try:
+            return driver.rows(cursor)
+        except BaseException:
+            cursor.close()
+            with connection.wrap_database_errors:
+                raise
+
+    def change(self, sql: str, values: Sequence[Any] = ()) -> int:
+        connection, driver = self._ready()
+        return int(self._cursor(connection, driver, sql, values).rowcount)
+
+    def _ready(self) -> tuple[Any, Driver]:
+        """The connection of this thread, open and prepared, and its driver."""
+        connection, driver = self._open()
+        if "cursor" in vars(connection):  # put there by who forbids all use of the database, or looks on
+            connection.cursor().close()
+        if self._engine == "sqlite" and not connection.autocommit and not self._within(connection, driver):
+            connection.connection.execute("BEGIN")  # which the driver does before some statements only
+        prepared = self._prepared(connection)
+        if prepared.connection is not connection.connection:
+            self._prepare(connection, driver, prepared)
+        return connection, driver
+
+    def _cursor(self, connection: Any, driver: Driver, sql: str, values: Sequence[Any]) -> Any:
+        cursor: Any = None
+        try:
+            # Not Django's own cursor, which knows one kind of marks and can have nothing prepared.
+            with connection.wrap_database_errors:
+                cursor = _bare_cursor(connection.connection)
+                if connection.execute_wrappers or connection.queries_logged:
+                    _execute_seen(connection, cursor, sql, values, driver)
+                else:
+                    driver.execute(cursor, sql, values)
+            return cursor
+        except BaseException as error:
+            if cursor is not None and not self.is_failure(error):
+                cursor.close()  # the error may be kept, and with it what is in progress on SQLite
+            cause = _of_the_driver(error)
+            kind = BadValue if driver.is_beyond(cause) else BadType if driver.is_misfit(cause) else None
+            if kind is None:
+                raise
+            raise kind(f"the database cannot hold a value given: {error}") from error
+
+    @staticmethod
+    def _prepared(connection: Any) -> _Prepared:
+        found: _Prepared | None = vars(connection).get("_xq_prepared")
+        if found is None:
+            found = connection._xq_prepared = _Prepared()
+        return found
+
+    def _prepare(self, connection: Any, driver: Driver, prepared: _Prepared) -> None:
+        """Do once for a connection what it needs; within a transaction, which may be undone, once more after it."""
+        raw = connection.connection
+        within = self._within(connection, driver)
+        if within and prepared.begun is raw:
+            return
+        prepared.begun = raw
+        prepared.connection = prepared.connection if within else raw
+        try:
+            self.connected()
+        except BaseException:
+            prepared.connection = prepared.begun = None
+            raise
+
+    def _open(self) -> tuple[Any, Driver]:
+        """The connection of this thread; a new one where it is known to be gone and nothing depends on it."""
+        connection, driver = self.connection, self.driver
+        if connection.in_atomic_block:
+            connection.validate_no_broken_transaction()
+            if connection.connection is None:
+                raise TransactionManagementError("the connection was closed within the transaction")
+            return connection, driver
+        if connection.connection is not None:
+            at = self._prepared(connection).at
+            moved = at is not None and at != where(connection)  # in a thread that the test runner does not know
+            within = driver.in_transaction(connection.connection)
+            if within or not (moved or driver.is_broken(connection.connection)):
+                connection.ensure_connection()  # which some forbid: tests without databases, coroutines
+                return connection, driver
+            connection.close()
+        connection.ensure_connection()
+        driver.check(connection.connection)
+        self._prepared(connection).at = where(connection)
+        return connection, driver
+
+    def pragma(self, name: str, value: int, sql: str) -> None:
+        if self._engine == "sqlite":
+            self.execute(sql)
+
+    def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
+        self._open()[0].connection.create_function(name, arguments, function, deterministic=True)
+
+    # transactions
+
+    def atomic(self) -> AbstractContextManager[object]:
+        kind = _Immediate if self._engine == "sqlite" else transaction.Atomic
+        self._open()  # within a transaction nobody could mend it
+        block: AbstractContextManager[object] = kind(self.alias, savepoint=True, durable=False)
+        return block
+
+    def in_transaction(self) -> bool:
+        connection = self.connection
+        return self._within(connection, self.driver)
+
+    @property
+    def may_wait(self) -> bool:
+        # A TestCase has transactions around its tests, whose waiters look for themselves.
+        return not self.in_transaction() or (
+            bool(blocks := self.connection.atomic_blocks) and all(block._from_testcase for block in blocks)
+        )
+
+    @staticmethod
+    def _within(connection: Any, driver: Driver) -> bool:
+        # Django does not know of those that were begun by a plain BEGIN, the driver not of those yet to be begun.
+        if connection.in_atomic_block:
+            return True
+        return connection.connection is not None and driver.in_transaction(connection.connection)
+
+    def undo_interrupted(self) -> None:
+        connection = self.connection
+        if not connection.in_atomic_block and not self.in_transaction():
+            return
+        connection.in_atomic_block = connection.needs_rollback = connection.closed_in_transaction = False
+        connection.savepoint_ids, connection.atomic_blocks, connection.run_on_commit = [], [], []
+        try:
+            connection.connection.rollback()
+            connection.set_autocommit(True)
+        except Exception:
+            connection.close()
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        connection = self.connection
+        if connection.in_atomic_block:
+            transaction.on_commit(call, using=connection.alias)
+        elif self.in_transaction():
+            prepared = self._prepared(connection)
+            prepared.waiting = [*prepared.waiting, call]
+            self._may_wait = True
+        else:
+            call()
+
+    def settle(self) -> None:
+        if not self._may_wait:
+            return
+        prepared: _Prepared | None = vars(self.connection).get("_xq_prepared")
+        if prepared is not None and prepared.waiting and not self.in_transaction():
+            calls, prepared.waiting = prepared.waiting, ()
+            for call in calls:
+                call()
+
+    # connections
+
+    def connect(self) -> None:
+        self._open()
+
+    def disconnect(self) -> None:
+        self.connection.close()
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        self._close_old()
+        try:
+            yield
+        finally:
+            self._close_old()
+
+    def _close_old(self) -> None:
+        """As before and after a request. But the worker's own connection, on which it takes, ends with its thread."""
+        self.connection.close_at = None
+        close_old_connections()
+
+    def forked(self) -> None:
+        connection = self.connection
+        if connection.connection is None:
+            return
+        # Not even closed, nor freed: SQLite would believe that it is the parent, and may delete its log.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection.connection))
+        connection.connection = None
+        connection.in_atomic_block = connection.needs_rollback = connection.closed_in_transaction = False
+        connection.savepoint_ids, connection.atomic_blocks, connection.run_on_commit = [], [], []
+
+    @property
+    def has_threads(self) -> bool:
+        return True
+
+    def connector(self) -> Connector:
+        address, driver = self.address(), SERVERS[self._engine]
+        errors = (DjangoError, self.connection.Database.Error)
+        return Connector(partial(connect, address), driver, nullcontext, lambda error: isinstance(error, errors))
+
+    def address(self) -> Address:
+        connection, engine = self.connection, self._engine
+        given = connection.get_connection_params()
+        parameters = {name: value for name, value in given.items() if name not in OF_DJANGO}
+        if engine == "sqlite":
+            file = os.fspath(parameters["database"])
+            if connection.is_in_memory_db():
+                raise ConfigurationError(f"{self.name} is in memory, where no other process sees it: use a file")
+            parameters["database"] = file if file.startswith("file:") else os.path.abspath(file)
+        elif engine == "mysql":
+            for ours, theirs in (("database", "db"), ("password", "passwd")):
+                if theirs in parameters:
+                    parameters[ours] = parameters.pop(theirs)
+        password = parameters.pop("password", None)
+        secrets = {name: parameters.pop(name) for name in SECRETS & parameters.keys()}
+        return Address(engine, parameters, password, secrets)
+
+    # errors
+
+    def is_refusal(self, error: BaseException) -> bool:
+        refused = self.is_failure(error) and self.driver.is_refusal(_of_the_driver(error))
+        return isinstance(error, IntegrityError) or refused
+
+    def is_failure(self, error: BaseException) -> bool:
+        return isinstance(error, DjangoError)
+
+    def is_loss(self, error: BaseException) -> bool:
+        return self.is_failure(error) and self.driver.is_broken(self.connection.connection)
+
+    def is_conflict(self, error: BaseException) -> bool:
+        return self.is_failure(error) and self.driver.is_conflict(_of_the_driver(error))
+
+    def is_only_read(self, error: BaseException) -> bool:
+        return self.is_failure(error) and self.driver.is_only_read(_of_the_driver(error))
+
+    def is_locked(self, error: BaseException) -> bool:
+        return self.is_failure(error) and self.driver.is_locked(_of_the_driver(error))
+
+    # the model
+
+    def read(self, row: Row) -> Sequence[Any]:
+        values = list(row[: len(self.fields)])
+        for index, read in self._readers:
+            try:
+                values[index] = read(values[index])
+            except Exception as error:
+                key = [value for value, field in zip(values, self.fields, strict=True) if field.name in self.key]
+                raise BadValue(
+                    f"the row {key} of {self.name} holds {values[index]!r} in {self.fields[index].name!r}, which "
+                    f"cannot be read ({error}): mend or delete it with plain SQL"
+                ) from error
+        return values
+
+    def instance(self, values: Sequence[Any]) -> M:
+        if not self._is_plain or pre_init.receivers or post_init.receivers:
+            read: M = self.model.from_db(self.alias, self._attnames, values)
+            return read
+        # What from_db() does, in half the time.
+        model: Any = self.model
+        made = model.__new__(model)
+        state = made._state = ModelState()
+        state.db, state.adding = self.alias, False
+        made.__dict__.update(zip(self._attnames, values, strict=True))
+        remember(made, self._guarded)
+        return made
+
+    def data(self, task: object) -> Mapping[str, Any] | None:
+        if not isinstance(task, self.model):
+            return None
+        held = task.__dict__  # where a field that is deferred is not
+        return {field.name: held[field.attname] for field in self._concrete if field.attname in held}
+
+    def defaults(self) -> dict[str, Any]:
+        return {name: value() if callable(value) else value for name, value in self.declared_defaults().items()}
+
+    def declared_defaults(self) -> dict[str, Any]:
+        return dict(self._defaults)
+
+    @cached_property
+    def _defaults(self) -> Mapping[str, Any]:
+        """What an instance that nobody gave a value holds, as Django has it: but what the database itself fills."""
+        found: dict[str, Any] = {}
+        for field in self._concrete:
+            if getattr(field, "auto_now", False) or getattr(field, "auto_now_add", False):
+                found[field.name] = partial(self._now, field)
+            elif field.has_default():
+                found[field.name] = field.default
+            elif self._begins_empty(field):
+                found[field.name] = ""
+        return found
+
+    @staticmethod
+    def _begins_empty(field: Any) -> bool:
+        filled = getattr(field, "has_db_default", lambda: False)() or getattr(field, "generated", False)
+        return bool(field.empty_strings_allowed and not field.null and not filled and not field.primary_key) and (
+            field.get_default() == ""
+        )
+
+    def _now(self, field: Any) -> Any:
+        return field.pre_save(self.model(), True)
+
+    def reader(self, name: str, table: str, columns: Mapping[str, Kind]) -> DjangoReader:
+        return DjangoReader(self, name, table, columns)
+
+    def is_mine(self, model: type) -> bool:
+        return getattr(getattr(model, "_meta", None), "concrete_model", None) is self.model
+
+    def attribute(self, name: str) -> str | None:
+        try:
+            self.model._meta.get_field(name)
+            return "a field"
+        except FieldDoesNotExist:
+            pass
+        if name in self._attnames:
+            return "the column of a foreign key"
+        if any(name in vars(base) for base in self.model.__mro__ if base not in (models.Model, object)):
+            return "an attribute"
+        return "an attribute of Django's Model" if hasattr(models.Model, name) else None
+
+    def attach(self, name: str, value: object) -> None:
+        setattr(self.model, name, value)
+
+    def with_the_table(self, creating: Callable[[Callable[[], None]], None], dropped: Callable[[], None]) -> None:
+        """Migrations make tables and drop them."""
+
+    def check_times(self, roles: Mapping[str, str]) -> None:
+        """Raise ConfigurationError for a role in which Django writes times that are not UTC, as the queue does."""
+        kinds = {field.name: field.kind for field in self.fields}
+        zone = self.connection.timezone_name
+        for role, name in roles.items():
+            if kinds[name] == "datetime" and zone != "UTC":
+                raise ConfigurationError(
+                    f"role {role!r}: Django writes {self.name}.{name} in the time zone {zone} to this database, and a "
+                    "queue writes UTC: set USE_TZ = True and no TIME_ZONE of the database, or take a FloatField "
+                    "(seconds since 1970)"
+                )
+
+    def guard(self, names: Collection[str]) -> None:
+        """Have save() write of these fields what the application has changed, and no more."""
+        self._guarded = [field.attname for field in self._concrete if field.name in names]
+        guard(self.model, self._guarded)
+
+    # fields
+
+    def _field(self, field: Any) -> Field:
+        connection = self.connection
+        related = field.is_relation  # whose model may not be there yet
+        kind: Kind = "other" if related else KINDS.get(field.get_internal_type(), "other")
+        if kind == "datetime" and connection.vendor == "postgresql":
+            kind = "timestamptz"
+        converters = [] if related else self._converters(field)
+        reads = bool(converters) or hasattr(field, "from_db_value")
+        decimal = (field.max_digits, field.decimal_places) if kind == "decimal" else None
+        return Field(
+            name=field.name,
+            column=_unquoted(field.column, "`" if self._engine == "mysql" else '"'),
+            kind=kind,
+            type="" if related else self._declared(field),
+            null=field.null,
+            max_length=getattr(field, "max_length", None) if kind == "text" else None,
+            to_database=partial(self._to_database, field),
+            from_database=self._from_database(field) if related or reads else None,
+            native=NATIVE.get(type(field)),
+            digits=decimal,
+        )
+
+    def _declared(self, field: Any) -> str:
+        """The type of a column, as Django declares it.
+
+        Django would ask MariaDB whether it has UUIDs of its own, and a model is upgraded where no server may be asked.
+        """
+        connection = self.connection
+        usual = getattr(type(connection), "_data_types", None)
+        if usual is None or "data_types" in vars(connection):
+            return field.db_type(connection) or ""
+        try:
+            vars(connection)["data_types"] = usual
+            return field.db_type(connection) or ""
+        finally:
+            del vars(connection)["data_types"]
+
+    def _converters(self, field: Any) -> list[Callable[..., Any]]:
+        column, connection = field.get_col(self.table), self.connection
+        return [*connection.ops.get_db_converters(column), *column.get_db_converters(connection)]
+
+    def _from_database(self, field: Any) -> Callable[[Any], Any] | None:
+        """What reads a value as Django does. Of a foreign key what it refers to is looked up when it is needed."""
+        found: list[Any] = []
+        makes_numbers = self._engine == "sqlite" and isinstance(field, models.DecimalField)
+
+        def read(value: Any) -> Any:
+            if not found:
+                column = field.get_col(self.table)
+                found.append((column, self._converters(field)))
+            column, converters = found[0]
+            connection = self.connection
+            # What is read to see whether it can be, before a database has had it:
+            if hasattr(value, "obj") and hasattr(value, "dumps"):  # psycopg's, around what is to be JSON
+                value = (value.dumps or json.dumps)(value.obj)
+            elif makes_numbers and isinstance(value, (str, Decimal)):
+                value = float(value)
+            for convert in converters:
+                value = convert(value, column, connection)
+            return value
+
+        return read
+
+    def _to_database(self, field: Any, value: Any) -> Any:
+        if hasattr(value, "resolve_expression"):
+            raise BadValue(f"xq writes plain values, not the SQL expression {shown(value)}")
+        if isinstance(value, models.Model):
+            if not field.is_relation or not isinstance(value, field.remote_field.model):
+                raise BadType(f"{shown(value)} is of another model than the field takes")
+            value = getattr(value, field.target_field.attname)
+            if value is None:
+                raise BadValue(f"{field.name!r} refers to an instance that was never saved")
+        elif isinstance(value, type):
+            raise BadType(f"{field.name!r} holds a value, not {shown(value)}")
+        stored = field.get_db_prep_save(value, connection=self.connection)
+        if self._engine == "mysql":  # whose drivers take and return the one as an object, the other as text
+            if isinstance(field, models.DateTimeField) and isinstance(stored, str):
+                return datetime.fromisoformat(stored)
+            if isinstance(stored, UUID):
+                return str(stored)
+        if isinstance(stored, int) and type(stored) not in (int, bool):
+            return int(stored)  # psycopg's own kinds of integers
+        if isinstance(stored, str) and type(stored) is not str:
+            return str.__str__(stored)  # of a choice
+        return stored
+
+
+def _unquoted(name: str, quote: str) -> str:
+    """A name as it is in the database: Django takes one that stands in quotes as it is."""
+    return name[1:-1] if len(name) > 2 and name.startswith(quote) and name.endswith(quote) else name
+
+
+def _bare_cursor(connection: Any) -> Any:
+    if hasattr(connection, "pgconn"):
+        from psycopg import Cursor
+
+        return Cursor(connection)  # Django's own puts values into the text
+    return connection.cursor()
+
+
+def _execute_seen(connection: Any, cursor: Any, sql: str, values: Sequence[Any], driver: Driver) -> None:
+    """Run a statement as Django runs its own, where somebody looks on: `execute_wrapper`, `connection.queries`."""
+
+    def execute(sql: str, values: Any, many: bool, context: Any) -> None:
+        driver.execute(cursor, sql, values)
+
+    for wrapper in reversed(connection.execute_wrappers):
+        execute = partial(wrapper, execute)
+    begun = time.monotonic()
+    try:
+        execute(sql, values, False, {"connection": connection, "cursor": cursor})
+    finally:
+        if connection.queries_logged:
+            seconds = time.monotonic() - begun
+            connection.queries_log.append({"sql": sql, "time": f"{seconds:.3f}"})
+            told = {"duration": seconds, "sql": sql, "params": values, "alias": connection.alias}
+            log.debug("(%.3f) %s; args=%s; alias=%s", seconds, sql, values, connection.alias, extra=told)
+
+
+def _of_the_driver(error: BaseException) -> BaseException:
+    """What the driver raised, where Django has put its own error around it."""
+    cause = error.__cause__ if isinstance(error, DjangoError) else None
+    return cause if cause is not None else error
+
+
+FIELDS: Final[Mapping[Kind, type]] = {
+    "bigauto": models.BigAutoField,
+    "bigint": models.BigIntegerField,
+    "integer": models.IntegerField,
+    "text": models.TextField,
+}
+
+
+class DjangoReader:
+    """A model of a table beside that of another model, as a `xq.store.Reader`. No migration knows of it."""
+
+    def __init__(self, beside: DjangoStore[Any], name: str, table: str, columns: Mapping[str, Kind]) -> None:
+        class Manager(models.Manager):
+            """On the database of the other model."""
+
+            def get_queryset(self) -> Any:
+                return super().get_queryset().using(beside.alias)
+
+        meta = {
+            "app_label": beside.model._meta.app_label,
+            "apps": Apps(),
+            "base_manager_name": "objects",
+            "db_table": table,
+            "managed": False,
+        }
+        (first, kind), *others = columns.items()
+        fields: dict[str, Any] = {column: FIELDS[kind](null=True) for column, kind in others}
+        key = {first: FIELDS[kind](primary_key=True)}
+        attributes = {"__module__": __name__, "objects": Manager(), "Meta": type("Meta", (), meta)}
+        self.model: type[models.Model] = type(name, (models.Model,), {**key, **fields, **attributes})
+
+    def instance(self, values: Mapping[str, Any]) -> models.Model:
+        columns = {field.attname for field in self.model._meta.concrete_fields}
+        made = self.model(**{name: value for name, value in values.items() if name in columns})
+        for name in values.keys() - columns:
+            setattr(made, name, values[name])
+        made._state.adding = False
+        return made

@@ -1,0 +1,128 @@
+"""The backend: enqueues tasks and finds their results. Workers run them (`worker.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from django.apps import apps
+from django.conf import settings
+from django.core import checks
+from django.utils import timezone
+
+from xq.adapters.django.tasks import interface
+from xq.errors import BadType, BadValue, NotFound, shown
+from xq.machine import LONGEST
+
+APP: Final = "xq.adapters.django.tasks"
+# Seconds: SQLite's clock is read in whole milliseconds, and no task may run before its run_after.
+SMALLEST_STEP: Final = 0.001
+
+
+class Option(NamedTuple):
+    default: Any
+    wanted: str
+    fits: Callable[[Any], bool]
+
+
+def _is_seconds(value: Any) -> bool:
+    return value is None or (type(value) in (int, float) and 0 <= value <= LONGEST)
+
+
+OPTIONS: Final[Mapping[str, Option]] = {
+    "keep": Option(None, "seconds, or None for ever", _is_seconds),
+    "keep_failed": Option(None, "seconds, or None for ever", _is_seconds),
+    "max_attempts": Option(5, "a number from 1 on, or None", lambda n: n is None or (type(n) is int and n > 0)),
+}
+
+
+class XQBackend(interface.BaseTaskBackend):
+    """Tasks are rows of the queue `xq.adapters.django.tasks.models.Task`; `manage.py xq_worker` runs them.
+
+    OPTIONS: "keep" and "keep_failed", for how many seconds the results of tasks stay that were successful, and that
+    failed (None: for ever, the default); "max_attempts", after how many workers that died with it a task has failed
+    (5 where nothing is said; None: never).
+    """
+
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        for name, value in self.options.items():
+            option = OPTIONS.get(name)
+            if option is None:
+                raise interface.InvalidTaskBackend(
+                    f"TASKS[{alias!r}]: OPTIONS has no {shown(name)}: there are {', '.join(OPTIONS)}"
+                )
+            if not option.fits(value):
+                raise interface.InvalidTaskBackend(
+                    f"TASKS[{alias!r}]: OPTIONS[{name!r}] is {option.wanted}, not {shown(value)}"
+                )
+
+    def option(self, name: str) -> Any:
+        """One of OPTIONS, or its default."""
+        return self.options.get(name, OPTIONS[name].default)
+
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
+        """Put a task into the queue: in the transaction of the application, where one is open on its database."""
+        from xq.adapters.django.tasks.models import Task
+
+        self.validate_task(task)
+        row = {
+            "rank": -task.priority,
+            "queue_name": task.queue_name,
+            "backend": self.alias,
+            "task_path": task.module_path,
+            "args": interface.normalize_json(args),
+            "kwargs": interface.normalize_json(kwargs),
+            "run_after": _storable(task.run_after),
+        }
+        put = Task.xq.put(row, **_delay(task.run_after))
+        result = put.result(task)
+        interface.task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def get_result(self, result_id: str) -> Any:
+        """The result of this id. Raises TaskResultDoesNotExist, and ImportError where its task is gone."""
+        from xq.adapters.django.tasks.models import Task
+
+        try:
+            row = Task.xq.peek(result_id)
+        except (NotFound, BadType, BadValue) as error:
+            raise interface.TaskResultDoesNotExist(result_id) from error
+        return row.result()
+
+    def check(self, **options: Any) -> Iterable[checks.CheckMessage]:
+        yield from super().check(**options)
+        if not apps.is_installed(APP):
+            yield checks.Error(
+                f"TASKS[{self.alias!r}] keeps its tasks in a table of {APP!r}, which is not installed.",
+                hint=f"Add {APP!r} to INSTALLED_APPS, and run manage.py migrate.",
+                id="xq.E010",
+            )
+        if interface.NAME == "django.tasks" and apps.is_installed("django_tasks"):
+            yield checks.Warning(
+                f"TASKS[{self.alias!r}] is a backend of Django's own django.tasks, and django_tasks is installed, too: "
+                "its signals and its exceptions are not those of the tasks.",
+                hint="Import from django.tasks, and take 'django_tasks' out of INSTALLED_APPS.",
+                id="xq.W010",
+            )
+
+
+def _storable(moment: datetime | None) -> datetime | None:
+    """A moment, as fields of the project hold it."""
+    if moment is None or timezone.is_aware(moment) == settings.USE_TZ:
+        return moment
+    return timezone.make_naive(moment) if timezone.is_aware(moment) else timezone.make_aware(moment)
+
+
+def _delay(run_after: datetime | None) -> dict[str, float]:
+    if run_after is None:
+        return {}
+    now = timezone.now() if timezone.is_aware(run_after) == settings.USE_TZ else datetime.now(run_after.tzinfo)
+    seconds = (run_after - now).total_seconds() + SMALLEST_STEP
+    return {"delay": min(seconds, LONGEST)} if seconds > SMALLEST_STEP else {}

@@ -1,0 +1,80 @@
+"""What runs the tasks."""
+
+from __future__ import annotations
+
+import json
+import logging
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.utils import timezone
+
+from xq.adapters.django.tasks import interface
+from xq.adapters.django.tasks.models import Task
+from xq.errors import Error
+
+Finish = Callable[..., Any]
+
+log = logging.getLogger("xq.Task")
+
+
+class WorkerDied(Error):
+    """A task that failed without ever coming to an end: so many of its workers died with it."""
+
+
+def run(*, queues: Sequence[str] | None = None, workers: int = 1, until_empty: bool = False) -> None:
+    """Run the tasks of these queues (None: of all), by so many threads for each, until SIGTERM or SIGINT.
+
+    With `until_empty`, until there is none that is ready.
+    """
+    Task.xq.run(until_empty=until_empty, workers=workers, tubes=queues)
+
+
+@Task.xq.worker(finishes=True)
+def perform(row: Task, finish: Finish) -> None:
+    """Run one task, and write down how it ended."""
+    given_up = row.finished_at is None and row.attempts  # after it was dug out, say, it begins anew
+    if not row.begin():
+        return
+    backend = None
+    try:
+        result = row.result()
+        backend = result.task.get_backend()
+        limit = backend.option("max_attempts")
+        if limit and given_up > limit:
+            raise WorkerDied(f"it was taken {row.attempts - 1} times and never finished")
+        interface.task_started.send_robust(type(backend), task_result=result)
+        value = json.loads(json.dumps(interface.normalize_json(_call(result))))
+    except BaseException as error:  # SystemExit, too, is of the task
+        ended = {
+            "exception_class_path": f"{type(error).__module__}.{type(error).__qualname__}",
+            "traceback": _storable("".join(traceback.format_exception(error))),
+        }
+        _finish(finish, "bury", backend, "keep_failed", ended)
+    else:
+        _finish(finish, "ack", backend, "keep", {"return_value": value})
+
+
+def _call(result: Any) -> Any:
+    context = [interface.TaskContext(task_result=result)] if result.task.takes_context else []
+    with Task.xq.store.at_work():  # in a transaction that it left open, its end would be undone with that
+        return result.task.call(*context, *result.args, **result.kwargs)
+
+
+def _finish(finish: Finish, event: str, backend: Any, keep: str, ended: dict[str, Any]) -> None:
+    """Move a task to its end, and tell of it: within the handler of its error, which is logged by what hears it."""
+    seconds = backend.option(keep) if backend else None
+    options = {} if seconds is None else {"delay": seconds}
+    row = finish(event, update={**ended, "finished_at": timezone.now()}, **options)
+    if row is None:
+        return
+    if backend is None:
+        log.exception("the task %s of %s cannot be run", row.pk, row.task_path)
+    else:
+        interface.task_finished.send_robust(type(backend), task_result=row.result())
+
+
+def _storable(text: str) -> str:
+    """Text that every database holds."""
+    return text.replace("\0", "\\x00").encode(errors="backslashreplace").decode()

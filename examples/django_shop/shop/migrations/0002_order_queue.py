@@ -1,0 +1,27 @@
+from django.db import migrations
+
+from xq.adapters.django.migrations import InstallQueue
+
+
+class Migration(migrations.Migration):
+    dependencies = [
+        ("shop", "0001_initial"),
+    ]
+
+    operations = [
+        InstallQueue(
+            model_name="Order",
+            fields={
+                "status": "status",
+                "runat": "again_at",
+                "attempts": "attempts",
+                "error": "error",
+            },
+            features={
+                "delayed": True,
+                "buried": True,
+                "keep": True,
+            },
+            statuses={"B": "failed", "D": "mailed", "R": "new", "T": "packing", "W": "later"},
+        ),
+    ]

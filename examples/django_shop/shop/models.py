@@ -1,0 +1,57 @@
+"""What the shop sells, to whom, and the orders: a table of the shop's own that is a queue as well."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from xq.adapters.django import queue
+
+
+def euros(cents: int) -> str:
+    return f"{cents / 100:.2f}"
+
+
+class Product(models.Model):
+    name = models.CharField(max_length=50)
+    cents = models.IntegerField()
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def price(self) -> str:
+        return euros(self.cents)
+
+
+class Customer(models.Model):
+    name = models.CharField(max_length=50)
+    email = models.EmailField(unique=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@queue(
+    fields={"status": "status", "runat": "again_at", "attempts": "attempts", "error": "error"},
+    features={"delayed": True, "buried": True, "keep": True},
+    statuses={"R": "new", "W": "later", "T": "packing", "D": "mailed", "B": "failed"},
+)
+class Order(models.Model):
+    """An order. Its status is the queue's word for it, or "cancelled", which is none of the queue's business."""
+
+    customer = models.ForeignKey(Customer, models.CASCADE)
+    product = models.ForeignKey(Product, models.PROTECT)
+    pieces = models.PositiveIntegerField(default=1)
+    placed_at = models.DateTimeField(auto_now_add=True)
+    invoiced = models.BooleanField(default=False)
+    status = models.CharField(max_length=10, default="new")
+    again_at = models.FloatField(null=True, editable=False)  # seconds since 1970
+    attempts = models.IntegerField(default=0)
+    error = models.TextField(blank=True, null=True)
+
+    def __str__(self) -> str:
+        return f"order {self.pk}"
+
+    @property
+    def price(self) -> str:
+        return euros(self.pieces * self.product.cents)

@@ -1,0 +1,223 @@
+"""Django, set up once for the process, and databases for its alias "default"."""
+# ruff: noqa: E402 (nothing of Django's can be imported before it is set up)
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+pymysql.install_as_MySQLdb()
+
+import django
+from django.conf import settings
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+_apps = itertools.count(1)
+
+if not settings.configured:  # not a module of settings: that would set the time zone of the process
+    settings.configure(
+        SECRET_KEY="of tests",
+        DEBUG=False,
+        ALLOWED_HOSTS=["*"],
+        USE_TZ=True,
+        TIME_ZONE="UTC",
+        LOGGING_CONFIG=None,
+        ROOT_URLCONF="tests.django.shop.urls",
+        DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+        INSTALLED_APPS=[
+            "django.contrib.admin",
+            "django.contrib.auth",
+            "django.contrib.contenttypes",
+            "django.contrib.sessions",
+            "django.contrib.messages",
+            "django.contrib.staticfiles",
+            "xq.adapters.django",
+            "tests.django.shop",
+        ],
+        MIDDLEWARE=[
+            "django.contrib.sessions.middleware.SessionMiddleware",
+            "django.middleware.csrf.CsrfViewMiddleware",
+            "django.contrib.auth.middleware.AuthenticationMiddleware",
+            "django.contrib.messages.middleware.MessageMiddleware",
+        ],
+        TEMPLATES=[
+            {
+                "BACKEND": "django.template.backends.django.DjangoTemplates",
+                "APP_DIRS": True,
+                "OPTIONS": {
+                    "context_processors": [
+                        "django.template.context_processors.request",
+                        "django.contrib.auth.context_processors.auth",
+                        "django.contrib.messages.context_processors.messages",
+                    ]
+                },
+            }
+        ],
+        STATIC_URL="/static/",
+        PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
+    )
+    django.setup()
+
+from django.apps.registry import Apps, apps
+from django.core.management import call_command
+from django.db import connections, models
+
+from tests.conftest import SERVERS, chosen, database_on
+from tests.django.browser import browser, window  # noqa: F401 (fixtures)
+from tests.django.sites import manage, served  # noqa: F401
+from tests.servers import Server
+from xq import sessions
+from xq.adapters.django import upgrade
+from xq.adapters.django.store import DjangoStore
+from xq.sweep import QueueKeeper
+from xq.testing import Clock
+
+ENGINES = {"sqlite": "sqlite3", "postgres": "postgresql", "mariadb": "mysql"}
+
+
+class DjangoDatabase:
+    """A fresh database, which the alias "default" is as long as the test runs. It has no tables."""
+
+    def __init__(self, kind: str, settings: Mapping[str, Any], server: Server | None = None) -> None:
+        self.kind = kind
+        self.server = server
+        self.settings = dict(settings)  # an entry of DATABASES
+
+    def migrate(self, *args: str, **options: Any) -> None:
+        """Run `manage.py migrate` there."""
+        call_command("migrate", *args, verbosity=0, interactive=False, **options)
+
+    def model(self, name: str = "Task", meta: Mapping[str, Any] | None = None, **fields: Any) -> Any:
+        """A model in a registry of its own, with a field for every role and two of its own, and its table."""
+        attributes = {
+            "name": models.TextField(null=True),
+            "size": models.IntegerField(default=0),
+            "status": models.CharField(max_length=10, default="R"),
+            "runat": models.FloatField(null=True),
+            "deadline": models.FloatField(null=True),
+            "priority": models.IntegerField(default=0, null=True),
+            "tube": models.CharField(max_length=50, null=True),
+            "owner": models.CharField(max_length=64, null=True),
+            "attempts": models.IntegerField(default=0),
+            "ttl": models.FloatField(null=True),
+            "ttr": models.FloatField(null=True),
+            "job": models.CharField(max_length=100, null=True),
+            "utube": models.CharField(max_length=100, null=True),
+            "error": models.TextField(null=True),
+            **fields,
+        }
+        options = {"app_label": f"app{next(_apps)}", "apps": Apps(), "db_table": name.lower(), **(meta or {})}
+        body = {key: value for key, value in attributes.items() if value is not None}
+        return type(name, (models.Model,), {"__module__": __name__, **body, "Meta": type("Meta", (), options)})
+
+    def editor(self) -> Any:
+        """What makes tables, within a `with`."""
+        return connections["default"].schema_editor()
+
+    def create(self, *made: Any) -> None:
+        """Make the tables of models."""
+        with self.editor() as editor:
+            for model in made:
+                editor.create_model(model)
+
+
+def settings_of(kind: type[Server], server: Server, name: str) -> dict[str, Any]:
+    """An entry of DATABASES."""
+    options = {"ssl_disabled": True} if kind is SERVERS["mariadb"] else {}
+    engine = f"django.db.backends.{ENGINES[kind.__name__.lower()]}"
+    where = {"NAME": name, "USER": server.USER, "HOST": server.host, "PORT": str(server.port)}
+    return {"ENGINE": engine, **where, "OPTIONS": options}
+
+
+def forget_connections() -> None:
+    """Close the connection of this thread, and have what the settings say now count from the next one on."""
+    connection = connections["default"]
+    connection.in_atomic_block = False
+    connection.close()
+    del connections["default"]
+
+
+@contextmanager
+def fresh(kind: str, folder: Path) -> Iterator[DjangoDatabase]:
+    """A fresh database of a kind, as the alias "default"."""
+    if kind == "sqlite":
+        file = folder / "app.db"
+        where = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(file), "OPTIONS": {"timeout": 20}}
+        with _as_default(DjangoDatabase(kind, where)) as database:
+            yield database
+        return
+    with database_on(SERVERS[kind]) as (server, name):
+        with _as_default(DjangoDatabase(kind, settings_of(SERVERS[kind], server, name), server)) as database:
+            yield database
+
+
+@contextmanager
+def _as_default(database: DjangoDatabase) -> Iterator[DjangoDatabase]:
+    # In its place, as Django's own runner names a test's database: all threads look there, at any moment.
+    there = connections.settings["default"]
+    before = dict(there)
+    forget_connections()
+    there.update(connections.configure_settings({"default": dict(database.settings)})["default"])
+    try:
+        yield database
+    finally:
+        for keeper in list(sessions.keepers):  # of queues of the database, which no other test knows
+            if isinstance(keeper, QueueKeeper) and isinstance(keeper.database.store, DjangoStore):
+                keeper.retire()
+        forget_connections()
+        there.update(before)
+        apps.clear_cache()  # which keeps every registry alive, with its models and the threads that look after them
+
+
+@pytest.fixture(params=chosen(ENGINES))
+def django_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DjangoDatabase]:
+    """A fresh database of each kind in turn, as the alias "default"."""
+    with fresh(request.param, tmp_path) as database:
+        yield database
+
+
+class Maker:
+    """Makes queues on the database: `Task = make({"ttl": 10})`."""
+
+    def __init__(self, database: DjangoDatabase, clock: Clock | None) -> None:
+        self.database = database
+        self.clock = clock
+
+    def __call__(
+        self,
+        features: Mapping[str, Any] | None = None,
+        *,
+        roles: tuple[str, ...] = ("runat", "deadline", "priority"),
+        fields: Mapping[str, Any] | None = None,
+        model: Any = None,
+        attributes: Mapping[str, Any] | None = None,
+        install: bool = True,
+        **options: Any,
+    ) -> Any:
+        """An upgraded, installed model. `roles` are mapped to the fields of their names (unique to `job`)."""
+        model = model or self.database.model(**(attributes or {}))
+        mapped = {role: "job" if role == "unique" else role for role in ("status", *roles)}
+        upgrade(model, fields or mapped, features or {}, clock=self.clock, **options)
+        if install:
+            self.database.create(model)
+            model.xq.install()
+        return model
+
+
+@pytest.fixture
+def make(django_db: DjangoDatabase) -> Maker:
+    """Makes queues whose clock is in the test's hand: `Task.xq.clock.tick(5)`."""
+    return Maker(django_db, Clock())
+
+
+@pytest.fixture
+def make_shared(django_db: DjangoDatabase) -> Maker:
+    """Makes queues by the database's own clock, which other threads and processes can use."""
+    return Maker(django_db, None)

@@ -1,0 +1,1 @@
+"""An app as the tests need one."""

@@ -1,0 +1,284 @@
+"""Queues in Django's admin, without a browser: what a page has, who may do what, and what is told."""
+
+from __future__ import annotations
+
+import html
+import re
+from contextvars import copy_context
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.contrib.admin.models import LogEntry
+from django.db import models
+
+import xq
+from tests.django.sites import EVERYTHING, actions_of, messages_of, one_of_each
+from xq.adapters.django.admin import BATCH, QueueAdmin
+
+
+def state_of(task: Any) -> str:
+    return str(type(task).xq.peek(task.pk).status)
+
+
+def words(page: str) -> list[str]:
+    """The coloured words in the list."""
+    return re.findall(r'field-xq_state">(?:<span class="xq-state xq-\w" title="[^"]*">)?([^<]*)<', page)
+
+
+def counts(page: str) -> dict[str, str]:
+    """How many tasks the filter says there are, by state."""
+    items = re.findall(r'<a href="\?[^"]*">(.*?) <span class="xq-count">(.*?)</span>', page)
+    return {re.sub("<.*?>", "", name): n for name, n in items}
+
+
+# what a list shows
+
+
+def test_a_list_shows_states_as_words_and_how_many_tasks_are_in_each(manage):
+    Task, site = manage()
+    one_of_each(Task)
+    Task.xq.put_many({"name": "more"} for _ in range(20))
+    page = site.client("view").get(f"{site.list}?p=3").content.decode()
+    assert words(page) == ["waiting", "ready", "taken", "done", "buried"]
+    assert counts(page) == {"All": "25", "ready": "21", "taken": "1", "waiting": "1", "buried": "1", "done": "1"}
+    assert "xq/admin.css" in page
+
+
+def test_a_list_can_be_filtered_and_sorted_by_state(manage):
+    Task, site = manage(statuses={"R": "new", "T": "packing", "W": "later", "B": "failed", "D": "mailed"})
+    one_of_each(Task)
+    client = site.client("view")
+    assert words(client.get(f"{site.list}?xq_state=B").content.decode()) == ["buried"]
+    assert words(client.get(f"{site.list}?o=1").content.decode()) == ["buried", "waiting", "done", "ready", "taken"]
+    assert client.get(f"{site.list}?xq_state=Q").headers["Location"] == f"{site.list}?e=1"
+
+
+def test_a_row_that_is_no_task_shows_what_it_holds_and_is_not_counted(manage):
+    Task, site = manage()
+    Task.objects.create(name="a draft", status="draft")
+    page = site.client("view").get(site.list).content.decode()
+    assert words(page) == ["draft"]
+    assert counts(page)["All"] == "0"
+
+
+def test_a_list_of_a_queue_that_is_not_installed_says_so_and_shows_the_rows(manage):
+    Task, site = manage()
+    Task.put({"name": "alone"})
+    Task.xq.uninstall()
+    client = site.client()
+    response = client.get(site.list)
+    assert words(response.content.decode()) == ["ready"]
+    assert "is not installed" in messages_of(response)[0]
+    assert "is not installed" in site.act(client, "restart", Task.objects.all())[0]
+
+
+# who may do what
+
+
+@pytest.mark.parametrize(
+    ("may", "offered"),
+    [
+        (["view"], []),
+        (["change"], ["dig", "release", "restart"]),
+        (["view", "delete"], ["delete_selected", "kill"]),
+    ],
+    ids=["view", "change", "delete"],
+)
+def test_actions_are_for_those_who_may_change_tasks_and_kill_for_those_who_may_delete(manage, may, offered):
+    Task, site = manage()
+    buried = one_of_each(Task)["B"]
+    client = site.client(*may)
+    assert actions_of(client.get(site.list)) == offered
+    for action in {"dig", "kill"} - set(offered):
+        site.act(client, action, [buried], post="yes")
+        assert state_of(buried) == "B"
+
+
+def test_an_application_says_itself_who_may_do_what(manage):
+    Task, site = manage(admin={"has_dig_permission": lambda self, request: request.user.username == "digger"})
+    buried = one_of_each(Task)["B"]
+    site.act(site.client("change"), "dig", [buried])
+    assert state_of(buried) == "B"
+
+
+def test_a_queue_offers_only_what_it_can_do(manage):
+    Task, site = manage({}, roles=())
+    Task.put({})
+    assert actions_of(site.client().get(site.list)) == ["delete_selected", "release", "kill"]
+
+
+def test_an_admin_without_actions_stays_without(manage):
+    Task, site = manage(admin={"actions": None})
+    Task.put({})
+    assert actions_of(site.client().get(site.list)) == []
+
+
+# actions
+
+
+def test_an_action_tells_how_many_it_moved_and_names_the_others_with_the_reason(manage):
+    Task, site = manage()
+    tasks = one_of_each(Task)
+    told = site.act(site.client("change"), "dig", tasks.values())
+    assert told == [
+        "1 task was dug out.",
+        "4 tasks were not dug out: a task in D (it is done), a task in T (it is taken), a task in R (it is ready), "
+        "a task in W (it is waiting).",
+    ]
+    assert state_of(tasks["B"]) == "R"
+
+
+def test_release_asks_and_then_takes_a_task_away_from_its_owner(manage):
+    Task, site = manage()
+    Task.put({"name": "in hand"})
+    of_another, session = copy_context(), Task.xq.session()
+    of_another.run(session.__enter__)
+    taken = of_another.run(Task.take)
+    with pytest.raises(xq.NotOwner):
+        Task.release(taken.pk)
+    client = site.client("change")
+    page = client.post(site.list, {"action": "release", "_selected_action": [str(taken.pk)]}).content.decode()
+    assert "Release 1 task?" in page
+    assert "in hand" in page
+    assert state_of(taken) == "T"
+    assert site.act(client, "release", [taken], post="yes") == ["1 task was released."]
+    with pytest.raises(xq.WrongState):
+        of_another.run(taken.ack)
+    of_another.run(session.__exit__, None, None, None)
+
+
+def test_restart_does_what_is_done_once_more(manage):
+    Task, site = manage()
+    tasks = one_of_each(Task)
+    told = site.act(site.client("change"), "restart", [tasks["D"], tasks["W"]])
+    assert told == ["2 tasks were restarted."]
+    assert (state_of(tasks["D"]), state_of(tasks["W"])) == ("R", "R")
+
+
+def test_kill_asks_and_then_deletes_in_whatever_state(manage):
+    Task, site = manage()
+    tasks = one_of_each(Task)
+    client = site.client("view", "delete")
+    keys = [str(task.pk) for task in tasks.values()]
+    page = client.post(site.list, {"action": "kill", "_selected_action": keys}).content.decode()
+    assert "Kill 5 tasks?" in page
+    assert Task.xq.count() == 5
+    assert site.act(client, "kill", tasks.values(), post="yes") == ["5 tasks were killed."]
+    assert Task.xq.count() == Task.objects.count() == 0
+
+
+def test_what_is_done_stands_in_the_history_of_the_admin(manage):
+    Task, site = manage()
+    buried = one_of_each(Task)["B"]
+    client = site.client()
+    site.act(client, "dig", [buried])
+    assert [(e.user.username, e.object_id, e.change_message) for e in LogEntry.objects.all()] == [
+        ("root", str(buried.pk), "Dug out.")
+    ]
+    assert "Dug out." in client.get(f"{site.list}{buried.pk}/history/").content.decode()
+
+
+def test_a_task_that_others_refer_to_is_not_killed_and_the_message_says_why(manage, django_db):
+    Task, site = manage()
+    Line = django_db.model("Line", task=models.ForeignKey(Task, models.PROTECT))
+    django_db.create(Line)
+    kept, other = Task.put({"name": "kept"}), Task.put({"name": "other"})
+    Line.objects.create(task_id=kept.pk)
+    killed, refused = site.act(site.client(), "kill", [kept, other], post="yes")
+    assert killed == "1 task was killed."
+    assert refused.startswith("1 task was not killed: kept (")
+    assert [task.name for task in Task.objects.all()] == ["kept"]
+
+
+def test_an_action_reaches_all_that_match_beyond_the_page_and_what_is_in_memory_at_once(manage):
+    Task, site = manage()
+    Task.objects.bulk_create(Task(name=f"task {n}", status="B") for n in range(BATCH + 1))
+    ready = Task.put({"name": "ready"})
+    client = site.client("change")
+    response = client.post(
+        f"{site.list}?xq_state=B",
+        {"action": "dig", "_selected_action": [str(Task.objects.first().pk)], "select_across": "1"},
+        follow=True,
+    )
+    assert messages_of(response) == [f"{BATCH + 1} tasks were dug out."]
+    assert Task.xq.stats().counts["R"] == BATCH + 2
+    assert site.act(client, "dig", [ready], select_across="1") == [
+        f"{BATCH + 2} tasks were not dug out: "
+        + ", ".join(f"task {n} (it is ready)" for n in range(10))
+        + f" and {BATCH - 8} more."
+    ]
+
+
+def test_actions_work_whatever_the_methods_of_the_queue_return(manage):
+    Task, site = manage(EVERYTHING | {"retval": "dict"})
+    Task.put({"name": "one"})
+    Task.bury(Task.take()["id"])
+    assert site.act(site.client(), "dig", Task.objects.all()) == ["1 task was dug out."]
+
+
+# forms
+
+
+def test_a_form_shows_what_only_the_queue_writes_and_does_not_write_it(manage):
+    fields = ["name", "size", "status", "runat", "owner", "attempts"]
+    Task, site = manage(roles=("runat", "owner", "attempts"), admin={"fields": fields})
+    Task.put({"name": "old"})
+    taken = Task.take()
+    client = site.client("view", "change")
+    page = html.unescape(client.get(f"{site.list}{taken.pk}/change/").content.decode())
+    names = set(re.findall(r'<(?:input|select|textarea)[^>]* name="(\w+)"', page))
+    assert {"name", "size"} <= names
+    assert not names & {"status", "runat", "owner", "attempts", "runat_0"}
+    assert taken.owner in page
+    form = {"name": "new", "size": "3", "status": "D", "owner": "me", "attempts": "9", "runat": "1"}
+    assert client.post(f"{site.list}{taken.pk}/change/", form).status_code == 302
+    now = Task.xq.peek(taken.pk)
+    assert (now.name, now.size, now.status, now.owner, now.attempts) == ("new", 3, "T", taken.owner, 1)
+    assert taken.ack().status == "D"
+
+
+def test_a_form_saved_while_a_worker_takes_the_task_leaves_it_taken(manage):
+    def save_model(self, request, task, form, change):
+        Task.take()
+        admin.ModelAdmin.save_model(self, request, task, form, change)
+
+    Task, site = manage(admin={"save_model": save_model})
+    task = Task.put({"name": "old"})
+    client = site.client("view", "change")
+    form = {"name": "new", "size": "3"}
+    assert client.post(f"{site.list}{task.pk}/change/", form).status_code == 302
+    now = Task.xq.peek(task.pk)
+    assert (now.name, now.status) == ("new", "T")
+
+
+def test_a_row_added_in_the_admin_is_a_task(manage):
+    Task, site = manage()
+    form = {"name": "by hand", "size": "3"}
+    assert site.client().post(f"{site.list}add/", form).status_code == 302
+    assert Task.take().name == "by hand"
+
+
+# what does not fit
+
+
+def plain() -> Any:
+    from django.apps.registry import Apps
+
+    own = {"__module__": __name__, "Meta": type("Meta", (), {"app_label": "plain", "apps": Apps()})}
+    return type("Plain", (models.Model,), own)
+
+
+def test_a_model_that_is_no_queue_is_refused_by_name():
+    with pytest.raises(xq.ConfigurationError, match="QueueAdmin, and Plain is no queue: upgrade it"):
+        QueueAdmin(plain(), admin.AdminSite())
+
+
+def test_a_list_in_which_the_state_could_be_edited_is_refused(manage):
+    with pytest.raises(xq.ConfigurationError, match=r"TaskAdmin\.list_editable has status, which only the queue"):
+        manage(admin={"list_display": ["name", "status"], "list_editable": ["status"]})
+
+
+def test_the_admin_passes_the_checks_of_django(manage):
+    _, site = manage(admin={"list_display": ["name", "xq_state", "size"], "list_filter": ["tube"]})
+    assert site.admin.check() == []

@@ -1,0 +1,371 @@
+"""manage.py: workers that are started, end and start anew; numbers; what is buried and what is due."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.core.management import CommandError, call_command
+from django.db import connections, transaction
+from django.test.utils import modify_settings, override_settings
+
+from tests.conformance.steps import STUCK, eventually
+from tests.conftest import SERVERS, chosen, database_on
+from xq.adapters.django.settings import problems, setting
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture
+def office(django_db: Any) -> Iterator[Any]:
+    """The models of the tests' office, made anew for the database, whose queues are installed."""
+    with modify_settings(INSTALLED_APPS={"append": "tests.django.office"}):
+        from tests.django.office import models
+
+        django_db.create(*apps.get_app_config("office").get_models())
+        for model in (models.Order, models.Parcel, models.Page):
+            model.xq.install()
+        yield models
+        del sys.modules["tests.django.office.models"], apps.all_models["office"]
+
+
+def manage(*words: Any, **options: Any) -> str:
+    """What a command writes."""
+    out = io.StringIO()
+    call_command(*map(str, words), stdout=out, **options)
+    return out.getvalue()
+
+
+def buried(model: Any, n: int, **brought: Any) -> list[Any]:
+    """Keys of tasks that are buried."""
+    model.xq.put_many([brought] * n)
+    return [model.xq.bury(task).pk for task in model.xq.take_many(n)]
+
+
+# xq_stats
+
+
+def test_the_numbers_of_all_queues_are_a_table(office):
+    office.Order.put({"tube": "mail"})
+    office.Order.xq.put_many([{}, {}])
+    office.Order.take()
+    assert manage("xq_stats") == textwrap.dedent("""\
+        queue          tube  Ready  Taken  Waiting  Buried  Done
+        office.Order             2      1        0       0     0
+        office.Order   mail      0      1        0       0     0
+        office.Parcel            0      0                0
+        office.Page              0      0                0
+
+        queue         tube  transition   times
+        office.Order        X-Ready          3
+        office.Order        Ready-Taken      1
+        office.Order  mail  X-Ready          1
+        office.Order  mail  Ready-Taken      1
+    """)
+
+
+def test_the_numbers_of_some_queues_are_told_alone_whatever_the_letters_of_their_names(office):
+    told = manage("xq_stats", "office.parcel", "office.Page")
+    assert "office.Parcel" in told
+    assert "office.Page" in told
+    assert "office.Order" not in told
+
+
+def test_numbers_as_json_are_one_document_of_what_stats_returns(office):
+    office.Order.put({"tube": "mail"})
+    told = json.loads(manage("xq_stats", "office.Order", "--json"))
+    assert told == {"office.Order": office.Order.stats().model_dump()}
+    assert told["office.Order"]["tube"]["mail"]["counts"]["R"] == 1
+
+
+def test_a_queue_that_is_not_installed_is_told_of_and_hides_no_other(office):
+    office.Parcel.xq.uninstall()
+    out = io.StringIO()
+    with pytest.raises(CommandError, match=r"office\.Parcel: .*not installed"):
+        call_command("xq_stats", stdout=out)
+    assert "office.Page" in out.getvalue()
+    assert "office.Parcel" not in out.getvalue()
+
+
+WRONG = [
+    (["xq_stats", "office.Customer"], r"office\.Customer is no queue.*upgrade.*office\.Order"),
+    (["xq_sweep", "office.Nobody"], r"there is no model 'office\.Nobody'"),
+    (["xq_dig", "Order"], r"there is no model 'Order': one is named as shop\.Order is"),
+    (["xq_worker", "office.Parcel"], r"office\.Parcel has no worker.*--call"),
+    (["xq_worker", "office.Order", "--call", "office.nowhere"], r"--call office\.nowhere: No module"),
+    (["xq_worker", "office.Order", "--workers", "0", "--until-empty"], "workers is a number from 1 on, not 0"),
+    (["xq_worker", "office.Order", "--queue", "mail"], "--queue names queues of django.tasks"),
+    (["xq_worker", "--call", "office.jobs.bill"], "--call needs a queue"),
+    (["xq_dig", "office.Order", "--key", "first"], r"first is no key of office\.Order: .*integer"),
+    (["xq_dig", "office.Page", "--key", "first"], r"first is no key of office\.Page"),
+    (["xq_dig", "office.Order", "--key", "1"], "1 .*is not there|no task|not found|NotFound|there is no"),
+    (["xq_dig", "office.Order", "-1"], "not negative|unrecognized"),
+    (["xq_dig", "office.Parcel", "--delay", "5"], "delay"),
+    (["xq_stats", "--database", "elsewhere"], "invalid choice: 'elsewhere'"),
+]
+
+
+def test_what_cannot_be_done_is_said_in_words(office):
+    for command, words in WRONG:
+        with pytest.raises(CommandError, match=words):
+            manage(*command)
+
+
+# xq_dig
+
+
+def test_all_buried_tasks_are_dug(office):
+    buried(office.Order, 3)
+    assert manage("xq_dig", "office.Order") == "office.Order: 3 dug\n"
+    assert office.Order.stats().counts["R"] == 3
+
+
+def test_the_oldest_buried_tasks_are_dug_with_a_delay(office):
+    keys = buried(office.Order, 3)
+    assert manage("xq_dig", "office.Order", 2, "--delay", 60) == "office.Order: 2 dug\n"
+    assert [office.Order.xq.peek(key).status for key in keys] == ["W", "W", "B"]
+
+
+def test_named_tasks_are_dug_or_none(office):
+    keys = buried(office.Order, 3)
+    with pytest.raises(CommandError):
+        manage("xq_dig", "office.Order", "--key", keys[0], "--key", 1234)
+    assert office.Order.stats().counts["B"] == 3
+    assert manage("xq_dig", "office.Order", "--key", keys[0], "--key", keys[2]) == "office.Order: 2 dug\n"
+    assert [office.Order.xq.peek(key).status for key in keys] == ["R", "B", "R"]
+
+
+def test_keys_of_any_type_and_of_several_parts_are_read(office):
+    (key,) = buried(office.Parcel, 1)
+    assert manage("xq_dig", "office.Parcel", "--key", key) == "office.Parcel: 1 dug\n"
+    buried(office.Page, 1, site="one", number=7)
+    assert manage("xq_dig", "office.Page", "--key", '["one", 7]') == "office.Page: 1 dug\n"
+    assert office.Page.stats().counts["R"] == 1
+
+
+# xq_sweep
+
+
+def test_what_is_due_is_moved_once(office):
+    office.Order.xq.put_many([{}, {}], delay=60)
+    office.Order.objects.update(runat=1.0)
+    assert manage("xq_sweep", "office.Order") == "office.Order: 2 moved\n"
+    assert office.Order.stats().counts == {"R": 2, "T": 0, "W": 0, "B": 0, "D": 0}
+    assert manage("xq_sweep") == "office.Order: 0 moved\noffice.Parcel: 0 moved\noffice.Page: 0 moved\n"
+
+
+# --database
+
+
+def test_another_database_of_the_queue_is_looked_at(office, another_alias):
+    with connections["other"].schema_editor() as editor:
+        editor.create_model(office.Parcel)
+    office.Parcel.put({})
+    with pytest.raises(CommandError, match="not installed"):
+        manage("xq_stats", "office.Parcel", "--database", "other")
+    assert office.Parcel.stats().counts["R"] == 1
+
+
+@pytest.fixture
+def another_alias(django_db: Any, tmp_path: Path) -> Iterator[None]:
+    """A second database of the same kind, "other"."""
+    with ExitStack() as stack:
+        there = {**django_db.settings, "NAME": str(tmp_path / "other.db")}
+        if django_db.kind != "sqlite":
+            there["NAME"] = stack.enter_context(database_on(SERVERS[django_db.kind]))[1]
+        connections.settings["other"] = connections.configure_settings({"default": {}, "other": there})["other"]
+        yield
+        connections["other"].close()
+        del connections["other"], connections.settings["other"]
+
+
+# the setting XQ
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"WORKER": 2}, ["the setting XQ has no 'WORKER': it has WORKERS, AUTORELOAD"]),
+        ({"WORKERS": 0}, ["XQ['WORKERS'] is a number from 1 on, or None, not 0"]),
+        ({"WORKERS": True, "AUTORELOAD": 1}, 2),
+        ([], 1),
+        ({}, []),
+        ({"WORKERS": 2, "AUTORELOAD": None}, []),
+    ],
+    ids=str,
+)
+def test_the_setting_says_what_is_wrong_with_it(given, words):
+    with override_settings(XQ=given):
+        assert problems() == words or len(problems()) == words
+
+
+def test_a_setting_that_is_not_given_has_its_default_and_a_wrong_one_ends_the_command(office):
+    assert setting("WORKERS") is None
+    with override_settings(XQ={"WORKERS": "many"}), pytest.raises(CommandError, match="number from 1 on, or None"):
+        manage("xq_worker", "office.Order", "--until-empty")
+
+
+# xq_worker
+
+
+def test_the_worker_of_the_model_works_until_nothing_is_left(office):
+    office.Order.xq.put_many([{}] * 5)
+    manage("xq_worker", "office.Order", "--until-empty")
+    assert set(office.Order.objects.values_list("status", "note")) == {("D", "billed")}
+
+
+def test_a_function_that_is_named_works_in_place_of_the_models_own(office):
+    office.Parcel.xq.put_many([{}] * 3)
+    manage("xq_worker", "office.Parcel", "--call", "tests.django.office.jobs.ship", "--until-empty")
+    assert office.Parcel.stats().transition["T-X"] == 3
+
+
+def test_after_each_task_the_connections_that_it_used_end_but_for_the_workers_own(office, another_alias):
+    seen: list[Any] = []
+
+    def work(order: Any) -> None:
+        seen.append((connections["default"].connection, connections["other"].connection))
+        connections["other"].ensure_connection()
+
+    office.Order.xq.put_many([{}] * 2)
+    office.Order.xq.worker(work, workers=1)
+    manage("xq_worker", "office.Order", "--workers", 1, "--until-empty")
+    assert [other for _, other in seen] == [None, None]
+    assert seen[0][0] is seen[1][0] is not None
+
+
+def test_a_transaction_that_a_function_leaves_open_is_undone_and_its_task_is_done(office):
+    def work(order: Any) -> None:
+        transaction.set_autocommit(False)
+        office.Customer.objects.create(name="never")
+
+    put = office.Order.xq.put({})
+    office.Order.xq.worker(work)
+    manage("xq_worker", "office.Order", "--until-empty")
+    assert (office.Order.xq.peek(put).status, office.Customer.objects.count()) == ("D", 0)
+
+
+SETTINGS = """
+import pymysql
+pymysql.install_as_MySQLdb()
+
+SECRET_KEY = "of tests"
+USE_TZ = True
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+INSTALLED_APPS = ["xq.adapters.django", "tests.django.office"]
+SILENCED_SYSTEM_CHECKS = ["xq.E001"]  # the queues are installed without migrations
+DATABASES = {"default": %r}
+"""
+
+JOBS = """
+import pathlib, time
+
+def work(order):
+    (pathlib.Path(__file__).parent / "begun").touch()
+    while not (pathlib.Path(__file__).parent / "go").exists():
+        time.sleep(0.01)
+    type(order).objects.filter(pk=order.pk).update(note="by version 1")
+"""
+
+
+class Project:
+    """A project in a folder, on the database of the test, with a module of work that can be changed."""
+
+    def __init__(self, folder: Path, database: Any) -> None:
+        self.folder, self.begun, self.go, self.log = folder, folder / "begun", folder / "go", folder / "log"
+        self._time = time.time()
+        (folder / "project_settings.py").write_text(SETTINGS % database.settings)
+        self.write(JOBS)
+
+    def write(self, jobs: str) -> None:
+        """Change the module, in the future: nobody takes it for as old as it was."""
+        self._time += 10
+        path = self.folder / "project_jobs.py"
+        path.write_text(jobs)
+        os.utime(path, (self._time, self._time))
+
+    def said(self, words: str) -> bool:
+        """Whether the worker has said this."""
+        return words in self.log.read_text()
+
+    @contextmanager
+    def worker(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+        """manage.py xq_worker, in a process group of its own, of which none is left."""
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(self.folder), str(ROOT)]),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "DJANGO_SETTINGS_MODULE": "project_settings",
+        }
+        command = [sys.executable, "-m", "django", "xq_worker", "office.Order", "--call", "project_jobs.work", *words]
+        with self.log.open("wb") as log:
+            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(STUCK)
+
+
+@pytest.fixture
+def project(office: Any, django_db: Any, tmp_path: Path) -> Project:
+    return Project(tmp_path, django_db)
+
+
+def test_a_worker_that_is_told_to_end_finishes_what_is_in_hand(office, project):
+    put, other = office.Order.xq.put_many([{}, {}])
+    with project.worker() as worker:
+        eventually(project.begun.exists)
+        worker.send_signal(signal.SIGTERM)
+        eventually(lambda: project.said("a second one releases it"))
+        project.go.touch()
+        assert worker.wait(STUCK) == 0, project.log.read_text()
+    found = office.Order.xq.peek(put)
+    assert (found.status, found.note, found.attempts) == ("D", "by version 1", 1)
+    assert office.Order.xq.peek(other).status == "R"
+
+
+@pytest.mark.parametrize("django_db", chosen(["sqlite"]), indirect=True)
+def test_a_worker_that_is_told_twice_releases_what_is_in_hand(office, project):
+    put = office.Order.put({})
+    with project.worker() as worker:
+        eventually(project.begun.exists)
+        worker.send_signal(signal.SIGTERM)
+        eventually(lambda: project.said("a second one releases it"))
+        worker.send_signal(signal.SIGINT)
+        assert worker.wait(STUCK) == 128 + signal.SIGINT, project.log.read_text()
+    assert office.Order.xq.peek(put).status == "R"
+
+
+@pytest.mark.parametrize("django_db", chosen(["sqlite"]), indirect=True)
+def test_a_worker_starts_anew_when_the_code_changes_and_nothing_is_lost(office, project):
+    first = office.Order.put({})
+    second = JOBS.replace("version 1", "version 2")
+    with project.worker("--reload") as worker:
+        eventually(project.begun.exists)
+        eventually(lambda: project.write(second) or project.said("the code has changed"))  # seen, when it is watched
+        project.go.touch()
+        eventually(lambda: office.Order.xq.peek(first).status == "D")
+        later = office.Order.put({})
+        eventually(lambda: office.Order.xq.peek(later).status == "D")
+        eventually(lambda: project.write("nonsense (") or project.said("the worker has failed"))
+        last = office.Order.put({})
+        eventually(lambda: project.write(second) or office.Order.xq.peek(last).status == "D")
+        worker.send_signal(signal.SIGINT)  # to the parent alone, which passes it on
+        assert worker.wait(STUCK) == 0, project.log.read_text()
+    notes = [office.Order.xq.peek(put).note for put in (first, later, last)]
+    assert notes == ["by version 1", "by version 2", "by version 2"]
+    assert office.Order.stats().transition["T-D"] == 3

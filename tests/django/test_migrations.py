@@ -1,0 +1,487 @@
+"""Bringing queues into the database by migrations, and taking them away again."""
+
+from __future__ import annotations
+
+import pytest
+from django.apps.registry import Apps
+from django.core.management import CommandError
+from django.db import connection, models
+from django.test import override_settings
+
+import xq
+from tests.django.apps import installed
+from xq.adapters.django.migrations import InstallQueue, on
+
+FIELDS = {"status": "status", "runat": "runat", "priority": "priority"}
+FIRST = {"delayed": True, "buried": True}
+SECOND = {"delayed": True, "buried": True, "keep": True, "history": True}
+
+TASK = """
+class Task(models.Model):
+    name = models.CharField(max_length=50, default="a task")
+    status = models.CharField(max_length=10, default="R")
+    runat = models.FloatField(null=True)
+    priority = models.IntegerField(default=0)
+
+    class Meta:
+        abstract = True
+"""
+
+
+def order(features=FIRST, *, fields=FIELDS, more="pass", **options):
+    """The model Order as text: a queue, or none without features."""
+    given = "".join(f", {name}={value!r}" for name, value in options.items())
+    decorated = "" if features is None else f"@queue({fields!r}, {features!r}{given})\n"
+    return f"{TASK}\n{decorated}class Order(Task):\n    {more}\n"
+
+
+@pytest.fixture
+def app(django_db, tmp_path):
+    """An app of this test's own, on each database."""
+    with installed(tmp_path / "apps") as found:
+        yield found
+
+
+@pytest.fixture
+def migrated(app):
+    """The same with a queue in it, and the migrations that install it."""
+    app.models(order())
+    app.run("makemigrations", app.label)
+    app.make_queue_migration()
+    app.migrate()
+    return app
+
+
+def of_xq():
+    """The tables of xq's own that are there."""
+    return [name for name in connection.introspection.table_names() if "xq_" in name]
+
+
+def test_the_migration_that_is_written_installs_the_queue(migrated):
+    assert migrated.written == ["0001_initial", "0002_order_queue"]
+    assert migrated.Order.xq.check() == []
+    assert migrated.Order.put({"name": "a"}).name == "a"
+    assert migrated.Order.take().name == "a"
+
+
+def test_the_migration_goes_back_to_the_plain_table_and_forth_again(migrated):
+    Order = migrated.Order
+    Order.xq.put_many([{}, {}])
+    migrated.migrate("0001")
+    assert of_xq() == []
+    assert Order.objects.count() == 2
+    migrated.migrate()
+    assert Order.xq.check() == []
+    assert Order.stats().counts["R"] == 2
+
+
+def test_a_definition_that_changes_is_a_migration_from_one_to_the_other(migrated):
+    migrated.models(order(SECOND, statuses={"D": "done"}))
+    with pytest.raises(xq.NotInstalled, match="its features are"):
+        migrated.Order.take()
+    migrated.make_queue_migration()
+    migrated.migrate()
+    assert migrated.Order.xq.check() == []
+    migrated.Order.put({})
+    assert migrated.Order.ack(migrated.Order.take()).status == "done"
+    migrated.Order.xq.truncate("D")
+    migrated.migrate("0002")
+    assert f"{migrated.label}_order_xq_history" not in of_xq()
+    migrated.models(order())
+    assert migrated.Order.xq.check() == []
+    assert migrated.Order.stats().transition["R-T"] == 1  # what was counted goes on
+
+
+def test_a_migration_that_would_strand_tasks_is_refused_and_changes_nothing(migrated):
+    Order = migrated.Order
+    Order.put({})
+    Order.bury(Order.take())
+    migrated.models(order({"delayed": True}))
+    migrated.make_queue_migration()
+    with pytest.raises(xq.ConfigurationError, match="1 in B"):
+        migrated.migrate()
+    migrated.models(order())
+    assert migrated.Order.xq.check() == []
+
+
+def test_nothing_is_written_where_nothing_has_changed(migrated):
+    assert "No changes" in migrated.make_queue_migration()
+    assert "No changes" in migrated.make_queue_migration(check=True)
+    assert migrated.written == ["0001_initial", "0002_order_queue"]
+
+
+def test_durations_are_no_change_since_no_database_knows_them(migrated):
+    migrated.models(order({**FIRST, "retval": "dict"}))
+    assert "No changes" in migrated.make_queue_migration()
+
+
+def test_a_dry_run_and_a_check_write_nothing(migrated):
+    migrated.models(order(SECOND))
+    assert "'history': True" in migrated.make_queue_migration(dry_run=True)
+    with pytest.raises(SystemExit) as ended:
+        migrated.make_queue_migration(check=True)
+    assert ended.value.code == 1
+    assert migrated.written == ["0001_initial", "0002_order_queue"]
+
+
+def test_the_migration_may_have_a_name(migrated):
+    migrated.models(order(SECOND))
+    migrated.make_queue_migration(name="keep_orders")
+    assert migrated.written[-1] == "0003_keep_orders"
+
+
+def test_a_model_that_is_no_queue_any_more_loses_what_was_installed(migrated):
+    migrated.models(order(None))
+    migrated.make_queue_migration()
+    assert migrated.written[-1] == "0003_remove_order_queue"
+    migrated.migrate()
+    assert of_xq() == []
+    assert migrated.Order.objects.count() == 0
+    migrated.migrate("0002")
+    migrated.models(order())
+    assert migrated.Order.xq.check() == []
+
+
+def test_an_operation_by_hand_takes_the_definition_of_the_model(app):
+    app.models(order(SECOND))
+    app.run("makemigrations", app.label)
+    app.migration("0002_by_hand", "InstallQueue('order'),")
+    app.migrate()
+    assert app.Order.xq.check() == []
+    assert "No changes" in app.make_queue_migration()
+    app.migrate("0001")
+    assert of_xq() == []
+
+
+def test_an_operation_by_hand_may_come_before_the_fields_that_the_model_has_now(app):
+    app.models(order())
+    app.run("makemigrations", app.label)
+    app.migration("0002_by_hand", "InstallQueue('order'),")
+    more = "tube = models.CharField(max_length=20, null=True)"
+    app.models(order(fields={**FIELDS, "tube": "tube"}, more=more))
+    app.run("makemigrations", app.label)
+    app.migrate()
+    assert app.Order.xq.check() == []
+
+
+def test_a_field_of_the_queue_may_get_another_name(migrated):
+    migrated.Order.put({})
+    renamed = order().replace("runat = ", "due = ").replace("'runat': 'runat'", "'runat': 'due'")
+    migrated.models(renamed)
+    migrated.migration("0003_due", "migrations.RenameField('Order', 'runat', 'due'),")
+    migrated.make_queue_migration()
+    migrated.migrate()
+    assert migrated.Order.xq.check() == []
+    assert migrated.Order.take() is not None
+    migrated.migrate("0002")
+    migrated.models(order())
+    assert migrated.Order.xq.check() == []
+
+
+def test_fields_of_the_queue_that_got_other_names_and_columns_may_get_other_types(migrated):
+    migrated.Order.put({})
+    altered = order().replace("runat = ", "due = ").replace("'runat': 'runat'", "'runat': 'due'")
+    altered = altered.replace("models.IntegerField(default=0)", "models.BigIntegerField(default=0, db_column='rank')")
+    migrated.models(altered.replace("max_length=10", "max_length=20"))
+    migrated.migration(
+        "0003_due",
+        """
+        migrations.RenameField('Order', 'runat', 'due'),
+        migrations.AlterField('Order', 'status', models.CharField(max_length=20, default='R')),
+        migrations.AlterField('Order', 'priority', models.IntegerField(default=0, db_column='rank')),
+        migrations.AlterField('Order', 'priority', models.BigIntegerField(default=0, db_column='rank')),
+        """,
+    )
+    assert "No changes" in migrated.run("makemigrations", migrated.label)
+    migrated.migrate()
+    assert migrated.Order.xq.check() == []
+    assert "No changes" in migrated.make_queue_migration()
+    assert migrated.Order.take() is not None
+    migrated.Order.xq.release_all()
+    migrated.migrate("0002")
+    migrated.models(order())
+    assert migrated.Order.xq.check() == []
+    assert migrated.Order.stats().transition["R-T"] == 1
+
+
+def test_a_field_of_the_queue_may_go(migrated):
+    migrated.Order.xq.put_many([{"priority": 2, "name": "b"}, {"priority": 1, "name": "a"}])
+    fields = {role: name for role, name in FIELDS.items() if role != "priority"}
+    migrated.models(order(fields=fields).replace("priority = models.IntegerField(default=0)", "pass"))
+    migrated.run("makemigrations", migrated.label)
+    migrated.make_queue_migration()
+    migrated.migrate()
+    assert migrated.Order.xq.check() == []
+    assert migrated.Order.take().name == "b"
+    migrated.Order.xq.release_all()
+    migrated.migrate("0002")
+    migrated.models(order())
+    assert migrated.Order.xq.check() == []
+    assert migrated.Order.stats().counts["R"] == 2
+
+
+@pytest.mark.parametrize(
+    ("backwards", "told"),
+    [(False, "CREATE TABLE IF NOT EXISTS"), (True, "drops what of {label}_order_xq_... is there")],
+)
+def test_the_sql_of_a_migration_can_be_read(migrated, backwards, told):
+    text = migrated.run("sqlmigrate", migrated.label, "0002", backwards=backwards)
+    assert told.format(label=migrated.label) in text
+    assert ("_xq_insert" in text) is not backwards
+
+
+def test_squashed_migrations_still_install_the_queue(migrated):
+    migrated.models(order(SECOND, more="tube = models.CharField(max_length=20, null=True)"))
+    migrated.run("makemigrations", migrated.label)
+    migrated.make_queue_migration()
+    migrated.migrate("zero")
+    migrated.run("squashmigrations", migrated.label, "0004", interactive=False)
+    for name in migrated.written:
+        if "squashed" not in name:
+            (migrated.migrations / f"{name}.py").unlink()
+    migrated.models(order(SECOND, more="tube = models.CharField(max_length=20, null=True)"))
+    migrated.migrate()
+    assert migrated.Order.xq.check() == []
+    assert "No changes" in migrated.make_queue_migration()
+
+
+class NotHere:
+    """A router that wants no tables of queues in any database."""
+
+    def allow_migrate(self, db, app_label, model_name=None, **hints):
+        return False if model_name == "order" else None
+
+
+@override_settings(DATABASE_ROUTERS=[f"{__name__}.NotHere"])
+def test_nothing_is_installed_where_the_routers_want_no_table(app):
+    app.models(order())
+    app.run("makemigrations", app.label)
+    app.make_queue_migration()
+    app.migrate()
+    assert of_xq() == []
+    app.migrate("zero")
+
+
+OWN = """
+own = xq.Feature("parked", transitions=(xq.Transition("R", "park", "P"), xq.Transition("P", "restart", "R")))
+"""
+
+
+def test_a_feature_of_the_applications_own_is_written_as_it_is(app):
+    text = order().replace("{'delayed'", "{'parked': own, 'delayed'")
+    app.models(OWN + text)
+    app.run("makemigrations", app.label)
+    app.make_queue_migration()
+    app.migrate()
+    assert app.Order.xq.check() == []
+    assert "No changes" in app.make_queue_migration()
+
+
+def test_what_cannot_be_written_says_how_it_is_done_by_hand(app):
+    app.models(order().replace("{'delayed'", "{'id': lambda task: 7, 'delayed'"))
+    app.run("makemigrations", app.label)
+    with pytest.raises(
+        CommandError, match=r"by hand, with the operation xq\.adapters\.django\.migrations\.InstallQueue\('order'\)"
+    ):
+        app.make_queue_migration()
+
+
+def test_what_is_wrong_with_the_model_named_is_said(app, tmp_path):
+    app.models(order(None))
+    with pytest.raises(CommandError, match="there is no model 'nonsense'"):
+        app.run("xq_makemigration", "nonsense")
+    with pytest.raises(CommandError, match=f"manage.py makemigrations {app.label}"):
+        app.make_queue_migration()
+    app.run("makemigrations", app.label)
+    with pytest.raises(CommandError, match="is no queue"):
+        app.make_queue_migration()
+    more = "tube = models.CharField(max_length=20, null=True)"
+    app.models(order(fields={**FIELDS, "tube": "tube"}, more=more))
+    with pytest.raises(CommandError, match="its fields tube are in no migration yet"):
+        app.make_queue_migration()
+
+
+def test_a_definition_without_its_fields_is_refused():
+    with pytest.raises(xq.ConfigurationError, match="without fields="):
+        InstallQueue("order", features={"keep": True})
+
+
+# without migrations, and after them
+
+
+def test_an_app_without_migrations_has_its_queues_installed_by_migrate(app):
+    app.models(order(SECOND))
+    with override_settings(MIGRATION_MODULES={app.label: None}):
+        app.run("migrate", run_syncdb=True, interactive=False)
+        assert app.Order.xq.check() == []
+        app.run("migrate", run_syncdb=True, interactive=False)
+    assert app.Order.take() is None
+
+
+def test_migrate_installs_anew_what_somebody_took_away(migrated):
+    Order = migrated.Order
+    Order.xq.put_many([{}, {}])
+    Order.xq.installation.take_down()
+    Order.objects.create()
+    assert Order.xq.check() != []
+    migrated.migrate()
+    assert Order.xq.check() == []
+    assert Order.stats().counts["R"] == 3
+
+
+def test_migrate_leaves_a_queue_as_it_is_that_was_reconfigured_by_hand(migrated):
+    migrated.Order.xq.reconfigure(SECOND)
+    migrated.migrate()
+    assert migrated.Order.xq.check() == []
+
+
+def test_a_flush_leaves_nothing_that_was_counted(migrated):
+    Order = migrated.Order
+    Order.xq.put_many([{}, {}])
+    Order.take()
+    migrated.run("flush", interactive=False)
+    assert Order.xq.check() == []
+    assert sum(Order.stats().counts.values()) == 0
+    assert sum(Order.stats().transition.values()) == 0
+    assert Order.put({}).status == "R"
+    assert Order.take() is not None
+
+
+# later migrations
+
+FULL = {
+    "delayed": True,
+    "buried": True,
+    "keep": True,
+    "history": True,
+    "lifetime": True,
+    "ttr": 60,
+    "utube": True,
+    "unique": True,
+    "limit": 1000,
+}
+ROLES = ("status", "runat", "priority", "tube", "attempts", "deadline", "utube", "error", "ttr")
+QUEUES = f"""
+class Task(models.Model):
+    name = models.CharField(max_length=50, default="a task")
+    size = models.IntegerField(default=0)
+    status = models.CharField(max_length=10, default="R")
+    runat = models.FloatField(null=True)
+    deadline = models.FloatField(null=True)
+    priority = models.IntegerField(default=0)
+    tube = models.CharField(max_length=50, null=True)
+    owner = models.CharField(max_length=64, null=True)
+    attempts = models.IntegerField(default=0)
+    utube = models.CharField(max_length=50, null=True)
+    job = models.CharField(max_length=50, null=True)
+    error = models.TextField(null=True)
+    ttr = models.FloatField(null=True)
+
+    class Meta:
+        abstract = True
+
+class Customer(models.Model):
+    name = models.CharField(max_length=50)
+
+FIELDS = {{each: each for each in {ROLES!r}}} | {{"unique": "job"}}
+
+@queue({{**FIELDS, "owner": "owner"}}, {FULL!r}, tube_stats=["a"])
+class Order(Task):
+    customer = models.ForeignKey(Customer, models.CASCADE, null=True)
+
+@queue(FIELDS, {FULL!r})
+class Mail(Task):
+    pass
+"""
+LATER = {
+    "a field that is null": "AddField('Order', 'note', models.TextField(null=True))",
+    "a field with a default": "AddField('Order', 'note', models.IntegerField(default=7))",
+    "a foreign key": "AddField('Order', 'other', models.ForeignKey('Customer', models.CASCADE, null=True))",
+    "a longer name": "AlterField('Order', 'size', models.BigIntegerField(default=0))",
+    "a longer status": "AlterField('Order', 'status', models.CharField(max_length=20, default='R'))",
+    "a larger priority": "AlterField('Order', 'priority', models.BigIntegerField(default=0))",
+    "a longer unique value": "AlterField('Order', 'job', models.CharField(max_length=80, null=True))",
+    "a longer utube": "AlterField('Order', 'utube', models.CharField(max_length=80, null=True))",
+    "an index of the application's": "AlterField('Order', 'runat', models.FloatField(null=True, db_index=True))",
+    "another name": "RenameField('Order', 'name', 'title')",
+    "a field less": "RemoveField('Order', 'name')",
+    "an index": "AddIndex('Order', models.Index(fields=['name', 'status'], name='own_index'))",
+    "a constraint": "AddConstraint('Order', models.UniqueConstraint(fields=['name', 'id'], name='own_unique'))",
+    "what is unique together": "AlterUniqueTogether('Order', {('name', 'id')})",
+    "another name of another model": "RenameModel('Customer', 'Client')",
+    "the key of another model": "AlterField('Customer', 'id', models.AutoField(primary_key=True))",
+}
+
+
+@pytest.fixture
+def busy(app):
+    """Two queues with every feature on, which hold tasks in several states."""
+    app.models(QUEUES)
+    app.run("makemigrations", app.label)
+    app.make_queue_migration()
+    app.run("xq_makemigration", f"{app.label}.Mail")
+    app.migrate()
+    for Task in (app.Order, app.Mail):
+        Task.xq.put_many([{"utube": f"u{n % 3}", "tube": "a", "job": f"j{n}"} for n in range(6)])
+        Task.ack(Task.take())
+        Task.take()
+    return app
+
+
+def test_later_migrations_leave_the_queues_exact(busy):
+    # One after the other, forth and back: to begin anew for each would take minutes.
+    queues = [bare(busy.Order), bare(busy.Mail)]
+    expected = [{"D": 1, "T": 1, "R": 4}, {"D": 1, "T": 1, "R": 4}]
+    for what, operation in LATER.items():
+        busy.migration("0004_later", f"migrations.{operation},")
+        for name in ("0004", "0003"):
+            busy.migrate(name)
+            assert [queue.installation.missing() for queue in queues] == [[], []], (what, name)
+            assert [held(queue) for queue in queues] == expected, (what, name)
+        busy.forget("0004_later")
+    assert [queue.check() for queue in queues] == [[], []]
+    task = busy.Order.take()
+    assert busy.Order.ack(task).status == "D"
+    assert held(queues[0]) == {"D": 2, "T": 1, "R": 3}
+
+
+def bare(model):
+    """The queue on a model of the same table without the fields that come and go."""
+    fields = {
+        each.name: each.clone() for each in model._meta.local_fields if each.name not in ("name", "size", "customer")
+    }
+    meta = type("Meta", (), {"app_label": "bare", "apps": Apps(), "db_table": model._meta.db_table})
+    return on(
+        type("Bare", (models.Model,), {"__module__": __name__, **fields, "Meta": meta}), None, model.xq.definition
+    )
+
+
+def held(queue):
+    return {state: n for state, n in queue.stats().counts.items() if n}
+
+
+def test_tasks_that_a_migration_moves_are_counted_behind_what_alters_their_table(busy):
+    bury = f"lambda apps, editor: apps.get_model('{busy.label}', 'Order').objects.filter(status='R').update(status='B')"
+    longer = "migrations.AlterField('Order', 'status', models.CharField(max_length=30, default='R')),"
+    busy.migration("0004_later", f"{longer}\nmigrations.RunPython({bury}),")
+    busy.migrate()
+    assert busy.Order.xq.check() == []
+    assert busy.Order.stats().transition["R-B"] == 4
+
+
+def test_a_key_gets_another_type_while_the_queue_is_away(migrated):
+    alter = "migrations.AlterField('Order', 'id', models.AutoField(primary_key=True)),"
+    migrated.migration("0003_key", alter)
+    if connection.vendor != "sqlite":
+        with pytest.raises(xq.ConfigurationError, match=r"write UninstallQueue\('Order', \.\.\.\) before"):
+            migrated.migrate()
+    migrated.forget("0003_key")
+    definition = f"'Order', fields={FIELDS!r}, features={FIRST!r}"
+    migrated.migration("0003_key", f"UninstallQueue({definition}),\n{alter}\nInstallQueue({definition}),")
+    migrated.Order.put({})
+    migrated.migrate()
+    assert migrated.Order.xq.check() == []
+    assert migrated.Order.take() is not None
+    migrated.Order.xq.release_all()
+    migrated.migrate("0002")
+    assert migrated.Order.xq.check() == []

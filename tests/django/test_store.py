@@ -1,0 +1,666 @@
+"""Models of Django as queues: their fields, instances, transactions and databases."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import os
+import signal
+import threading
+import unittest
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import Any
+
+import django
+import pytest
+from django.apps.registry import Apps
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import DatabaseError, IntegrityError, connection, connections, models, transaction
+from django.test import SimpleTestCase, TestCase
+from django.test.utils import CaptureQueriesContext, override_settings
+
+import xq
+from tests.conformance.steps import eventually
+from xq.adapters.django import queue, upgrade
+
+FEATURES = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
+TAKING = ("runat", "owner")
+
+
+class Colour(models.TextChoices):
+    RED = "r"
+
+
+class Shouted(models.CharField):
+    """A field of the application's own."""
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        return value and f"{value}!"
+
+    def get_prep_value(self, value: Any) -> Any:
+        return value and str(value).rstrip("!")
+
+
+@contextmanager
+def rolled_back(using: str = "default") -> Iterator[None]:
+    """A transaction, or a savepoint in one, that is undone."""
+    with transaction.atomic(using=using):
+        yield
+        transaction.set_rollback(True, using=using)
+
+
+# transactions
+
+
+def test_a_put_is_one_with_the_transaction_that_it_stands_in(make):
+    Task = make(FEATURES)
+    with rolled_back():
+        Task.put({"name": "never"})
+    with transaction.atomic():
+        Task.put({"name": "once"})
+        with rolled_back():
+            Task.put({"name": "not in this savepoint"})
+    assert [task.name for task in Task.objects.all()] == ["once"]
+    assert Task.xq.check() == []
+
+
+def test_a_waiting_take_wakes_when_the_transaction_of_the_put_is_committed(make_shared):
+    Task = make_shared(FEATURES, roles=TAKING)
+    found: list[Any] = []
+
+    def take() -> None:
+        try:
+            found.append(Task.take(timeout=60))
+        finally:
+            connections.close_all()
+
+    waiting = threading.Thread(target=take)
+    waiting.start()
+    eventually(lambda: Task.xq._waiting.anybody)
+    with transaction.atomic():
+        Task.put({"name": "late"}, delay=0.05)
+        Task.put({"name": "now"})
+    waiting.join(60)
+    assert [task.name for task in found] == ["now"]
+
+
+def test_callbacks_hear_of_what_is_committed_and_of_nothing_else(make):
+    Task = make(FEATURES)
+    heard: list[str] = []
+    Task.xq.on_change(lambda task, event, source, target: heard.append(task.name))
+    with transaction.atomic():
+        Task.put({"name": "a"})
+        assert heard == []
+    with rolled_back():
+        Task.put({"name": "b"})
+    assert heard == ["a"]
+
+
+def test_a_transaction_by_hand_is_one_as_well(make):
+    Task = make(FEATURES)
+    heard: list[str] = []
+    Task.xq.on_change(lambda task, event, source, target: heard.append(task.name))
+    transaction.set_autocommit(False)
+    try:
+        Task.put({"name": "gone"})
+        transaction.rollback()
+        Task.xq.put_many([{"name": "gone"}] * 2)
+        transaction.rollback()
+        Task.put({"name": "there"})
+        transaction.commit()
+    finally:
+        transaction.set_autocommit(True)
+    assert [task.name for task in Task.objects.all()] == ["there"]
+    assert Task.take().name == "there"
+    assert "there" in heard
+
+
+def test_an_error_within_a_transaction_leaves_it_to_be_rolled_back(make):
+    Task = make({"unique": True}, roles=("unique",))
+    with transaction.atomic():
+        Task.put({"job": "one"})
+        with pytest.raises(xq.Duplicate):
+            Task.put({"job": "one"})
+        Task.put({"job": "two"})
+    assert Task.objects.count() == 2
+    with transaction.atomic():
+        transaction.set_rollback(True)
+        with pytest.raises(transaction.TransactionManagementError):
+            Task.put({"job": "three"})
+
+
+# instances
+
+
+def test_tasks_are_instances_that_know_their_database(make):
+    Task = make(FEATURES)
+    put = Task.put({"name": "a"})
+    taken = Task.take()
+    assert taken == put
+    assert type(taken) is Task
+    assert (taken._state.adding, taken._state.db) == (False, "default")
+    assert Task.put(Task(name="b")).name == "b"
+    assert taken.ack().status == "D"
+
+
+def test_save_of_a_stale_instance_moves_no_task(make):
+    Task = make(FEATURES)
+    stale = Task.put({"name": "a"})
+    Task.take()
+    stale.name = "b"
+    stale.save()
+    assert Task.objects.get().name == "b"
+    assert Task.objects.get().status == "T"
+    stale.refresh_from_db()
+    Task.ack(stale.pk)
+    stale.save()
+    Task.objects.only("name").get().save()
+    assert Task.objects.get().status == "D"
+    assert "write" not in Task.xq.stats().by_event
+    assert Task.xq.check() == []
+
+
+def test_save_writes_a_status_that_the_application_assigned(make):
+    Task = make(FEATURES)
+    task = Task.put({})
+    task.status = "B"
+    task.save()
+    task.status = "R"
+    task.save(update_fields=["status"])
+    created = Task.objects.create(name="by the application")
+    created.status = "B"
+    created.save()
+    assert {row.status for row in Task.objects.all()} == {"R", "B"}
+    assert Task.stats().counts["B"] == 1
+    assert Task.xq.check() == []
+
+
+def test_what_the_application_assigned_is_written_by_a_later_save_unless_this_one_was(make):
+    Task = make(FEATURES)
+    task = Task.put({"name": "a"})
+    task.status = "B"
+    task.save(update_fields=["name"])
+    task.refresh_from_db(fields=["size"])
+    assert Task.objects.get().status == "R"
+    task.save()
+    assert Task.objects.get().status == "B"
+    Task.dig(task.pk)
+    task.save()  # which has written it already
+    assert Task.objects.get().status == "R"
+
+
+def test_what_a_transaction_undid_is_written_by_the_next_save(make):
+    Task = make(FEATURES)
+    task = Task.put({"name": "a"})
+    task.status = "B"
+    with rolled_back():
+        task.save()
+    with transaction.atomic():
+        with rolled_back():
+            task.save()
+        assert Task.objects.get().status == "R"
+        task.save()
+    assert Task.objects.get().status == "B"
+
+
+def test_an_instance_that_a_transaction_undid_is_inserted_by_the_next_save(make):
+    Task = make(FEATURES)
+    task = Task(name="a")
+    with rolled_back():
+        task.save()
+    task.save()
+    assert Task.objects.get().name == "a"
+
+
+def test_a_key_may_be_written_otherwise_than_it_was_read(django_db, make):
+    Task = make(FEATURES, model=django_db.model(id=models.UUIDField(primary_key=True)))
+    stale = Task.put({"name": "a"})
+    Task.take()
+    stale.pk = str(stale.pk)
+    stale.save()
+    assert Task.objects.get().status == "T"
+
+
+def test_an_instance_with_deferred_fields_moves_no_task_either(make):
+    Task = make(FEATURES)
+    Task.put({"name": "a"})
+    stale = Task.objects.only("name", "status").get()
+    Task.take()
+    stale.name = "b"
+    stale.save()
+    row = Task.objects.get()
+    assert (row.name, row.status) == ("b", "T")
+
+
+def test_a_worker_within_a_transaction_is_refused(make):
+    Task = make(FEATURES)
+    Task.xq.worker(lambda task: None)
+    with transaction.atomic(), pytest.raises(xq.InTransaction):
+        Task.xq.run(until_empty=True)
+
+
+def test_a_test_that_may_not_use_the_database_cannot_by_a_queue(make):
+    Task = make(FEATURES)
+    Task.put({})
+
+    class Simple(SimpleTestCase):
+        def runTest(self) -> None:
+            Task.put({})
+
+    result = unittest.TestResult()
+    unittest.TestSuite([Simple()]).run(result)
+    ((_, told),) = [*result.errors, *result.failures]
+    assert "not allowed" in told
+    assert Task.objects.count() == 1
+
+
+def test_a_test_case_may_wait_within_the_transaction_that_it_is(make_shared):
+    Task = make_shared(FEATURES, roles=TAKING)
+
+    class Waiting(TestCase):
+        def runTest(self) -> None:
+            Task.put({"name": "late"}, delay=0.05)
+            assert Task.take(timeout=60).name == "late"
+            assert Task.take(timeout=0.06) is None
+            with transaction.atomic(), pytest.raises(xq.InTransaction):
+                Task.take(timeout=1)
+            Task.xq.worker(lambda task: None)
+            with pytest.raises(xq.InTransaction):
+                Task.xq.run(until_empty=True)
+
+    result = unittest.TestResult()
+    unittest.TestSuite([Waiting()]).run(result)
+    assert [told for _, told in [*result.errors, *result.failures]] == []
+    assert not Task.objects.exists()
+
+
+def test_save_of_an_instance_whose_task_is_finished_does_not_bring_it_back(make):
+    Task = make({"ttr": 60})
+    task = Task.put({"name": "a"})
+    Task.take().ack()
+    with pytest.raises(xq.NotFound, match=r"put\(\) puts a new one"):
+        task.save()
+    with pytest.raises(DatabaseError):
+        task.save(update_fields=["name"])
+    assert not Task.objects.exists()
+    task.pk = None  # a copy, as one makes it in Django
+    task.save()
+    assert Task.objects.get().name == "a"
+
+
+def test_save_makes_copies_under_another_key_and_on_another_database(make, other):
+    Task = make(FEATURES)
+    task = Task.put({"name": "a"})
+    with connections[other].schema_editor() as editor:
+        editor.create_model(Task)
+    task.save(using=other)
+    assert Task.objects.using(other).get().name == "a"
+    copy = Task.objects.get()
+    copy.pk += 1
+    copy.save()
+    assert [row.name for row in Task.objects.all()] == ["a", "a"]
+
+
+def test_deletes_and_updates_of_querysets_are_counted(make):
+    Task = make(FEATURES)
+    Task.xq.put_many([{"name": str(n)} for n in range(5)])
+    Task.objects.filter(name="1").update(status="B")
+    Task.objects.filter(name="2").delete()
+    Task.objects.bulk_create([Task(name="6"), Task(name="7", status="B")])
+    assert {state: Task.stats().counts[state] for state in "RB"} == {"R": 4, "B": 2}
+    assert Task.xq.check() == []
+
+
+def test_the_history_is_a_model_that_can_be_queried(make):
+    Task = make({**FEATURES, "history": True})
+    Task.put({})
+    Task.take().ack()
+    events = Task.xq.History.objects.order_by("id").values_list("event", "target")
+    assert list(events) == [("put", "R"), ("take", "T"), ("ack", "D")]
+    assert [step.event for step in Task.xq.history()] == ["put", "take", "ack"]
+
+
+# fields
+
+
+def test_every_field_of_an_application_comes_back_as_it_was(django_db, make):
+    class Customer(models.Model):
+        class Meta:
+            app_label = "store_fields"
+            apps = Apps()
+
+    Task = django_db.model(
+        meta={"app_label": "store_fields", "apps": Customer._meta.apps},
+        data=models.JSONField(null=True),
+        token=models.UUIDField(null=True),
+        price=models.DecimalField(max_digits=8, decimal_places=2, null=True),
+        at=models.DateTimeField(null=True),
+        on=models.DateField(null=True),
+        clock=models.TimeField(null=True),
+        span=models.DurationField(null=True),
+        paid=models.BooleanField(default=False),
+        blob=models.BinaryField(null=True),
+        colour=models.CharField(max_length=1, choices=Colour.choices, null=True),
+        loud=Shouted(max_length=20, null=True),
+        customer=models.ForeignKey(Customer, models.CASCADE, null=True),
+    )
+    django_db.create(Customer)
+    make(FEATURES, model=Task)
+    customer = Customer.objects.create()
+    brought = {
+        "data": {"a": [1, None, "ü"]},
+        "token": uuid.UUID(int=7),
+        "price": Decimal("12.50"),
+        "at": dt.datetime(2026, 3, 4, 5, 6, 7, 891, tzinfo=dt.UTC),
+        "on": dt.date(2026, 3, 4),
+        "clock": dt.time(5, 6, 7),
+        "span": dt.timedelta(days=1, seconds=2),
+        "paid": True,
+        "blob": b"\0\xff",
+        "colour": Colour.RED,
+        "loud": "hello!",
+        "customer": customer,
+    }
+    put = Task.put(brought)
+    taken = Task.take()
+    queried = Task.objects.get()
+    for name, value in brought.items():
+        if name == "blob":
+            assert {bytes(task.blob) for task in (put, taken, queried)} == {value}
+        else:
+            assert [getattr(task, name) for task in (put, taken, queried)] == [value] * 3, name
+    assert Task.put({"customer_id": customer.pk}).customer == customer
+    assert Task.ack(taken, update={"data": {"b": 1}}).data == {"b": 1}
+    with pytest.raises(xq.BadType, match="another model"):
+        Task.put({"customer": taken})
+    with pytest.raises(xq.BadValue, match="SQL expression"):
+        Task.put({"size": models.F("size") + 1})
+    with pytest.raises((IntegrityError, xq.Error)), transaction.atomic():
+        Task.put({"customer": Customer(pk=None)})
+
+
+def test_what_nobody_brings_is_what_django_would_write(django_db, make):
+    Task = django_db.model(
+        title=models.CharField(max_length=20),
+        tags=models.JSONField(default=list),
+        created=models.DateTimeField(auto_now_add=True),
+        grade=models.IntegerField(**({"db_default": 7} if django.VERSION >= (5,) else {"default": 7})),
+    )
+    make(FEATURES, model=Task)
+    task = Task.put({})
+    assert (task.title, task.tags, task.grade) == ("", [], 7)
+    assert abs(task.created - dt.datetime.now(dt.UTC)) < dt.timedelta(hours=1)
+    task.tags.append("mine")
+    assert Task.put({}).tags == []
+
+
+def test_times_may_be_date_times(django_db, make):
+    Task = make(
+        {**FEATURES, "lifetime": 3600},
+        attributes={"runat": models.DateTimeField(null=True), "deadline": models.DateTimeField(null=True)},
+    )
+    later = Task.put({}, delay=30)
+    assert later.runat == dt.datetime.fromtimestamp(Task.xq.clock.now + 30, dt.UTC)
+    assert Task.objects.filter(runat__gt=later.runat - dt.timedelta(seconds=1)).count() == 1
+    assert Task.take() is None
+    Task.xq.clock.tick(31)
+    assert Task.take() == later
+
+
+def test_times_that_django_writes_in_another_zone_are_refused(django_db):
+    Task = django_db.model(runat=models.DateTimeField(null=True))
+    with override_settings(USE_TZ=False, TIME_ZONE="Europe/Berlin"):
+        forget_time_zone()
+        try:
+            if django_db.kind == "postgres":  # which knows what zone it is told
+                upgrade(Task, {"status": "status", "runat": "runat"}, {"delayed": True})
+                return
+            with pytest.raises(xq.ConfigurationError, match="USE_TZ = True"):
+                upgrade(Task, {"status": "status", "runat": "runat"}, {"delayed": True})
+        finally:
+            forget_time_zone()
+
+
+def forget_time_zone() -> None:
+    for name in ("timezone", "timezone_name"):
+        vars(connections["default"]).pop(name, None)
+
+
+# inheritance
+
+
+def test_a_model_inherits_from_abstract_ones_and_its_proxies_share_its_queue(django_db, make):
+    registry = Apps()
+
+    class Dated(models.Model):
+        note = models.TextField(default="noted")
+
+        class Meta:
+            abstract = True
+
+    Task: Any = type(
+        "Task",
+        (Dated,),
+        {
+            "__module__": __name__,
+            "status": models.CharField(max_length=1, default="R"),
+            "Meta": type("Meta", (), {"app_label": "store_abstract", "apps": registry, "db_table": "task"}),
+        },
+    )
+    make({}, roles=(), model=Task)
+    proxy: Any = type(
+        "Proxy",
+        (Task,),
+        {
+            "__module__": __name__,
+            "Meta": type("Meta", (), {"app_label": "store_abstract", "apps": registry, "proxy": True}),
+        },
+    )
+    assert proxy.xq is Task.xq
+    assert proxy.put({}).note == "noted"
+    assert proxy.objects.get().status == "R"
+    with pytest.raises(xq.ConfigurationError, match="is abstract"):
+        upgrade(Dated, {"status": "status"})
+    with pytest.raises(xq.ConfigurationError, match="is a proxy: upgrade Task"):
+        upgrade(proxy, {"status": "status"})
+
+
+def test_a_model_whose_fields_are_in_two_tables_is_refused():
+    registry = Apps()
+
+    class Place(models.Model):
+        status = models.CharField(max_length=1, default="R")
+
+        class Meta:
+            app_label = "store_parents"
+            apps = registry
+
+    class Shop(Place):
+        class Meta:
+            app_label = "store_parents"
+            apps = registry
+
+    with pytest.raises(xq.ConfigurationError, match="in the table of another model"):
+        upgrade(Shop, {"status": "status"})
+    upgrade(Place, {"status": "status"})
+    with pytest.raises(xq.ConfigurationError, match="upgrade Shop itself"):
+        Shop.take()
+
+
+def test_what_is_no_model_of_djangos_is_refused():
+    with pytest.raises(xq.ConfigurationError, match="a model of Django's"):
+        upgrade(dict, {"status": "status"})
+    with pytest.raises(xq.ConfigurationError, match="stands above"):
+        queue(dict)  # type: ignore[arg-type]
+
+
+def test_a_field_of_the_name_of_a_verb_is_not_hidden(django_db):
+    with pytest.raises(xq.ConfigurationError, match="take is a field already"):
+        upgrade(django_db.model(take=models.TextField(null=True)), {"status": "status"})
+
+
+# databases
+
+
+@pytest.fixture
+def other(tmp_path):
+    """The alias of one more database, on SQLite."""
+    settings = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "other.db")}
+    connections.settings["other"] = connections.configure_settings({"default": {}, "other": settings})["other"]
+    yield "other"
+    connections["other"].close()
+    del connections.settings["other"], connections["other"]
+
+
+def test_a_queue_may_be_on_another_database_than_the_default_one(django_db, other):
+    Task = django_db.model()
+    upgrade(Task, {"status": "status", "runat": "runat"}, FEATURES, using=other)
+    with connections[other].schema_editor() as editor:
+        editor.create_model(Task)
+    Task.xq.install()
+    with transaction.atomic():  # of the default one, which is another's
+        task = Task.put({"name": "there"})
+    assert task._state.db == other
+    with rolled_back(other):
+        Task.put({})
+    assert Task.objects.using(other).count() == 1
+    heard: list[str] = []
+    Task.xq.on_change(lambda task, event, source, target: heard.append(event))
+    with transaction.atomic(), transaction.atomic(using=other):
+        assert Task.take().name == "there"
+        assert heard == []
+    assert heard == ["take"]
+
+
+def test_upgrade_touches_no_database(django_db):
+    nowhere = {**django_db.settings, "HOST": "127.0.0.1", "PORT": "1"}
+    if django_db.kind == "sqlite":
+        nowhere["NAME"] = "/nowhere/app.db"
+    connections.settings["nowhere"] = connections.configure_settings({"default": {}, "nowhere": nowhere})["nowhere"]
+    try:
+        Task = django_db.model(token=models.UUIDField(), data=models.JSONField(), at=models.DateTimeField(null=True))
+        upgrade(Task, {"status": "status", "runat": "at"}, FEATURES, using="nowhere")
+        with pytest.raises(DatabaseError):
+            Task.take()
+    finally:
+        del connections.settings["nowhere"], connections["nowhere"]
+
+
+class ToOther:
+    """A router of all writes."""
+
+    def db_for_write(self, model: Any, **hints: Any) -> str:
+        return "other"
+
+
+def test_a_router_names_the_database_of_a_queue(django_db, other):
+    Task = django_db.model()
+    with override_settings(DATABASE_ROUTERS=[ToOther()]):
+        upgrade(Task, {"status": "status", "runat": "runat"}, FEATURES)
+        with connections[other].schema_editor() as editor:
+            editor.create_model(Task)
+        Task.xq.install()
+        assert Task.put({})._state.db == other
+    if django_db.kind != "sqlite":
+        with pytest.raises(xq.ConfigurationError, match="was upgraded for sqlite"):
+            Task.put({})
+
+
+def test_a_queue_that_no_migration_installed_says_so(django_db):
+    Task = django_db.model()
+    upgrade(Task, {"status": "status"})
+    with pytest.raises(xq.NotInstalled, match=r"the table task is missing.*manage.py migrate"):
+        Task.put({})
+
+
+def test_a_connection_that_was_lost_is_made_anew(make_shared, django_db):
+    if django_db.kind == "sqlite":
+        return  # a file cannot be lost so
+    Task = make_shared(FEATURES, roles=TAKING)
+    Task.put({"name": "a"})
+    raw = connection.connection
+    number = raw.info.backend_pid if django_db.kind == "postgres" else raw.thread_id()
+    with django_db.server.administrator() as execute:
+        execute(f"SELECT pg_terminate_backend({number})" if django_db.kind == "postgres" else f"KILL {number}")
+    eventually(lambda: Task.xq.store.driver.is_broken(raw))
+    assert Task.take().name == "a"
+
+
+def test_a_database_in_memory_has_queues_as_well(make, tmp_path):
+    settings = {"ENGINE": "django.db.backends.sqlite3", "NAME": "file:memory_of_a_test?mode=memory&cache=shared"}
+    Task = make.database.model()
+    connections.settings["memory"] = connections.configure_settings({"default": {}, "memory": settings})["memory"]
+    try:
+        upgrade(Task, {"status": "status", "runat": "runat"}, FEATURES, using="memory")
+        with connections["memory"].schema_editor() as editor:
+            editor.create_model(Task)
+        Task.xq.install()
+        Task.put({}, delay=0.02)
+        assert Task.take(timeout=60) is not None
+        with pytest.raises(xq.ConfigurationError, match="is in memory"):
+            Task.xq.store.address()
+    finally:
+        raw = connections["memory"].connection
+        connections["memory"].connection = None
+        raw.close()
+        del connections.settings["memory"], connections["memory"]
+
+
+def test_a_schema_may_stand_in_the_name_of_the_table(django_db):
+    if django_db.kind != "postgres":
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE SCHEMA shop")
+    Task = django_db.model(meta={"db_table": 'shop"."order'})
+    upgrade(Task, {"status": "status", "runat": "runat"}, FEATURES)
+    django_db.create(Task)
+    Task.xq.install()
+    Task.put({"name": "a"})
+    assert Task.objects.get().name == Task.take().name == "a"
+    assert Task.xq.check() == []
+
+
+# threads, processes, those who look on
+
+
+def test_a_process_that_was_killed_gives_back_what_it_had_taken(make_shared):
+    Task = make_shared({"keep": True}, roles=TAKING)
+    Task.put({"name": "a"})
+    child = os.fork()
+    if child == 0:
+        try:
+            assert Task.take() is not None
+            os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    assert Task.take(timeout=60).name == "a"
+
+
+def test_statements_of_a_queue_are_seen_as_those_of_django(make):
+    Task = make(FEATURES)
+    seen: list[str] = []
+
+    def look(execute: Any, sql: str, *others: Any) -> Any:
+        seen.append(sql)
+        return execute(sql, *others)
+
+    with CaptureQueriesContext(connection) as queries, connection.execute_wrapper(look):
+        Task.put({})
+    assert any("INSERT" in query["sql"] for query in queries.captured_queries)
+    assert any("INSERT" in sql for sql in seen)
+
+
+def test_a_call_on_the_loop_of_asyncio_is_refused_as_django_refuses_it(make):
+    Task = make(FEATURES)
+
+    async def put() -> None:
+        Task.put({})
+
+    with pytest.raises(SynchronousOnlyOperation):
+        asyncio.run(put())
+    assert not Task.objects.exists()

@@ -1,0 +1,622 @@
+"""django.tasks on a queue: what its documentation promises."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from datetime import timezone as zones
+from typing import Any
+
+import pytest
+from django.core import checks
+from django.core.management import call_command
+from django.db import connections, transaction
+from django.test import modify_settings, override_settings
+from django.utils import timezone
+from django_tasks import TaskResultStatus, default_task_backend, task_backends
+from django_tasks.exceptions import (
+    InvalidTaskBackendError,
+    InvalidTaskError,
+    TaskResultDoesNotExist,
+    TaskResultMismatch,
+)
+from django_tasks.signals import task_enqueued, task_finished, task_started
+
+from tests.conformance.steps import STUCK, eventually
+from tests.django.conftest import ROOT, DjangoDatabase
+from tests.django.on_tasks import BACKEND, asynchronously, backend, install, upgrade_for_this_database
+from tests.django.shop import jobs
+from xq.adapters.django.tasks import XQBackend
+from xq.adapters.django.tasks.models import Task
+from xq.adapters.django.tasks.worker import run
+
+LOGGERS = ("django_tasks", "django.tasks")  # of the package, and of Django 6
+
+
+@pytest.fixture
+def tasks(django_db: DjangoDatabase) -> Iterator[DjangoDatabase]:
+    """A database with the table of tasks, and the settings that name it."""
+    with backend():
+        install(django_db)
+        yield django_db
+
+
+def work(**options: Any) -> None:
+    """Run what is ready."""
+    run(until_empty=True, **options)
+
+
+def row(result: Any) -> Any:
+    return Task.objects.get(pk=result.id)
+
+
+@contextmanager
+def heard(*signals: Any) -> Iterator[list[tuple[Any, Any]]]:
+    """The senders of these signals, and the results they sent, as they were then."""
+    found: list[tuple[Any, Any]] = []
+
+    def hear(sender: Any, task_result: Any, **_: Any) -> None:
+        found.append((sender, task_result))
+
+    for one in signals:
+        one.connect(hear)
+    try:
+        yield found
+    finally:
+        for one in signals:
+            one.disconnect(hear)
+
+
+# enqueueing
+
+
+def test_a_task_that_is_enqueued_is_ready_and_nothing_has_run_it(tasks):
+    result = jobs.add.enqueue(2, b=3)
+    assert result.task == jobs.add
+    assert (result.args, result.kwargs, result.backend) == ([2], {"b": 3}, "default")
+    assert result.status == TaskResultStatus.READY
+    assert not result.is_finished
+    assert timezone.now() - result.enqueued_at < timedelta(hours=1)
+    assert (result.started_at, result.last_attempted_at, result.finished_at) == (None, None, None)
+    assert (result.errors, result.worker_ids, result.attempts) == ([], [], 0)
+    assert len(result.id) <= 64
+    assert Task.xq.stats().counts["R"] == 1
+
+
+def test_a_task_that_was_run_has_its_return_value(tasks):
+    result = jobs.add.enqueue(2, b=3)
+    work()
+    assert result.status == TaskResultStatus.READY  # as it was when it was read
+    result.refresh()
+    assert result.status == TaskResultStatus.SUCCESSFUL
+    assert result.is_finished
+    assert result.return_value == 5
+    assert result.enqueued_at <= result.started_at <= result.last_attempted_at <= result.finished_at
+    assert result.attempts == len(result.worker_ids) == 1
+    assert result.errors == []
+
+
+def test_a_return_value_is_asked_for_too_early_or_of_a_task_that_failed(tasks):
+    result = jobs.fail.enqueue()
+    with pytest.raises(ValueError, match="not finished"):
+        _ = result.return_value
+    work()
+    result.refresh()
+    with pytest.raises(ValueError, match="failed"):
+        _ = result.return_value
+
+
+def test_arguments_and_return_values_come_back_as_json_has_them(tasks):
+    result = jobs.echo.enqueue(1, 2.5, None, True, (1, (2,)), b"bytes", {"a": {"b": [1]}}, key="ключ 🔑")
+    assert result.args == [1, 2.5, None, True, [1, [2]], "bytes", {"a": {"b": [1]}}]
+    work()
+    result.refresh()
+    assert result.return_value == [result.args, {"key": "ключ 🔑"}]
+    assert jobs.echo.get_result(result.id).args == result.args
+
+
+def test_what_is_no_json_is_refused_where_it_is_enqueued(tasks):
+    for bad in (object(), {1}, datetime(2020, 1, 1), uuid.uuid4(), Task):
+        with pytest.raises(TypeError):
+            jobs.echo.enqueue(bad)
+        with pytest.raises(TypeError):
+            jobs.echo.enqueue(a=[{"b": bad}])
+    with pytest.raises(ValueError, match="bytes"):
+        jobs.echo.enqueue(b"\xff")
+    assert Task.objects.count() == 0
+
+
+def test_text_that_a_database_has_no_json_for_is_kept(tasks):
+    odd = ["a\0b", "\ud800", "'\"\\%s?", float("inf"), 10**30]
+    result = jobs.echo.enqueue(*odd)
+    given = [jobs.give.enqueue(what) for what in ("zero", "half")]
+    failed = jobs.fail.enqueue("a\0b\ud800 %s")
+    work()
+    result.refresh()
+    assert result.return_value == [odd, {}]
+    assert [jobs.give.get_result(one.id).return_value for one in given] == ["a\0b", "\ud800"]
+    assert "a\\x00b" in jobs.fail.get_result(failed.id).errors[0].traceback
+
+
+def test_a_task_whose_return_value_is_no_json_has_failed(tasks):
+    results = [jobs.give.enqueue(what) for what in ("object", "set", "bytes")]
+    work()
+    for result in results:
+        result.refresh()
+        assert result.status == TaskResultStatus.FAILED
+    assert [result.errors[0].exception_class for result in results] == [TypeError, TypeError, ValueError]
+
+
+def test_functions_that_cannot_be_tasks_are_refused(tasks):
+    def inner() -> None: ...
+
+    with pytest.raises(InvalidTaskError, match="module level"):
+        replace(jobs.add, func=inner)
+    with pytest.raises(InvalidTaskError, match="context"):
+        replace(jobs.add, func=jobs.no_task, takes_context=True)
+    for priority in (101, -101, 1.5):
+        with pytest.raises(InvalidTaskError, match="whole number"):
+            jobs.add.using(priority=priority)
+
+
+def test_the_backend_says_what_it_supports(tasks):
+    assert isinstance(task_backends["default"], XQBackend)
+    assert default_task_backend.supports_defer
+    assert default_task_backend.supports_async_task
+    assert default_task_backend.supports_get_result
+    assert default_task_backend.supports_priority
+
+
+# transactions
+
+
+def test_a_task_enqueued_in_a_transaction_is_one_with_it(tasks):
+    with transaction.atomic():
+        jobs.note.enqueue("undone")
+        transaction.set_rollback(True)
+    with transaction.atomic():
+        jobs.note.enqueue("done")
+        with transaction.atomic():
+            jobs.note.enqueue("undone, too")
+            transaction.set_rollback(True)
+    transaction.on_commit(lambda: jobs.note.enqueue("after"))
+    work()
+    assert jobs.seen == ["done", "after"]
+
+
+def test_a_result_is_read_in_the_transaction_that_enqueued_it(tasks):
+    with transaction.atomic():
+        result = jobs.add.enqueue(1)
+        assert jobs.add.get_result(result.id) == result
+
+
+# order and time
+
+
+def test_the_higher_priority_is_run_first_and_among_equals_the_older(tasks):
+    order = [0, -100, 100, 7, 0, 7]
+    for place, priority in enumerate(order):
+        jobs.note.using(priority=priority).enqueue([priority, place])
+    assert sorted(Task.objects.values_list("rank", flat=True)) == sorted(-priority for priority in order)
+    work()
+    assert jobs.seen == [[100, 2], [7, 3], [7, 5], [0, 0], [0, 4], [-100, 1]]
+
+
+def test_the_priority_of_the_decorator_counts_unless_another_is_given(tasks):
+    assert jobs.note.enqueue(1).task.priority == 7
+    found = jobs.note.using(priority=-3).enqueue(2)
+    assert found.task.priority == -3
+    assert jobs.note.get_result(found.id).task.priority == -3
+
+
+def test_a_task_does_not_run_before_its_time(tasks):
+    moment = timezone.now() + timedelta(days=1)
+    result = jobs.note.using(run_after=moment).enqueue("tomorrow")
+    assert result.status == TaskResultStatus.READY
+    assert result.task.run_after == moment
+    jobs.note.using(run_after=timezone.now() - timedelta(days=1)).enqueue("yesterday")
+    work()
+    assert jobs.seen == ["yesterday"]
+    found = jobs.note.get_result(result.id)
+    assert (found.status, found.task.run_after) == (TaskResultStatus.READY, moment)
+    assert Task.xq.stats().counts["W"] == 1
+
+
+def test_a_task_runs_when_its_time_has_come(tasks):
+    moment = timezone.now() + timedelta(seconds=0.3)
+    result = jobs.add.using(run_after=moment).enqueue(1)
+
+    def is_done() -> Any:
+        work()
+        result.refresh()
+        return result.is_finished
+
+    eventually(is_done)
+    assert result.started_at >= moment
+
+
+def test_a_time_without_a_zone_is_refused_where_the_project_has_zones(tasks):
+    with pytest.raises(InvalidTaskError, match="aware"):
+        jobs.add.using(run_after=datetime(2030, 1, 1))
+    assert (
+        jobs.add.using(run_after=datetime(2030, 1, 1, tzinfo=zones(timedelta(hours=5)))).enqueue(1).is_finished is False
+    )
+
+
+def test_a_project_without_zones_gives_times_with_or_without(tasks):
+    with override_settings(USE_TZ=False):
+        connections["default"].close()  # what it reads depends on the setting
+        now = timezone.now()
+        late = jobs.note.using(run_after=now + timedelta(days=1)).enqueue("late")
+        jobs.note.using(run_after=datetime.now(UTC) + timedelta(days=1)).enqueue("late, too")
+        jobs.note.using(run_after=now - timedelta(seconds=1)).enqueue("now")
+        work()
+        assert jobs.seen == ["now"]
+        assert timezone.is_naive(jobs.note.get_result(late.id).task.run_after)
+    connections["default"].close()
+
+
+# queues
+
+
+def test_only_the_queues_that_are_named_are_taken(tasks):
+    with backend(QUEUES=["default", "special"]):
+        result = jobs.note.using(queue_name="special").enqueue(1)
+        assert jobs.note.get_result(result.id).task.queue_name == "special"
+        with pytest.raises(InvalidTaskError, match="other"):
+            jobs.note.using(queue_name="other")
+    assert jobs.note.using(queue_name="any other, where none is named").enqueue(2)
+
+
+def test_a_worker_runs_the_tasks_of_its_queues(tasks):
+    for name in ("default", "mail", "slow"):
+        jobs.note.using(queue_name=name).enqueue(name)
+    work(queues=["mail"])
+    assert jobs.seen == ["mail"]
+    work(queues=["slow", "mail"], workers=2)
+    assert jobs.seen == ["mail", "slow"]
+    work()
+    assert jobs.seen == ["mail", "slow", "default"]
+
+
+def test_several_backends_share_the_table_and_each_task_knows_its_own(tasks):
+    both = {"BACKEND": BACKEND, "QUEUES": []}
+    with override_settings(TASKS={"default": both, "second": both}):
+        result = jobs.tell.using(backend="second").enqueue()
+        work()
+        result.refresh()
+        assert result.backend == "second"
+        assert jobs.seen[0].backend == "second"
+        assert task_backends["second"].get_result(result.id).task.backend == "second"
+
+
+# results
+
+
+def test_a_result_is_found_by_its_id(tasks):
+    result = jobs.add.enqueue(1, b=2)
+    assert jobs.add.get_result(result.id) == result
+    assert default_task_backend.get_result(result.id) == result
+
+
+def test_a_result_that_is_not_there_is_not_found(tasks):
+    for id in (str(uuid.uuid4()), "no uuid", "", "0", "a\0b"):
+        with pytest.raises(TaskResultDoesNotExist):
+            jobs.add.get_result(id)
+    with pytest.raises(TaskResultDoesNotExist):
+        asynchronously(lambda: default_task_backend.aget_result(str(uuid.uuid4())))
+
+
+def test_a_result_of_another_task_is_not_this_ones(tasks):
+    result = jobs.add.enqueue(1)
+    with pytest.raises(TaskResultMismatch):
+        jobs.fail.get_result(result.id)
+
+
+def test_an_error_is_kept_with_its_class_and_its_traceback(tasks):
+    result = jobs.fail.enqueue("order 7")
+    work()
+    result.refresh()
+    (error,) = result.errors
+    assert result.status == TaskResultStatus.FAILED
+    assert result.is_finished
+    assert error.exception_class is LookupError
+    assert error.exception_class_path == "builtins.LookupError"
+    assert "raise LookupError(why)" in error.traceback
+    assert "order 7" in error.traceback
+    assert result.attempts == 1
+    assert result.finished_at >= result.started_at
+
+
+def test_a_task_that_leaves_python_has_failed_and_its_worker_goes_on(tasks):
+    left, after = jobs.leave.enqueue(3), jobs.add.enqueue(1)
+    work()
+    assert jobs.leave.get_result(left.id).errors[0].exception_class is SystemExit
+    assert jobs.add.get_result(after.id).return_value == 1
+
+
+def test_a_task_that_misuses_its_connection_ends_all_the_same(tasks):
+    uses = ("close", "open") if tasks.kind == "sqlite" else ("close", "open", "break")
+    results = [jobs.misuse.enqueue(how) for how in uses]
+    after = jobs.add.enqueue(1)
+    work()
+    for result in (*results, after):
+        result.refresh()
+        assert result.status == TaskResultStatus.SUCCESSFUL
+
+
+def test_a_task_is_given_its_context(tasks):
+    result = jobs.tell.enqueue("a", "b")
+    work()
+    (running,) = jobs.seen
+    result.refresh()
+    assert result.return_value == [1, "RUNNING", ["a", "b"], 1]
+    assert running.id == result.id
+    assert running.worker_ids == result.worker_ids
+
+
+def test_asynchronous_code_enqueues_and_looks_and_is_run(tasks):
+    async def enqueue() -> Any:
+        result = await jobs.later.aenqueue(21)
+        assert (await jobs.later.aget_result(result.id)).status == TaskResultStatus.READY
+        return result
+
+    result = asynchronously(enqueue)
+    work()
+    asynchronously(result.arefresh)
+    assert result.return_value == 42
+
+
+def test_signals_tell_of_a_task_that_is_enqueued_and_run(tasks):
+    with heard(task_enqueued, task_started, task_finished) as found:
+        good, bad = jobs.add.enqueue(1), jobs.fail.enqueue()
+        work()
+    assert {sender for sender, _ in found} == {XQBackend}
+    assert [(one.id, str(one.status)) for _, one in found] == [
+        *((one.id, "READY") for one in (good, bad)),
+        *((good.id, status) for status in ("RUNNING", "SUCCESSFUL")),
+        *((bad.id, status) for status in ("RUNNING", "FAILED")),
+    ]
+    assert found[3][1].return_value == 1
+    assert found[5][1].errors[0].exception_class is LookupError
+
+
+def test_what_hears_of_an_end_may_read_it(tasks):
+    read: list[Any] = []
+
+    def hear(task_result: Any, **_: Any) -> None:
+        read.append(default_task_backend.get_result(task_result.id).status)
+        raise RuntimeError("a receiver fails")  # and harms nothing
+
+    for one in (task_started, task_finished):
+        one.connect(hear)
+    try:
+        result = jobs.add.enqueue(1)
+        work()
+    finally:
+        for one in (task_started, task_finished):
+            one.disconnect(hear)
+    assert read == ["RUNNING", "SUCCESSFUL"]
+    assert default_task_backend.get_result(result.id).return_value == 1
+
+
+def test_the_log_has_the_error_of_a_task_that_failed(tasks, caplog):
+    jobs.fail.enqueue("order 7")
+    work()
+    (record,) = [one for one in caplog.records if one.name in LOGGERS and one.levelname == "ERROR"]
+    assert record.exc_info
+    assert record.exc_info[0] is LookupError
+
+
+def test_a_task_whose_function_is_gone_has_failed(tasks):
+    paths = ("tests.django.no_such_module.f", "tests.django.shop.jobs.gone", "nowhere")
+    lost, after = [jobs.add.enqueue(1) for _ in paths], jobs.add.enqueue(2)
+    for result, path in zip(lost, paths, strict=True):
+        Task.objects.filter(pk=result.id).update(task_path=path)
+    work()
+    for result in lost:
+        assert row(result).status == "FAILED"
+        assert row(result).exception_class_path in ("builtins.ImportError", "builtins.ModuleNotFoundError")
+        with pytest.raises(ImportError):
+            default_task_backend.get_result(result.id)
+    assert jobs.add.get_result(after.id).return_value == 2
+
+
+def test_what_is_no_task_is_not_called(tasks):
+    result = jobs.add.enqueue(1)
+    Task.objects.filter(pk=result.id).update(task_path="tests.django.shop.jobs.no_task")
+    work()
+    assert row(result).exception_class_path == "django.core.exceptions.SuspiciousOperation"
+
+
+# as tasks of a queue
+
+
+def test_results_stay_as_long_as_the_options_say(tasks):
+    with backend(OPTIONS={"keep": 0.01, "keep_failed": 3600}):
+        good, bad = jobs.add.enqueue(1), jobs.fail.enqueue()
+        work()
+    with backend(OPTIONS={"keep": None, "keep_failed": 0}):
+        kept, forgotten = jobs.add.enqueue(2), jobs.fail.enqueue()
+        work()
+    eventually(lambda: Task.xq.sweep() or Task.objects.count() == 2)
+    found = Task.objects.values_list("pk", flat=True)
+    assert {str(key) for key in found} == {bad.id, kept.id}
+    for gone in (good, forgotten):
+        with pytest.raises(TaskResultDoesNotExist):
+            gone.refresh()
+
+
+def test_a_task_that_failed_is_dug_out_and_one_that_is_done_restarted(tasks):
+    bad, good = jobs.fail.enqueue(), jobs.add.enqueue(1)
+    work()
+    Task.xq.dig(bad.id)
+    Task.xq.restart(good.id)
+    for result in (bad, good):
+        result.refresh()
+        assert result.status == TaskResultStatus.READY
+        assert not result.errors
+    work()
+    for result, status in ((bad, "FAILED"), (good, "SUCCESSFUL")):
+        result.refresh()
+        assert (result.status, result.attempts) == (status, 2)
+        assert result.started_at < result.last_attempted_at
+
+
+def test_a_task_whose_workers_die_with_it_has_failed_after_some(tasks):
+    result = jobs.add.enqueue(1)
+    with backend(OPTIONS={"max_attempts": 2}):
+        for _ in range(2):
+            assert Task.xq.take().begin()
+            Task.xq.snatch(result.id)
+        work()
+        result.refresh()
+        (error,) = result.errors
+        assert result.status == TaskResultStatus.FAILED
+        assert result.attempts == 3
+        assert error.exception_class_path == "xq.adapters.django.tasks.worker.WorkerDied"
+        assert "2 times" in error.traceback
+        assert error.exception_class
+        Task.xq.dig(result.id)
+        work()
+        result.refresh()
+        assert result.return_value == 1
+
+
+def test_a_task_that_is_taken_away_while_it_runs_is_not_ended_by_who_had_it(tasks):
+    def snatch(task_result: Any, **_: Any) -> None:
+        task_started.disconnect(snatch)
+        Task.xq.kill(task_result.id)
+
+    task_started.connect(snatch)
+    with heard(task_finished) as ended:
+        result = jobs.add.enqueue(1)
+        work()
+    assert ended == []
+    with pytest.raises(TaskResultDoesNotExist):
+        result.refresh()
+
+
+WORKER = """
+import pymysql
+pymysql.install_as_MySQLdb()
+import django
+from django.conf import settings
+settings.configure(
+    USE_TZ=True, DATABASES={{"default": {database!r}}}, TASKS={tasks!r},
+    INSTALLED_APPS=["django_tasks", "xq.adapters.django", "xq.adapters.django.tasks"],
+)
+django.setup()
+from xq.adapters.django.tasks.worker import run
+run(queues=["default"])
+"""
+
+
+@contextmanager
+def worker_process(database: DjangoDatabase) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker in a process of its own."""
+    tasks = {"default": {"BACKEND": BACKEND, "QUEUES": []}}
+    program = WORKER.format(database=database.settings, tasks=tasks)
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])  # where another Django may be
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, env={**os.environ, "PYTHONPATH": path})
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(STUCK)
+
+
+def test_the_task_of_a_worker_that_is_killed_is_run_again_by_another(tasks, tmp_path):
+    go_on, told = tmp_path / "go on", tmp_path / "told"
+    result = jobs.wait_for.enqueue(str(go_on), str(told))
+    with worker_process(tasks) as first:
+        eventually(lambda: told.exists() and told.read_text() == "begun\n")
+        result.refresh()
+        assert result.status == TaskResultStatus.RUNNING
+        assert result.attempts == 1
+        first.send_signal(signal.SIGKILL)
+        first.wait(STUCK)
+        go_on.touch()
+
+        def is_done() -> Any:
+            work()
+            result.refresh()
+            return result.is_finished
+
+        eventually(is_done)
+    assert result.return_value == "done"
+    assert result.attempts == len(set(result.worker_ids)) == 2
+    assert result.started_at < result.last_attempted_at
+    assert told.read_text() == "begun\nbegun\n"
+
+
+def test_a_worker_that_is_told_to_stop_finishes_what_it_has_in_hand(tasks, tmp_path):
+    go_on, told = tmp_path / "go on", tmp_path / "told"
+    result = jobs.wait_for.enqueue(str(go_on), str(told))
+    with worker_process(tasks) as worker:
+        eventually(told.exists)
+        after = jobs.add.enqueue(1)
+        worker.send_signal(signal.SIGTERM)
+        go_on.touch()
+        assert worker.wait(STUCK) == 0
+    result.refresh()
+    after.refresh()
+    assert result.return_value == "done"
+    assert after.status == TaskResultStatus.READY or after.return_value == 1
+
+
+def test_the_command_runs_the_tasks_of_the_queues_that_it_is_told(tasks):
+    for name in ("default", "mail", "slow"):
+        jobs.note.using(queue_name=name).enqueue(name)
+    call_command("xq_worker", "--queue", "mail", "--queue", "slow", "--workers", "2", "--until-empty", verbosity=0)
+    assert sorted(jobs.seen) == ["mail", "slow"]
+    call_command("xq_worker", "--until-empty", verbosity=0)
+    assert jobs.seen[2:] == ["default"]
+
+
+# settings, migrations and checks
+
+
+def test_its_migrations_install_what_its_model_is(django_db):
+    with backend():
+        upgrade_for_this_database()
+        django_db.migrate("xq_tasks")
+        call_command("makemigrations", "xq_tasks", check=True, dry_run=True, verbosity=0)
+        call_command("xq_makemigration", "xq_tasks.Task", check=True, verbosity=0)
+        assert Task.xq.check() == []
+        result = jobs.add.enqueue(1)
+        work()
+        result.refresh()
+        assert result.return_value == 1
+        django_db.migrate("xq_tasks", "zero")
+    assert connections["default"].introspection.table_names() == ["django_migrations"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"kep": 1}, "no 'kep': there are keep, keep_failed, max_attempts"),
+        ({"keep": -1}, "seconds, or None for ever, not -1"),
+        ({"keep": float("nan")}, "seconds"),
+        ({"keep_failed": True}, "seconds"),
+        ({"max_attempts": 0}, "a number from 1 on"),
+    ],
+)
+def test_options_that_are_wrong_are_refused_in_words(options, words):
+    with backend(OPTIONS=options), pytest.raises(InvalidTaskBackendError, match=words):
+        _ = task_backends["default"]
+
+
+def test_a_check_names_the_app_that_is_missing():
+    with backend():
+        assert [one for one in checks.run_checks() if one.id == "xq.E010"] == []
+        with modify_settings(INSTALLED_APPS={"remove": "xq.adapters.django.tasks"}):
+            (found,) = [one for one in checks.run_checks() if one.id == "xq.E010"]
+    assert "INSTALLED_APPS" in found.hint
