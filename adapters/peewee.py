@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakSet, ref
 
 import peewee as pw
 from playhouse import pool
 
 from xq.adapters.drivers import DRIVERS, SERVERS
+from xq.adapters.stores import SECRETS, OrmStore, Prepared, keep
 from xq.errors import BadType, BadValue, ConfigurationError, shown
 from xq.store import Address, Connector, Driver, Field, Kind, Row
 
@@ -57,11 +57,6 @@ NATIVE: Mapping[type[pw.Field[Any]], type] = {
 
 # What psycopg's connect() takes and no other program understands.
 OF_PSYCOPG = frozenset({"autocommit", "prepare_threshold", "context", "row_factory", "cursor_factory"})
-
-# Of the drivers' parameters, beside the password: that of a key, and what may hold it.
-SECRETS = frozenset(
-    {"sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key", "ssl", "ssl_key_password"}
-)
 
 # The drivers take these as they are.
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
@@ -158,20 +153,10 @@ class _Savepoint(_Watched, pw._savepoint):
             super().rollback(begin)
 
 
-class _Prepared(threading.local):
-    """The connection of each thread that xq can speak on, that is prepared, and that is but for an open transaction."""
+class _Prepared(threading.local, Prepared):
+    """Of each thread."""
 
-    checked: object = None
-    connection: object = None
-    begun: object = None
-    # What is to be called after a transaction that the application ends by itself, in Peewee's manual_commit or by a
-    # plain COMMIT: nobody tells of that, but the next statement finds it ended.
-    waiting: Sequence[Callable[[], None]] = ()
-
-    def settle(self) -> None:
-        calls, self.waiting = self.waiting, ()
-        for call in calls:
-            call()
+    checked: object = None  # the connection that xq can speak on
 
 
 def _is_manual(transaction: object) -> bool:
@@ -200,7 +185,7 @@ def _tell_at_the_end(database: Any, prepared: _Prepared) -> None:
     database.commit, database.rollback = map(then_tell, plain)
 
 
-class PeeweeStore(Generic[M]):
+class PeeweeStore(OrmStore[M]):
     """A Peewee model as a `xq.store.Store`.
 
     The model's database is looked up at each call, so a DatabaseProxy may be initialised later and `bind()` works.
@@ -224,7 +209,6 @@ class PeeweeStore(Generic[M]):
         self.fields = tuple(_field(field) for field in meta.sorted_fields)
         self.key = tuple(field.name for field in meta.get_primary_keys())
         self._names = [field.name for field in self.fields]
-        self._readers = [(i, f.from_database) for i, f in enumerate(self.fields) if f.from_database]
         self._plain = model.__init__ is pw.Model.__init__
         self.may_fail_to_read = bool(self._readers) or not self._plain
         self._prepared = _Prepared()
@@ -277,7 +261,7 @@ class PeeweeStore(Generic[M]):
         driver = self.driver
         connection = self._connection(database, driver)
         if self._prepared.connection is not connection:
-            self._prepare(connection, driver)
+            self._prepared.prepare(connection, driver.in_transaction(connection), self.connected)
         cursor: Any = None
         try:
             # As Peewee's execute_sql, which cannot have a statement prepared.
@@ -286,26 +270,7 @@ class PeeweeStore(Generic[M]):
                 driver.execute(cursor, sql, values)
             return cursor
         except BaseException as error:
-            if cursor is not None and not self.is_failure(error):
-                cursor.close()  # the error may be kept, and with it what is in progress on SQLite
-            cause = _of_the_driver(error)
-            kind = BadValue if driver.is_beyond(cause) else BadType if driver.is_misfit(cause) else None
-            if kind is None:
-                raise
-            raise kind(f"the database cannot hold a value given: {error}") from error
-
-    def _prepare(self, connection: Any, driver: Driver) -> None:
-        """Do once for a connection what it needs; within a transaction, which may be undone, once more after it."""
-        prepared = self._prepared
-        within = driver.in_transaction(connection)
-        if within and prepared.begun is connection:
-            return
-        prepared.begun = connection
-        prepared.connection = prepared.connection if within else connection
-        try:
-            self.connected()
-        except BaseException:
-            prepared.connection = prepared.begun = None
+            self.failed(cursor, error)
             raise
 
     def _checked(self, database: pw.Database, driver: Driver) -> Any:
@@ -363,7 +328,7 @@ class PeeweeStore(Generic[M]):
         if not self.in_transaction():
             call()
         elif _is_manual(transaction):
-            self._prepared.waiting = [*self._prepared.waiting, call]
+            self._prepared.wait(call)
             _tell_at_the_end(database, self._prepared)
         else:
             database.after_commit(call)
@@ -394,34 +359,27 @@ class PeeweeStore(Generic[M]):
             inherited += [used.connection for used in database._in_use.values()]
             database._connections, database._in_use = [], {}
         for connection in inherited:
-            # Not even closed, nor freed: SQLite would believe that it is the parent, and may delete its log.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+            keep(connection)
         database._state.reset()
 
     @property
     def has_threads(self) -> bool:
         return bool(self._known_database.thread_safe)
 
-    def is_refusal(self, error: BaseException) -> bool:
-        refused = self.is_failure(error) and self.driver.is_refusal(_of_the_driver(error))
-        return isinstance(error, pw.IntegrityError) or refused
+    # errors
+
+    integrity_error = pw.IntegrityError
 
     def is_failure(self, error: BaseException) -> bool:
         return _is_failure(error)
 
-    def is_loss(self, error: BaseException) -> bool:
+    def of_the_driver(self, error: BaseException) -> BaseException:
+        return _of_the_driver(error)
+
+    @property
+    def in_use(self) -> Any:
         database = self._known_database
-        connection = None if database.is_closed() else database.connection()
-        return self.is_failure(error) and self.driver.is_broken(connection)
-
-    def is_conflict(self, error: BaseException) -> bool:
-        return self.is_failure(error) and self.driver.is_conflict(_of_the_driver(error))
-
-    def is_only_read(self, error: BaseException) -> bool:
-        return self.is_failure(error) and self.driver.is_only_read(_of_the_driver(error))
-
-    def is_locked(self, error: BaseException) -> bool:
-        return self.is_failure(error) and self.driver.is_locked(_of_the_driver(error))
+        return None if database.is_closed() else database.connection()
 
     def connector(self) -> Connector:
         kind, database = ENGINES[self.engine], ref(self._known_database)
@@ -454,21 +412,6 @@ class PeeweeStore(Generic[M]):
         password, passwd = (parameters.pop(name, None) for name in ("password", "passwd"))
         secrets = {name: parameters.pop(name) for name in SECRETS & parameters.keys()}
         return Address(engine, parameters, password or passwd, secrets)
-
-    def read(self, row: Row) -> Sequence[Any]:
-        if not self._readers:
-            return row[: len(self.fields)]
-        values = list(row[: len(self.fields)])
-        for index, read in self._readers:
-            try:
-                values[index] = read(values[index])
-            except Exception as error:
-                key = [value for value, name in zip(values, self._names, strict=True) if name in self.key]
-                raise BadValue(
-                    f"the row {key} of {self.name} holds {values[index]!r} in {self._names[index]!r}, which cannot be "
-                    f"read ({error}): mend or delete it with plain SQL"
-                ) from error
-        return values
 
     def instance(self, values: Sequence[Any]) -> M:
         if not self._plain:
@@ -507,9 +450,6 @@ class PeeweeStore(Generic[M]):
         if any(name in vars(base) for base in self.model.__mro__ if base not in (pw.Model, object)):
             return "an attribute"
         return "an attribute of Peewee's Model" if hasattr(pw.Model, name) else None
-
-    def attach(self, name: str, value: object) -> None:
-        setattr(self.model, name, value)
 
     def with_the_table(self, creating: Callable[[Callable[[], None]], None], dropped: Callable[[], None]) -> None:
         # save() of an instance read earlier must not write back a status that the queue has moved on.

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from xq.adapters.drivers import DRIVERS, connect
-from xq.errors import BadType, BadValue
-from xq.store import Address, Row
+from xq.adapters.stores import TellsErrors
+from xq.store import Address, Driver, Row
 
 PATIENCE = 60.0  # seconds that a statement waits for another writer of the file: whole jobs are one transaction
 FOUND_ROWS = 2  # of MariaDB's client: rows would count as changed, too, that are as they shall be already
 
 
-class PlainStore:
+class PlainStore(TellsErrors):
     """What of `xq.store.Store` statements need that move tasks or install. Of one thread; to be closed."""
 
     def __init__(self, name: str, address: Address) -> None:
         self.name = name
         self.engine = address.engine
-        self.driver = DRIVERS[address.engine]
         parameters = {**address.parameters}
         if self.engine == "sqlite":
             parameters["timeout"] = max(PATIENCE, parameters.get("timeout", 0))
@@ -29,7 +29,12 @@ class PlainStore:
             parameters["client_flag"] = parameters.get("client_flag", 0) & ~FOUND_ROWS
         self.connection = connect(replace(address, parameters=parameters))
         self._depth = 0
+        self.integrity_error = self.connection.IntegrityError
         self.driver.check(self.connection)
+
+    @cached_property
+    def driver(self) -> Driver:
+        return DRIVERS[self.engine]
 
     def close(self) -> None:
         self.connection.close()
@@ -58,10 +63,8 @@ class PlainStore:
             work(cursor)
         except Exception as error:
             cursor.close()
-            kind = BadValue if self.driver.is_beyond(error) else BadType if self.driver.is_misfit(error) else None
-            if kind is None:
-                raise
-            raise kind(f"the database cannot hold a value given: {error}") from error
+            self.failed(None, error)
+            raise
         return cursor
 
     @contextmanager
@@ -97,14 +100,6 @@ class PlainStore:
     def is_failure(self, error: BaseException) -> bool:
         return isinstance(error, self.connection.Error)
 
-    def is_refusal(self, error: BaseException) -> bool:
-        return isinstance(error, self.connection.IntegrityError) or self.driver.is_refusal(error)
-
-    def is_taken(self, error: BaseException) -> bool:
-        return self.is_failure(error) and self.driver.is_taken(error)
-
-    def is_loss(self, error: BaseException) -> bool:
-        return self.is_failure(error) and self.driver.is_broken(self.connection)
-
-    def is_conflict(self, error: BaseException) -> bool:
-        return self.is_failure(error) and self.driver.is_conflict(error)
+    @property
+    def in_use(self) -> Any:
+        return self.connection

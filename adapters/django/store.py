@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import logging
 import os
@@ -12,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from decimal import Decimal
 from functools import cached_property, partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -29,6 +28,7 @@ from django.utils.connection import ConnectionDoesNotExist
 
 from xq.adapters.django.guard import guard, remember
 from xq.adapters.drivers import DRIVERS, SERVERS, connect
+from xq.adapters.stores import SECRETS, OrmStore, Prepared, keep
 from xq.errors import BadType, BadValue, ConfigurationError, shown
 from xq.store import Address, Connector, Driver, Field, Kind, Row
 
@@ -80,10 +80,6 @@ NATIVE: Final[Mapping[type, type]] = {
 OF_DJANGO: Final = frozenset(
     {"context", "cursor_factory", "prepare_threshold", "autocommit", "detect_types", "check_same_thread", "conv"}
 )
-SECRETS: Final = frozenset(
-    {"sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key", "ssl", "ssl_key_password"}
-)
-
 
 PLAIN: Final = (DeferredAttribute, ForeignKeyDeferredAttribute)  # attributes that hold what is set, and no more
 
@@ -139,17 +135,13 @@ class _Immediate(transaction.Atomic):
             del connection._start_transaction_under_autocommit
 
 
-class _Prepared:
+class _Prepared(Prepared):
     """What is known of a connection of Django's, which keeps this, and that goes with it."""
 
-    def __init__(self) -> None:
-        self.at: Sequence[object] | None = None  # the database to which xq has made it
-        self.connection: object = None
-        self.begun: object = None
-        self.waiting: Sequence[Callable[[], None]] = ()  # for the end of a transaction by hand
+    at: Sequence[object] | None = None  # the database to which xq has made it
 
 
-class DjangoStore(Generic[M]):
+class DjangoStore(OrmStore[M]):
     """A Django model as a `xq.store.Store`.
 
     It is on the database `using`; where that is None, on the one that the routers name for writes, at each call.
@@ -183,7 +175,6 @@ class DjangoStore(Generic[M]):
         self._attnames = [field.attname for field in self._concrete]
         self.fields = tuple(map(self._field, self._concrete))
         self.key = tuple(field.name for field in getattr(meta, "pk_fields", None) or [meta.pk])
-        self._readers = [(i, f.from_database) for i, f in enumerate(self.fields) if f.from_database]
         plain = model.__init__ is models.Model.__init__
         self._guarded: Sequence[str] = ()
         self._is_plain = (
@@ -270,7 +261,7 @@ class DjangoStore(Generic[M]):
             connection.connection.execute("BEGIN")  # which the driver does before some statements only
         prepared = self._prepared(connection)
         if prepared.connection is not connection.connection:
-            self._prepare(connection, driver, prepared)
+            prepared.prepare(connection.connection, self._within(connection, driver), self.connected)
         return connection, driver
 
     def _cursor(self, connection: Any, driver: Driver, sql: str, values: Sequence[Any]) -> Any:
@@ -285,13 +276,8 @@ class DjangoStore(Generic[M]):
                     driver.execute(cursor, sql, values)
             return cursor
         except BaseException as error:
-            if cursor is not None and not self.is_failure(error):
-                cursor.close()  # the error may be kept, and with it what is in progress on SQLite
-            cause = _of_the_driver(error)
-            kind = BadValue if driver.is_beyond(cause) else BadType if driver.is_misfit(cause) else None
-            if kind is None:
-                raise
-            raise kind(f"the database cannot hold a value given: {error}") from error
+            self.failed(cursor, error)
+            raise
 
     @staticmethod
     def _prepared(connection: Any) -> _Prepared:
@@ -299,20 +285,6 @@ class DjangoStore(Generic[M]):
         if found is None:
             found = connection._xq_prepared = _Prepared()
         return found
-
-    def _prepare(self, connection: Any, driver: Driver, prepared: _Prepared) -> None:
-        """Do once for a connection what it needs; within a transaction, which may be undone, once more after it."""
-        raw = connection.connection
-        within = self._within(connection, driver)
-        if within and prepared.begun is raw:
-            return
-        prepared.begun = raw
-        prepared.connection = prepared.connection if within else raw
-        try:
-            self.connected()
-        except BaseException:
-            prepared.connection = prepared.begun = None
-            raise
 
     def _open(self) -> tuple[Any, Driver]:
         """The connection of this thread; a new one where it is known to be gone and nothing depends on it."""
@@ -385,8 +357,7 @@ class DjangoStore(Generic[M]):
         if connection.in_atomic_block:
             transaction.on_commit(call, using=connection.alias)
         elif self.in_transaction():
-            prepared = self._prepared(connection)
-            prepared.waiting = [*prepared.waiting, call]
+            self._prepared(connection).wait(call)
             self._may_wait = True
         else:
             call()
@@ -396,9 +367,7 @@ class DjangoStore(Generic[M]):
             return
         prepared: _Prepared | None = vars(self.connection).get("_xq_prepared")
         if prepared is not None and prepared.waiting and not self.in_transaction():
-            calls, prepared.waiting = prepared.waiting, ()
-            for call in calls:
-                call()
+            prepared.settle()
 
     # connections
 
@@ -425,8 +394,7 @@ class DjangoStore(Generic[M]):
         connection = self.connection
         if connection.connection is None:
             return
-        # Not even closed, nor freed: SQLite would believe that it is the parent, and may delete its log.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection.connection))
+        keep(connection.connection)
         connection.connection = None
         connection.in_atomic_block = connection.needs_rollback = connection.closed_in_transaction = False
         connection.savepoint_ids, connection.atomic_blocks, connection.run_on_commit = [], [], []
@@ -459,39 +427,20 @@ class DjangoStore(Generic[M]):
 
     # errors
 
-    def is_refusal(self, error: BaseException) -> bool:
-        refused = self.is_failure(error) and self.driver.is_refusal(_of_the_driver(error))
-        return isinstance(error, IntegrityError) or refused
+    integrity_error = IntegrityError
 
     def is_failure(self, error: BaseException) -> bool:
         return isinstance(error, DjangoError)
 
-    def is_loss(self, error: BaseException) -> bool:
-        return self.is_failure(error) and self.driver.is_broken(self.connection.connection)
+    def of_the_driver(self, error: BaseException) -> BaseException:
+        cause = error.__cause__ if isinstance(error, DjangoError) else None
+        return cause if cause is not None else error
 
-    def is_conflict(self, error: BaseException) -> bool:
-        return self.is_failure(error) and self.driver.is_conflict(_of_the_driver(error))
-
-    def is_only_read(self, error: BaseException) -> bool:
-        return self.is_failure(error) and self.driver.is_only_read(_of_the_driver(error))
-
-    def is_locked(self, error: BaseException) -> bool:
-        return self.is_failure(error) and self.driver.is_locked(_of_the_driver(error))
+    @property
+    def in_use(self) -> Any:
+        return self.connection.connection
 
     # the model
-
-    def read(self, row: Row) -> Sequence[Any]:
-        values = list(row[: len(self.fields)])
-        for index, read in self._readers:
-            try:
-                values[index] = read(values[index])
-            except Exception as error:
-                key = [value for value, field in zip(values, self.fields, strict=True) if field.name in self.key]
-                raise BadValue(
-                    f"the row {key} of {self.name} holds {values[index]!r} in {self.fields[index].name!r}, which "
-                    f"cannot be read ({error}): mend or delete it with plain SQL"
-                ) from error
-        return values
 
     def instance(self, values: Sequence[Any]) -> M:
         if not self._is_plain or pre_init.receivers or post_init.receivers:
@@ -558,9 +507,6 @@ class DjangoStore(Generic[M]):
         if any(name in vars(base) for base in self.model.__mro__ if base not in (models.Model, object)):
             return "an attribute"
         return "an attribute of Django's Model" if hasattr(models.Model, name) else None
-
-    def attach(self, name: str, value: object) -> None:
-        setattr(self.model, name, value)
 
     def with_the_table(self, creating: Callable[[Callable[[], None]], None], dropped: Callable[[], None]) -> None:
         """Migrations make tables and drop them."""
@@ -701,12 +647,6 @@ def _execute_seen(connection: Any, cursor: Any, sql: str, values: Sequence[Any],
             connection.queries_log.append({"sql": sql, "time": f"{seconds:.3f}"})
             told = {"duration": seconds, "sql": sql, "params": values, "alias": connection.alias}
             log.debug("(%.3f) %s; args=%s; alias=%s", seconds, sql, values, connection.alias, extra=told)
-
-
-def _of_the_driver(error: BaseException) -> BaseException:
-    """What the driver raised, where Django has put its own error around it."""
-    cause = error.__cause__ if isinstance(error, DjangoError) else None
-    return cause if cause is not None else error
 
 
 FIELDS: Final[Mapping[Kind, type]] = {
