@@ -26,7 +26,7 @@ from django.db.models.signals import post_init, pre_init
 from django.db.transaction import TransactionManagementError
 from django.utils.connection import ConnectionDoesNotExist
 
-from xq.adapters.django.guard import guard, remember
+from xq.adapters.django.guard import Read, guard
 from xq.adapters.drivers import DRIVERS, SERVERS, connect
 from xq.adapters.stores import SECRETS, OrmStore, Prepared, keep
 from xq.errors import BadType, BadValue, ConfigurationError, shown
@@ -173,6 +173,7 @@ class DjangoStore(OrmStore[M]):
         self.schema, _, self.table = _unquoted(meta.db_table, '"').rpartition('"."')  # as one names a schema in Django
         self._concrete = tuple(meta.concrete_fields)
         self._attnames = [field.attname for field in self._concrete]
+        self._attributes = [(field.name, field.attname) for field in self._concrete]
         self.fields = tuple(map(self._field, self._concrete))
         self.key = tuple(field.name for field in getattr(meta, "pk_fields", None) or [meta.pk])
         plain = model.__init__ is models.Model.__init__
@@ -451,15 +452,16 @@ class DjangoStore(OrmStore[M]):
         made = model.__new__(model)
         state = made._state = ModelState()
         state.db, state.adding = self.alias, False
-        made.__dict__.update(zip(self._attnames, values, strict=True))
-        remember(made, self._guarded)
+        held = made.__dict__
+        held.update(zip(self._attnames, values, strict=True))
+        state.xq = Read(made.pk, {name: held[name] for name in self._guarded})
         return made
 
     def data(self, task: object) -> Mapping[str, Any] | None:
         if not isinstance(task, self.model):
             return None
         held = task.__dict__  # where a field that is deferred is not
-        return {field.name: held[field.attname] for field in self._concrete if field.attname in held}
+        return {name: held[attribute] for name, attribute in self._attributes if attribute in held}
 
     def defaults(self) -> dict[str, Any]:
         return {name: value() if callable(value) else value for name, value in self.declared_defaults().items()}
