@@ -2,30 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import wraps
 from typing import Any, NamedTuple
+from weakref import WeakSet, ref
 
-from django.db import connections, transaction
+from django.db import connections
 
 from xq.errors import NotFound
 
 
-class Written:
-    """What a transaction has written, which may yet be undone."""
+class Mark:
+    """What was written within these savepoints of a transaction, and whether that was undone, once it is known."""
 
-    def __init__(self, using: str) -> None:
-        self.using = using
-        self.committed = False
-        transaction.on_commit(self, using=using)
+    def __init__(self, savepoints: Iterable[str]) -> None:
+        self.savepoints = frozenset(savepoints)
+        self.undone: bool | None = None
 
-    def __call__(self) -> None:
-        self.committed = True
 
-    @property
-    def undone(self) -> bool:
-        """Whether the transaction, or a savepoint around it, was rolled back: then Django has forgotten this."""
-        return not self.committed and all(call[1] is not self for call in connections[self.using].run_on_commit)
+def _marks(connection: Any) -> WeakSet[Mark]:
+    """The marks in the transaction of a connection, which has its own methods tell them how that ends.
+
+    Not `on_commit`: the application's tests count what is there, and its hooks run, and fail, before the last one.
+    """
+    found: WeakSet[Mark] | None = vars(connection).get("_xq_marks")
+    if found is not None:
+        return found
+    marks: WeakSet[Mark] = WeakSet()
+    kind, of = type(connection), ref(connection)
+
+    def end(undone: bool) -> None:
+        for mark in list(marks):
+            mark.undone = undone
+        marks.clear()
+
+    def commit() -> None:
+        kind.commit(of())
+        end(undone=False)
+
+    def rollback() -> None:
+        end(undone=True)
+        kind.rollback(of())
+
+    def savepoint_rollback(savepoint: str) -> None:
+        for mark in [mark for mark in marks if savepoint in mark.savepoints]:
+            mark.undone = True
+            marks.discard(mark)
+        kind.savepoint_rollback(of(), savepoint)
+
+    def close() -> None:
+        end(undone=True)
+        kind.close(of())
+
+    connection.commit, connection.rollback, connection.close = commit, rollback, close
+    connection.savepoint_rollback = savepoint_rollback
+    connection._xq_marks = marks
+    return marks
 
 
 class Read(NamedTuple):
@@ -33,24 +65,46 @@ class Read(NamedTuple):
 
     key: Any
     values: dict[str, Any]  # of the queue's fields, by attribute
-    written: Written | None = None  # in a transaction that is open yet
-    before: Read | None = None  # it was written there
+    mark: Mark | None = None  # it was written in a transaction that may be undone
+    before: Read | None = None  # what it was before that
 
 
 def last_read(instance: Any) -> Read | None:
     read: Read | None = getattr(instance._state, "xq", None)
-    while read is not None and read.written is not None and read.written.undone:
+    while read is not None and read.mark is not None and read.mark.undone:
         read = read.before
     return read
 
 
-def remember(instance: Any, names: Iterable[str], written: Written | None = None) -> None:
-    """From here on these attributes are as the database has them; of the others, what was read before."""
+def remember(instance: Any, names: Iterable[str], connection: Any = None) -> None:
+    """From here on these attributes are as the database has them; of the others, what was read before.
+
+    With the `connection` on which they were written.
+    """
     before = last_read(instance)
     known = before.values if before is not None and before.key == instance.pk else {}
     held = instance.__dict__
     values = {**known, **{name: held[name] for name in names if name in held}}
-    instance._state.xq = Read(instance.pk, values, written, before if written else None)
+    # By hand one may end a transaction so that nobody is told.
+    if connection is None or not (connection.in_atomic_block and connection.commit_on_exit):
+        instance._state.xq = Read(instance.pk, values)
+        return
+    left = [savepoint for savepoint in connection.savepoint_ids if savepoint is not None]
+    mark = Mark(left)
+    _marks(connection).add(mark)
+    instance._state.xq = Read(instance.pk, values, mark, _stays(before, mark.savepoints, left))
+
+
+def _stays(read: Read | None, undone: Collection[str], left: Collection[str]) -> Read | None:
+    """The last of what was read that stays when what was written within these savepoints is undone."""
+    while read is not None and read.mark is not None:
+        if read.mark.undone is False:
+            return Read(read.key, read.values)
+        within = read.mark.savepoints.intersection(left)
+        if read.mark.undone is None and within != undone:
+            return read._replace(before=_stays(read.before, within, left))
+        read = read.before
+    return read
 
 
 def guard(model: Any, ours: Sequence[str]) -> None:
@@ -80,9 +134,7 @@ def guard(model: Any, ours: Sequence[str]) -> None:
     @wraps(save_base)
     def saving(self: Any, *args: Any, **options: Any) -> None:
         save_base(self, *args, **options)
-        using = self._state.db
-        within = connections[using].in_atomic_block
-        remember(self, among(options.get("update_fields")), Written(using) if within else None)
+        remember(self, among(options.get("update_fields")), connections[self._state.db])
 
     @wraps(do_update)
     def updating(

@@ -348,7 +348,7 @@ class DjangoStore(OrmStore[M]):
         connection.in_atomic_block = connection.needs_rollback = connection.closed_in_transaction = False
         connection.savepoint_ids, connection.atomic_blocks, connection.run_on_commit = [], [], []
         try:
-            connection.connection.rollback()
+            connection.rollback()
             connection.set_autocommit(True)
         except Exception:
             connection.close()

@@ -10,7 +10,7 @@ import threading
 import unittest
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from typing import Any
 
@@ -25,6 +25,7 @@ from django.test.utils import CaptureQueriesContext, override_settings
 import xq
 from tests.conformance.steps import eventually
 from xq.adapters.django import queue, upgrade
+from xq.adapters.django.guard import last_read
 
 FEATURES = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
 TAKING = ("runat", "owner")
@@ -213,6 +214,67 @@ def test_an_instance_that_a_transaction_undid_is_inserted_by_the_next_save(make)
         task.save()
     task.save()
     assert Task.objects.get().name == "a"
+
+
+def test_what_a_transaction_committed_is_not_written_again_whatever_its_other_hooks_do(make):
+    Task = make(FEATURES)
+    task = Task.put({"name": "a"})
+
+    def save_again() -> None:
+        Task.take()
+        task.name = "b"
+        task.save()
+        raise OSError
+
+    with suppress(OSError), transaction.atomic():
+        transaction.on_commit(save_again)
+        task.status = "R"
+        task.save()
+    assert (Task.objects.get().name, Task.objects.get().status) == ("b", "T")
+    task.save()
+    assert Task.objects.get().status == "T"
+
+
+def test_what_one_savepoint_of_many_undid_is_written_by_the_next_save(make):
+    Task = make(FEATURES)
+    task = Task.put({"name": "a"})
+    with transaction.atomic():
+        for _ in range(3):
+            with transaction.atomic():
+                task.status = "B"
+                task.save()
+            with rolled_back():
+                task.status = "R"
+                task.save()
+            assert Task.objects.get().status == "B"
+            task.save()
+            assert Task.objects.get().status == "R"
+    Task.take()
+    task.save()
+    assert Task.objects.get().status == "T"
+    assert Task.xq.check() == []
+
+
+def test_what_is_known_of_an_instance_does_not_grow_with_its_saves(make):
+    Task = make(FEATURES)
+    task = Task.put({"name": "a"})
+    with transaction.atomic():
+        for _ in range(5):
+            task.save()
+            with transaction.atomic():
+                task.save()
+        depth, read = 0, last_read(task)
+        while read is not None:
+            depth, read = depth + 1, read.before
+    assert depth <= 3
+
+
+def test_saves_add_nothing_to_what_the_application_does_after_a_commit(make):
+    Task = make(FEATURES)
+    task = Task.put({"name": "a"})
+    with transaction.atomic():
+        task.save()
+        assert transaction.get_connection(Task.xq.store.alias).run_on_commit == []
 
 
 def test_a_key_may_be_written_otherwise_than_it_was_read(django_db, make):
