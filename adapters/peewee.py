@@ -523,7 +523,8 @@ def _field(field: pw.Field[Any]) -> Field:
     # A TimestampField stores ticks of its own and a foreign key the type of what it points to.
     declared = str(field.field_type).partition("(")[0].upper()  # without a precision, as in DATETIME(6)
     kind = "other" if isinstance(field, pw.TimestampField) else KINDS.get(declared, "other")
-    reads = type(field).python_value is not pw.Field.python_value or type(field).adapt is not pw.Field.adapt
+    held: Any = field.rel_field if isinstance(field, pw.ForeignKeyField) else field
+    reads = type(held).python_value is not pw.Field.python_value or type(held).adapt is not pw.Field.adapt
     return Field(
         name=field.name,
         column=field.column_name,
@@ -532,7 +533,7 @@ def _field(field: pw.Field[Any]) -> Field:
         null=field.null,
         max_length=getattr(field, "max_length", None),
         to_database=_to_database(field),
-        from_database=field.python_value if reads and type(field) not in NATIVE else None,
+        from_database=field.python_value if reads and type(held) not in NATIVE else None,
         native=NATIVE.get(type(field)),
         digits=_digits(field),
     )

@@ -239,7 +239,6 @@ class Store(Protocol[T]):
     fields: tuple[Field, ...]
     key: tuple[str, ...]
     advice: str  # how the table and what the queue needs come into the database
-    may_fail_to_read: bool  # whether a row may hold what the application's fields cannot read
 
     @property
     def database(self) -> object | None:
@@ -248,6 +247,10 @@ class Store(Protocol[T]):
     @property
     def engine(self) -> str:
         """The name of the dialect: "sqlite". Raises ConfigurationError for a database that xq does not speak."""
+
+    @property
+    def may_fail_to_read(self) -> bool:
+        """Whether a row may hold what the application's fields cannot read."""
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """Run one statement to its end, with values for its marks in their order, and return its rows.

@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from decimal import Decimal
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
+from types import SimpleNamespace
 from typing import Any, Final, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
@@ -173,7 +174,10 @@ class DjangoStore(OrmStore[M]):
         self.schema, _, self.table = _unquoted(meta.db_table, '"').rpartition('"."')  # as one names a schema in Django
         self._concrete = tuple(meta.concrete_fields)
         self._attnames = [field.attname for field in self._concrete]
-        self._attributes = [(field.name, field.attname) for field in self._concrete]
+        self._attributes = [
+            (field.name, field.attname) for field in self._concrete if not getattr(field, "generated", False)
+        ]
+        self._filled = [field.name for field in self._concrete if _is_filled(field)]
         self.fields = tuple(map(self._field, self._concrete))
         self.key = tuple(field.name for field in getattr(meta, "pk_fields", None) or [meta.pk])
         plain = model.__init__ is models.Model.__init__
@@ -183,7 +187,7 @@ class DjangoStore(OrmStore[M]):
             and model.from_db.__func__ is models.Model.from_db.__func__
             and all(type(vars(model).get(name)) in PLAIN for name in self._attnames)
         )
-        self.may_fail_to_read = bool(self._readers) or not plain
+        self._is_made_plainly = plain
         self.connected: Callable[[], None] = lambda: None
 
     def _find_engine(self) -> str:
@@ -196,6 +200,16 @@ class DjangoStore(OrmStore[M]):
         """Whether a connection is, and by its settings still is, to a database of the vendor that this was made for."""
         made_by = type(connection).__module__.startswith(connection.settings_dict["ENGINE"])
         return made_by and ENGINES.get(connection.vendor) == self._engine
+
+    @cached_property
+    def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:
+        # Only when all models are there it is known whether what a foreign key holds is converted.
+        apart = {i for i, field in enumerate(self._concrete) if field.is_relation and not self._converters(field)}
+        return [(i, read) for i, read in super()._readers if i not in apart]
+
+    @property
+    def may_fail_to_read(self) -> bool:
+        return bool(self._readers) or not self._is_made_plainly
 
     # where it is
 
@@ -345,8 +359,7 @@ class DjangoStore(OrmStore[M]):
         connection = self.connection
         if not connection.in_atomic_block and not self.in_transaction():
             return
-        connection.in_atomic_block = connection.needs_rollback = connection.closed_in_transaction = False
-        connection.savepoint_ids, connection.atomic_blocks, connection.run_on_commit = [], [], []
+        _forget_transaction(connection)
         try:
             connection.rollback()
             connection.set_autocommit(True)
@@ -397,8 +410,7 @@ class DjangoStore(OrmStore[M]):
             return
         keep(connection.connection)
         connection.connection = None
-        connection.in_atomic_block = connection.needs_rollback = connection.closed_in_transaction = False
-        connection.savepoint_ids, connection.atomic_blocks, connection.run_on_commit = [], [], []
+        _forget_transaction(connection)
 
     @property
     def has_threads(self) -> bool:
@@ -461,7 +473,11 @@ class DjangoStore(OrmStore[M]):
         if not isinstance(task, self.model):
             return None
         held = task.__dict__  # where a field that is deferred is not
-        return {name: held[attribute] for name, attribute in self._attributes if attribute in held}
+        data = {name: held[attribute] for name, attribute in self._attributes if attribute in held}
+        for name in self._filled:  # of an instance that was never saved
+            if name in data and (data[name] is None or hasattr(data[name], "resolve_expression")):
+                del data[name]
+        return data
 
     def defaults(self) -> dict[str, Any]:
         return {name: value() if callable(value) else value for name, value in self.declared_defaults().items()}
@@ -474,8 +490,8 @@ class DjangoStore(OrmStore[M]):
         """What an instance that nobody gave a value holds, as Django has it: but what the database itself fills."""
         found: dict[str, Any] = {}
         for field in self._concrete:
-            if getattr(field, "auto_now", False) or getattr(field, "auto_now_add", False):
-                found[field.name] = partial(self._now, field)
+            if _is_of_now(field):
+                found[field.name] = partial(field.pre_save, SimpleNamespace(), True)
             elif field.has_default():
                 found[field.name] = field.default
             elif self._begins_empty(field):
@@ -484,13 +500,10 @@ class DjangoStore(OrmStore[M]):
 
     @staticmethod
     def _begins_empty(field: Any) -> bool:
-        filled = getattr(field, "has_db_default", lambda: False)() or getattr(field, "generated", False)
+        filled = _is_filled(field) or getattr(field, "generated", False)
         return bool(field.empty_strings_allowed and not field.null and not filled and not field.primary_key) and (
             field.get_default() == ""
         )
-
-    def _now(self, field: Any) -> Any:
-        return field.pre_save(self.model(), True)
 
     def reader(self, name: str, table: str, columns: Mapping[str, Kind]) -> DjangoReader:
         return DjangoReader(self, name, table, columns)
@@ -619,17 +632,36 @@ class DjangoStore(OrmStore[M]):
         return stored
 
 
+def _is_of_now(field: Any) -> bool:
+    return getattr(field, "auto_now", False) or getattr(field, "auto_now_add", False)
+
+
+def _is_filled(field: Any) -> bool:
+    """Whether a field has what an instance does not hold before it is saved."""
+    return _is_of_now(field) or getattr(field, "has_db_default", lambda: False)()
+
+
 def _unquoted(name: str, quote: str) -> str:
     """A name as it is in the database: Django takes one that stands in quotes as it is."""
     return name[1:-1] if len(name) > 2 and name.startswith(quote) and name.endswith(quote) else name
 
 
+def _forget_transaction(connection: Any) -> None:
+    connection.in_atomic_block = connection.needs_rollback = connection.closed_in_transaction = False
+    connection.savepoint_ids, connection.atomic_blocks, connection.run_on_commit = [], [], []
+
+
 def _bare_cursor(connection: Any) -> Any:
     if hasattr(connection, "pgconn"):
-        from psycopg import Cursor
-
-        return Cursor(connection)  # Django's own puts values into the text
+        return _plain_cursors()(connection)  # Django's own puts values into the text
     return connection.cursor()
+
+
+@cache
+def _plain_cursors() -> Any:
+    from psycopg import Cursor
+
+    return Cursor
 
 
 def _execute_seen(connection: Any, cursor: Any, sql: str, values: Sequence[Any], driver: Driver) -> None:

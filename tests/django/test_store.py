@@ -388,12 +388,14 @@ def test_the_history_is_a_model_that_can_be_queried(make):
 # fields
 
 
-def test_every_field_of_an_application_comes_back_as_it_was(django_db, make):
-    class Customer(models.Model):
-        class Meta:
-            app_label = "store_fields"
-            apps = Apps()
+def customers(app: str) -> Any:
+    """A model that tasks may refer to."""
+    meta = {"app_label": app, "apps": Apps()}
+    return type("Customer", (models.Model,), {"__module__": __name__, "Meta": type("Meta", (), meta)})
 
+
+def test_every_field_of_an_application_comes_back_as_it_was(django_db, make):
+    Customer = customers("store_fields")
     Task = django_db.model(
         meta={"app_label": "store_fields", "apps": Customer._meta.apps},
         data=models.JSONField(null=True),
@@ -457,6 +459,59 @@ def test_what_nobody_brings_is_what_django_would_write(django_db, make):
     assert abs(task.created - dt.datetime.now(dt.UTC)) < dt.timedelta(hours=1)
     task.tags.append("mine")
     assert Task.put({}).tags == []
+
+
+def test_an_instance_that_was_never_saved_is_filled_as_django_fills_it(django_db, make):
+    generated = {}
+    if django.VERSION >= (5,):
+        twice = {"expression": models.F("size") * 2, "output_field": models.IntegerField(), "db_persist": True}
+        generated = {"twice": models.GeneratedField(**twice)}
+    Task = django_db.model(
+        size=models.IntegerField(default=2),
+        created=models.DateTimeField(auto_now_add=True),
+        changed=models.DateTimeField(auto_now=True),
+        grade=models.IntegerField(**({"db_default": 7} if generated else {"default": 7})),
+        **generated,
+    )
+    make(FEATURES, model=Task)
+    put = Task.put(Task(size=3))
+    assert put.grade == 7
+    assert None not in (put.created, put.changed)
+    put.pk = None
+    again = Task.put(put)
+    assert again.created == put.created
+    if generated:
+        assert (Task.objects.first().twice, again.twice) == (6, 6)
+
+
+def test_the_times_of_a_put_are_told_without_an_instance(django_db, make):
+    made = []
+
+    def __init__(self: Any, *args: Any, **options: Any) -> None:
+        made.append(args)
+        models.Model.__init__(self, *args, **options)
+
+    Task = django_db.model(__init__=__init__, created=models.DateTimeField(auto_now_add=True))
+    make(FEATURES, model=Task)
+    assert Task.put({}).created is not None
+    assert len(made) == 1, "but for the task itself"
+
+
+def test_only_fields_that_are_converted_have_a_call_be_a_transaction(django_db, make):
+    Customer = customers("store_key")
+    django_db.create(Customer)
+    meta = {"app_label": "store_key", "apps": Customer._meta.apps}
+    refers = django_db.model("Refers", meta, customer=models.ForeignKey(Customer, models.CASCADE, null=True))
+    converts = django_db.model("Converts", data=models.JSONField(null=True))
+
+    def transactions(Task: Any) -> int:
+        make(FEATURES, model=Task)
+        Task.put({})
+        with CaptureQueriesContext(connection) as queries:
+            Task.put({})
+        return sum(query["sql"].startswith("COMMIT") for query in queries)
+
+    assert (transactions(refers), transactions(converts)) == (0, 1)
 
 
 def test_times_may_be_date_times(django_db, make):
