@@ -235,6 +235,37 @@ def test_what_a_transaction_committed_is_not_written_again_whatever_its_other_ho
     assert Task.objects.get().status == "T"
 
 
+def test_what_a_transaction_committed_is_not_written_again_when_a_later_one_is_undone(make):
+    Task = make(FEATURES)
+    task = Task.put({"name": "a"})
+    with transaction.atomic():
+        task.status = "B"
+        task.save()
+    with rolled_back():
+        Task.objects.get().save()
+    with rolled_back():
+        task.save()
+    Task.dig(task.pk)
+    task.save()
+    assert Task.objects.get().status == "R"
+
+
+def test_what_was_written_in_a_transaction_by_hand_is_not_written_again(make):
+    Task = make(FEATURES)
+    task = Task.put({"name": "a"})
+    transaction.set_autocommit(False)
+    with transaction.atomic():
+        task.status = "B"
+        task.save()
+    connection.connection.commit()  # of which Django hears nothing
+    transaction.set_autocommit(True)
+    with rolled_back():
+        Task.objects.get().save()
+    Task.dig(task.pk)
+    task.save()
+    assert Task.objects.get().status == "R"
+
+
 def test_what_one_savepoint_of_many_undid_is_written_by_the_next_save(make):
     Task = make(FEATURES)
     task = Task.put({"name": "a"})
@@ -259,9 +290,8 @@ def test_what_is_known_of_an_instance_does_not_grow_with_its_saves(make):
     Task = make(FEATURES)
     task = Task.put({"name": "a"})
     with transaction.atomic():
-        for _ in range(5):
-            task.save()
-            with transaction.atomic():
+        for within in (True, True, True, False, False, True, False, True, True):
+            with transaction.atomic(savepoint=within):
                 task.save()
         depth, read = 0, last_read(task)
         while read is not None:
