@@ -13,7 +13,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import ProjectState
 
 from xq.adapters.django.frozen import in_migrations, of_today
-from xq.adapters.django.migrations import alias_of, on
+from xq.adapters.django.migrations import alias_of, queue_apart
 from xq.adapters.django.settings import problems
 from xq.adapters.django.store import ENGINES
 from xq.errors import Error
@@ -115,7 +115,7 @@ def _missing(queue: Queue[Any], alias: str) -> Iterator[checks.CheckMessage]:
     connection = connections[alias]
     if _driver(connection) or not router.allow_migrate_model(alias, queue.model):
         return
-    here = on(queue.model, alias, queue.definition).installation
+    here = queue_apart(queue.model, alias, queue.definition).installation
     if not _is_managed(queue) or here.missing_columns():
         return  # Django tells of migrations that are to be run
     if missing := here.missing():

@@ -32,7 +32,7 @@ def alias_of(queue: Queue[Any]) -> str:
     return queue.store.alias  # type: ignore[attr-defined]
 
 
-def on(model: Any, using: str | None, definition: Definition) -> Queue[Any]:
+def queue_apart(model: Any, using: str | None, definition: Definition) -> Queue[Any]:
     """A queue of this definition, of which the model itself never hears."""
     return build(
         DjangoStore(model, using),
@@ -90,7 +90,7 @@ class _Operation(base.Operation):
         if not self.allow_migrate_model(using, model):
             return None
         if definition is not None:
-            return on(model, using, definition)
+            return queue_apart(model, using, definition)
         today = queue_of(apps.get_model(app_label, self.model_name))
         if today is None:
             raise ConfigurationError(
@@ -98,7 +98,7 @@ class _Operation(base.Operation):
                 f"{app_label}.{model.__name__} is today, and it is none: write fields= and features= as they were"
             )
         there = {field.name for field in model._meta.concrete_fields}
-        return on(model, using, today.definition) if there.issuperset(today.roles.values()) else None
+        return queue_apart(model, using, today.definition) if there.issuperset(today.roles.values()) else None
 
     def _install(self, app_label: str, editor: Any, state: Any, definition: Definition | None) -> None:
         queue = self._queue(app_label, editor, state, definition)

@@ -11,6 +11,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from django.test.utils import modify_settings, override_settings
 
 from tests.conformance.steps import STUCK, eventually
 from tests.conftest import SERVERS, chosen, database_on
+from xq.adapters.django.migrations import queue_apart
 from xq.adapters.django.settings import problems, setting
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -176,6 +178,30 @@ def test_another_database_of_the_queue_is_looked_at(office, another_alias):
     with pytest.raises(CommandError, match="not installed"):
         manage("xq_stats", "office.Parcel", "--database", "other")
     assert office.Parcel.stats().counts["R"] == 1
+
+
+def test_while_commands_are_about_another_database_other_threads_put_where_they_did(office, another_alias):
+    with connections["other"].schema_editor() as editor:
+        editor.create_model(office.Order)
+    there = queue_apart(office.Order, "other", office.Order.xq.definition)
+    there.install()
+    office.Order.objects.using("other").bulk_create([office.Order(status="B"), office.Order(status="B")])
+    puts: list[Any] = []
+    with ThreadPoolExecutor(1) as another_thread:
+
+        def put_meanwhile(execute: Any, *statement: Any) -> Any:
+            puts.append(another_thread.submit(office.Order.put, {}).result(STUCK))
+            return execute(*statement)
+
+        for command in (["xq_stats", "office.Order"], ["xq_dig", "office.Order", 1], ["xq_sweep", "office.Order"]):
+            before = len(puts)
+            with connections["other"].execute_wrapper(put_meanwhile):
+                manage(*command, "--database", "other")
+            assert len(puts) > before
+        another_thread.submit(connections.close_all).result(STUCK)
+    assert office.Order.stats().counts["R"] == len(puts)
+    counts = there.stats().counts
+    assert (counts["R"], counts["B"]) == (1, 1)
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.apps import apps
@@ -14,6 +13,7 @@ from django.db import connections
 
 from xq import Queue
 from xq.adapters.django import queues
+from xq.adapters.django.migrations import alias_of, queue_apart
 from xq.errors import Error, shown
 
 
@@ -37,6 +37,11 @@ def queue(name: str) -> Queue[Any]:
             f"{name} is no queue: make it one by xq.adapters.django.upgrade. The queues are: {known}"
         )
     return found
+
+
+def there(queue: Queue[Any], database: str | None) -> Queue[Any]:
+    """The queue on a database. On another than its own it is apart: the process's own stays where it is, for others."""
+    return queue if database in (None, alias_of(queue)) else queue_apart(queue.model, database, queue.definition)
 
 
 class QueueCommand(BaseCommand):
@@ -68,8 +73,7 @@ class QueueCommand(BaseCommand):
         self.wrong: list[str] = []
         for each in chosen or queues():
             try:
-                with on(each, database):
-                    found[label(each)] = call(each)
+                found[label(each)] = call(there(each, database))
             except (Error, DatabaseError) as error:
                 self.wrong.append(f"{label(each)}: {error}")
         return found
@@ -78,15 +82,3 @@ class QueueCommand(BaseCommand):
         """Raise what was wrong with some of the queues, if anything was."""
         if self.wrong:
             raise CommandError("\n".join(self.wrong))
-
-
-@contextmanager
-def on(queue: Queue[Any], database: str | None) -> Iterator[Queue[Any]]:
-    """The queue on another database than its own, where one is named."""
-    store: Any = queue.store
-    before = store.using
-    store.using = database or before
-    try:
-        yield queue
-    finally:
-        store.using = before
