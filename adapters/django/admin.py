@@ -17,7 +17,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 import xq
-from xq.adapters.django.migrations import alias_of
+from xq.adapters.django.lookup import alias_of, queue_of
 from xq.machine import MANAGED, NAMES
 
 BATCH: Final = 100  # tasks that are in memory at once
@@ -103,8 +103,8 @@ class QueueAdmin(admin.ModelAdmin):
     def __init__(self, model: Any, admin_site: Any) -> None:
         super().__init__(model, admin_site)
         me = type(self).__name__
-        queue = getattr(model, "xq", None)
-        if not isinstance(queue, xq.Queue):
+        queue = queue_of(model._meta.concrete_model)
+        if queue is None:
             raise xq.ConfigurationError(
                 f"{me} is a QueueAdmin, and {model.__name__} is no queue: upgrade it where it is defined, or register "
                 "it by a plain ModelAdmin"
@@ -123,8 +123,7 @@ class QueueAdmin(admin.ModelAdmin):
 
     def get_queryset(self, request: Any) -> Any:
         """Those of the database that the queue is in: a replica may tell what is no longer so."""
-        alias = self.queue.store.alias  # type: ignore[attr-defined]  # of a DjangoStore
-        return super().get_queryset(request).using(alias)
+        return super().get_queryset(request).using(alias_of(self.queue))
 
     def _word(self, task: Any) -> object:
         status = getattr(task, self.queue.roles["status"])

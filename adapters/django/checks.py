@@ -13,7 +13,8 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import ProjectState
 
 from xq.adapters.django.frozen import in_migrations, of_today
-from xq.adapters.django.migrations import alias_of, queue_apart
+from xq.adapters.django.lookup import alias_of
+from xq.adapters.django.migrations import queue_apart
 from xq.adapters.django.settings import problems
 from xq.adapters.django.store import ENGINES
 from xq.errors import Error

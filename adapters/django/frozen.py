@@ -13,7 +13,8 @@ from django.db.migrations import AlterField, RenameField, RenameModel, SeparateD
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import ProjectState
 
-from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue, queue_apart, queue_of
+from xq.adapters.django.lookup import queue_of
+from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue, queue_apart
 from xq.adapters.django.store import Place
 from xq.errors import Error
 from xq.handle import Queue

@@ -8,28 +8,17 @@ from typing import Any
 from django.apps import apps
 from django.db.migrations.operations import base
 
+from xq.adapters.django.lookup import queue_of
 from xq.adapters.django.store import DjangoStore
 from xq.compose import build
 from xq.errors import ConfigurationError
 from xq.handle import Queue
-from xq.methods import QueueAttribute
 
 # The arguments of `upgrade` that say what a queue is, as `Queue.definition` has them; in a migration those that are
 # empty are left out.
 Definition = Mapping[str, Any]
 
 CATEGORIES: Any = getattr(base, "OperationCategory", None)  # of Django 5.1 and later
-
-
-def queue_of(model: Any) -> Queue[Any] | None:
-    """The queue that a model is, if it is one."""
-    found = vars(model).get("xq")
-    return found.handle if isinstance(found, QueueAttribute) else None
-
-
-def alias_of(queue: Queue[Any]) -> str:
-    """The alias of the database that a queue is on now."""
-    return queue.store.alias  # type: ignore[attr-defined]
 
 
 def queue_apart(model: Any, using: str | None, definition: Definition) -> Queue[Any]:

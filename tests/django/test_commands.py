@@ -18,14 +18,18 @@ from typing import Any
 
 import pytest
 from django.apps import apps
+from django.contrib.admin import AdminSite
 from django.core.management import CommandError, call_command
 from django.db import connections, transaction
 from django.test.utils import modify_settings, override_settings
 
 from tests.conformance.steps import STUCK, eventually
 from tests.conftest import SERVERS, chosen, database_on
+from xq.adapters.django import queues
+from xq.adapters.django.admin import QueueAdmin
 from xq.adapters.django.migrations import queue_apart
 from xq.adapters.django.settings import problems, setting
+from xq.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -36,7 +40,7 @@ def office(django_db: Any) -> Iterator[Any]:
     with modify_settings(INSTALLED_APPS={"append": "tests.django.office"}):
         from tests.django.office import models
 
-        django_db.create(*apps.get_app_config("office").get_models())
+        django_db.create(*(model for model in apps.get_app_config("office").get_models() if not model._meta.proxy))
         for model in (models.Order, models.Parcel, models.Page):
             model.xq.install()
         yield models
@@ -83,6 +87,17 @@ def test_the_numbers_of_some_queues_are_told_alone_whatever_the_letters_of_their
     assert "office.Parcel" in told
     assert "office.Page" in told
     assert "office.Order" not in told
+
+
+def test_a_proxy_is_a_name_for_the_queue_that_it_shares(office):
+    assert manage("xq_sweep", "office.Bill") == "office.Order: 0 moved\n"
+    assert QueueAdmin(office.Bill, AdminSite()).queue is office.Order.xq
+
+
+def test_neither_a_proxy_nor_a_model_with_a_field_of_the_name_xq_is_among_the_queues(office):
+    assert [queue.model for queue in queues()] == [office.Order, office.Parcel, office.Page]
+    with pytest.raises(ConfigurationError, match="QueueAdmin, and Customer is no queue"):
+        QueueAdmin(office.Customer, AdminSite())
 
 
 def test_numbers_as_json_are_one_document_of_what_stats_returns(office):

@@ -12,8 +12,8 @@ from django.db import Error as DatabaseError
 from django.db import connections
 
 from xq import Queue
-from xq.adapters.django import queues
-from xq.adapters.django.migrations import alias_of, queue_apart
+from xq.adapters.django.lookup import alias_of, queue_of, queues
+from xq.adapters.django.migrations import queue_apart
 from xq.errors import Error, shown
 
 
@@ -25,13 +25,10 @@ def label(queue: Queue[Any]) -> str:
 def queue(name: str) -> Queue[Any]:
     """The queue of a label, whose letters may be small or large; the type of an argument."""
     try:
-        model = apps.get_model(name)
-        found = getattr(model, "xq", None)
-    except Error as error:  # a model that inherits from a queue's
-        raise argparse.ArgumentTypeError(str(error)) from None
+        found = queue_of(apps.get_model(name)._meta.concrete_model)
     except (LookupError, ValueError):
         raise argparse.ArgumentTypeError(f"there is no model {shown(name)}: one is named as shop.Order is") from None
-    if not isinstance(found, Queue):
+    if found is None:
         known = ", ".join(map(label, queues())) or "none"
         raise argparse.ArgumentTypeError(
             f"{name} is no queue: make it one by xq.adapters.django.upgrade. The queues are: {known}"
