@@ -166,13 +166,14 @@ class QueueAdmin(admin.ModelAdmin):
         action = ACTIONS[name]
         if action.warning and "post" not in request.POST:
             return self._ask(name, request, queryset)
+        deferred = action.event == "kill" and self._tells_late()
         moved, left = 0, 0
         refused: list[str] = []  # the first of those left
         for task in _batchwise(queryset):
             try:
                 with transaction.atomic(alias_of(self.queue)):
                     getattr(self.queue, action.event)(task.pk)
-                    if action.event == "kill":
+                    if deferred:
                         self._check_references()
             except xq.NotInstalled as error:
                 self.message_user(request, str(error), messages.ERROR)
@@ -194,11 +195,21 @@ class QueueAdmin(admin.ModelAdmin):
             self.message_user(request, text, messages.WARNING)
         return None
 
+    def _tells_late(self) -> bool:
+        """Whether the database tells at the end of the request only that a row that is gone is referred to."""
+        connection = connections[alias_of(self.queue)]
+        return bool(connection.in_atomic_block and connection.features.can_defer_constraint_checks)
+
     def _check_references(self) -> None:
-        """Raise IntegrityError where a row that is gone is referred to: else databases tell at the commit only."""
-        tables = [relation.related_model._meta.db_table for relation in self.opts.related_objects]
-        if tables:
-            connections[alias_of(self.queue)].check_constraints(table_names=tables)
+        """Raise IntegrityError where a row that is gone is referred to."""
+        referring = [
+            relation.related_model._meta.db_table
+            for relation in self.opts.get_fields(include_hidden=True)  # as those of through tables are
+            if (relation.one_to_many or relation.one_to_one) and relation.auto_created
+            if getattr(relation.field, "db_constraint", False)
+        ]
+        if referring:
+            connections[alias_of(self.queue)].check_constraints(table_names=[*dict.fromkeys(referring)])
 
     def _ask(self, name: str, request: Any, queryset: Any) -> TemplateResponse:
         n = queryset.count()
