@@ -28,7 +28,7 @@ from tests.conftest import SERVERS, chosen, database_on
 from xq.adapters.django import queues
 from xq.adapters.django.admin import QueueAdmin
 from xq.adapters.django.migrations import queue_apart
-from xq.adapters.django.settings import problems, setting
+from xq.adapters.django.settings import problems_of_xq, setting
 from xq.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -239,7 +239,7 @@ def another_alias(django_db: Any, tmp_path: Path) -> Iterator[None]:
     ("given", "words"),
     [
         ({"WORKER": 2}, ["the setting XQ has no 'WORKER': it has WORKERS, AUTORELOAD"]),
-        ({"WORKERS": 0}, ["XQ['WORKERS'] is a number from 1 on, or None, not 0"]),
+        ({"WORKERS": 0}, ["the setting XQ['WORKERS'] is a number from 1 on, or None, not 0"]),
         ({"WORKERS": True, "AUTORELOAD": 1}, 2),
         ([], 1),
         ({}, []),
@@ -249,7 +249,7 @@ def another_alias(django_db: Any, tmp_path: Path) -> Iterator[None]:
 )
 def test_the_setting_says_what_is_wrong_with_it(given, words):
     with override_settings(XQ=given):
-        assert problems() == words or len(problems()) == words
+        assert problems_of_xq() == words or len(problems_of_xq()) == words
 
 
 def test_a_setting_that_is_not_given_has_its_default_and_a_wrong_one_ends_the_command(office):
