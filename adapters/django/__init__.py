@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from django.apps import apps as registry  # `apps` is a module of this package
-
+from xq.adapters.django.lookup import queues
 from xq.adapters.django.store import DjangoStore
 from xq.clock import Clock
 from xq.compose import as_decorator, build
@@ -60,8 +59,3 @@ def queue(
 ) -> Callable[[type[T]], type[T]]:
     """upgrade, as a class decorator: `@queue(fields={"status": "status"}, features={"keep": True})`."""
     return as_decorator(upgrade, fields, features, options)
-
-
-def queues() -> list[Queue[Any]]:
-    """All queues among the models of the installed apps, in their order."""
-    return [model.xq for model in registry.get_models() if "xq" in vars(model)]

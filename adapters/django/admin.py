@@ -17,7 +17,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 import xq
-from xq.adapters.django.migrations import alias_of
+from xq.adapters.django.lookup import alias_of, queue_of
 from xq.machine import MANAGED, NAMES
 
 BATCH: Final = 100  # tasks that are in memory at once
@@ -103,8 +103,8 @@ class QueueAdmin(admin.ModelAdmin):
     def __init__(self, model: Any, admin_site: Any) -> None:
         super().__init__(model, admin_site)
         me = type(self).__name__
-        queue = getattr(model, "xq", None)
-        if not isinstance(queue, xq.Queue):
+        queue = queue_of(model._meta.concrete_model)
+        if queue is None:
             raise xq.ConfigurationError(
                 f"{me} is a QueueAdmin, and {model.__name__} is no queue: upgrade it where it is defined, or register "
                 "it by a plain ModelAdmin"
@@ -123,8 +123,7 @@ class QueueAdmin(admin.ModelAdmin):
 
     def get_queryset(self, request: Any) -> Any:
         """Those of the database that the queue is in: a replica may tell what is no longer so."""
-        alias = self.queue.store.alias  # type: ignore[attr-defined]  # of a DjangoStore
-        return super().get_queryset(request).using(alias)
+        return super().get_queryset(request).using(alias_of(self.queue))
 
     def _word(self, task: Any) -> object:
         status = getattr(task, self.queue.roles["status"])
@@ -167,13 +166,14 @@ class QueueAdmin(admin.ModelAdmin):
         action = ACTIONS[name]
         if action.warning and "post" not in request.POST:
             return self._ask(name, request, queryset)
+        deferred = action.event == "kill" and self._tells_late()
         moved, left = 0, 0
         refused: list[str] = []  # the first of those left
         for task in _batchwise(queryset):
             try:
                 with transaction.atomic(alias_of(self.queue)):
                     getattr(self.queue, action.event)(task.pk)
-                    if action.event == "kill":
+                    if deferred:
                         self._check_references()
             except xq.NotInstalled as error:
                 self.message_user(request, str(error), messages.ERROR)
@@ -195,11 +195,21 @@ class QueueAdmin(admin.ModelAdmin):
             self.message_user(request, text, messages.WARNING)
         return None
 
+    def _tells_late(self) -> bool:
+        """Whether the database tells at the end of the request only that a row that is gone is referred to."""
+        connection = connections[alias_of(self.queue)]
+        return bool(connection.in_atomic_block and connection.features.can_defer_constraint_checks)
+
     def _check_references(self) -> None:
-        """Raise IntegrityError where a row that is gone is referred to: else databases tell at the commit only."""
-        tables = [relation.related_model._meta.db_table for relation in self.opts.related_objects]
-        if tables:
-            connections[alias_of(self.queue)].check_constraints(table_names=tables)
+        """Raise IntegrityError where a row that is gone is referred to."""
+        referring = [
+            relation.related_model._meta.db_table
+            for relation in self.opts.get_fields(include_hidden=True)  # as those of through tables are
+            if (relation.one_to_many or relation.one_to_one) and relation.auto_created
+            if getattr(relation.field, "db_constraint", False)
+        ]
+        if referring:
+            connections[alias_of(self.queue)].check_constraints(table_names=[*dict.fromkeys(referring)])
 
     def _ask(self, name: str, request: Any, queryset: Any) -> TemplateResponse:
         n = queryset.count()

@@ -13,8 +13,9 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import ProjectState
 
 from xq.adapters.django.frozen import in_migrations, of_today
-from xq.adapters.django.migrations import alias_of, on
-from xq.adapters.django.settings import problems
+from xq.adapters.django.lookup import alias_of
+from xq.adapters.django.migrations import queue_apart
+from xq.adapters.django.settings import problems_of_xq
 from xq.adapters.django.store import ENGINES
 from xq.errors import Error
 from xq.handle import Queue
@@ -33,7 +34,7 @@ def register() -> None:
 
 def check_queues(app_configs: Sequence[Any] | None, **given: Any) -> list[checks.CheckMessage]:
     """Whether the settings are right, each queue can be where its model is, and migrations install it as it is."""
-    settings = [checks.Error(problem, id="xq.E004") for problem in problems()]
+    settings = [checks.Error(problem, id="xq.E004") for problem in problems_of_xq()]
     return [*settings, *(message for config in _apps(app_configs) for message in _of_app(config.label))]
 
 
@@ -115,7 +116,7 @@ def _missing(queue: Queue[Any], alias: str) -> Iterator[checks.CheckMessage]:
     connection = connections[alias]
     if _driver(connection) or not router.allow_migrate_model(alias, queue.model):
         return
-    here = on(queue.model, alias, queue.definition).installation
+    here = queue_apart(queue.model, alias, queue.definition).installation
     if not _is_managed(queue) or here.missing_columns():
         return  # Django tells of migrations that are to be run
     if missing := here.missing():

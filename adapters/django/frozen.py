@@ -13,7 +13,8 @@ from django.db.migrations import AlterField, RenameField, RenameModel, SeparateD
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import ProjectState
 
-from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue, on, queue_of
+from xq.adapters.django.lookup import queue_of
+from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue, queue_apart
 from xq.adapters.django.store import Place
 from xq.errors import Error
 from xq.handle import Queue
@@ -35,7 +36,7 @@ class Installed:
         if self.definition is None:
             return []
         try:
-            there = _structure(on(queue.model, None, self.definition)) | {"roles": dict(self.columns)}
+            there = _structure(queue_apart(queue.model, None, self.definition)) | {"roles": dict(self.columns)}
         except Error as error:
             return [f"its definition there does not fit the model any more ({error})"]
         here = _structure(queue)
@@ -183,6 +184,6 @@ def fitting(apps: Any, label: str, name: str, using: str, definition: Definition
         model = apps.get_model(label, name)
         if not (model._meta.can_migrate(connections[using]) and router.allow_migrate_model(using, model)):
             return None
-        return None if definition is None else on(model, using, definition)
+        return None if definition is None else queue_apart(model, using, definition)
     except (LookupError, Error):  # of today, on a model of an earlier day
         return None

@@ -8,11 +8,11 @@ from typing import Any
 from django.apps import apps
 from django.db.migrations.operations import base
 
+from xq.adapters.django.lookup import queue_of
 from xq.adapters.django.store import DjangoStore
 from xq.compose import build
 from xq.errors import ConfigurationError
 from xq.handle import Queue
-from xq.methods import QueueAttribute
 
 # The arguments of `upgrade` that say what a queue is, as `Queue.definition` has them; in a migration those that are
 # empty are left out.
@@ -21,18 +21,7 @@ Definition = Mapping[str, Any]
 CATEGORIES: Any = getattr(base, "OperationCategory", None)  # of Django 5.1 and later
 
 
-def queue_of(model: Any) -> Queue[Any] | None:
-    """The queue that a model is, if it is one."""
-    found = vars(model).get("xq")
-    return found.handle if isinstance(found, QueueAttribute) else None
-
-
-def alias_of(queue: Queue[Any]) -> str:
-    """The alias of the database that a queue is on now."""
-    return queue.store.alias  # type: ignore[attr-defined]
-
-
-def on(model: Any, using: str | None, definition: Definition) -> Queue[Any]:
+def queue_apart(model: Any, using: str | None, definition: Definition) -> Queue[Any]:
     """A queue of this definition, of which the model itself never hears."""
     return build(
         DjangoStore(model, using),
@@ -90,7 +79,7 @@ class _Operation(base.Operation):
         if not self.allow_migrate_model(using, model):
             return None
         if definition is not None:
-            return on(model, using, definition)
+            return queue_apart(model, using, definition)
         today = queue_of(apps.get_model(app_label, self.model_name))
         if today is None:
             raise ConfigurationError(
@@ -98,7 +87,7 @@ class _Operation(base.Operation):
                 f"{app_label}.{model.__name__} is today, and it is none: write fields= and features= as they were"
             )
         there = {field.name for field in model._meta.concrete_fields}
-        return on(model, using, today.definition) if there.issuperset(today.roles.values()) else None
+        return queue_apart(model, using, today.definition) if there.issuperset(today.roles.values()) else None
 
     def _install(self, app_label: str, editor: Any, state: Any, definition: Definition | None) -> None:
         queue = self._queue(app_label, editor, state, definition)

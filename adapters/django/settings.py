@@ -1,4 +1,4 @@
-"""The setting XQ, a dictionary of the names below: XQ = {"WORKERS": 4}. Read when it is needed."""
+"""What the settings may hold in a dictionary, and the setting XQ: XQ = {"WORKERS": 4}. Read when it is needed."""
 
 from __future__ import annotations
 
@@ -11,37 +11,46 @@ from xq.errors import ConfigurationError, shown
 
 
 class Setting(NamedTuple):
+    """What one name in a dictionary may hold."""
+
     default: Any
     wanted: str
     fits: Callable[[Any], bool]
 
 
+def number(default: int | None) -> Setting:
+    return Setting(
+        default, "a number from 1 on, or None", lambda value: value is None or (type(value) is int and value > 0)
+    )
+
+
 KNOWN: Final[Mapping[str, Setting]] = {
     # Threads of xq_worker; None: as many as the worker of the model was given.
-    "WORKERS": Setting(
-        None, "a number from 1 on, or None", lambda value: value is None or (type(value) is int and value > 0)
-    ),
+    "WORKERS": number(None),
     # Whether xq_worker starts anew when the code changes; None: where DEBUG is on.
     "AUTORELOAD": Setting(None, "True, False or None", lambda value: value is None or type(value) is bool),
 }
 
 
-def problems() -> list[str]:
-    """What is wrong with the setting, in words; empty when all is well."""
-    given = getattr(settings, "XQ", {})
+def problems(given: object, known: Mapping[str, Setting], name: str) -> list[str]:
+    """What is wrong with a dictionary of the settings that is called so, in words; empty when all is well."""
     if not isinstance(given, Mapping):
-        return [f"the setting XQ is a dictionary, not {shown(given)}"]
-    known = ", ".join(KNOWN)
-    unknown = [f"the setting XQ has no {shown(name)}: it has {known}" for name in given if name not in KNOWN]
+        return [f"{name} is a dictionary, not {shown(given)}"]
+    unknown = [f"{name} has no {shown(key)}: it has {', '.join(known)}" for key in given if key not in known]
     return unknown + [
-        f"XQ[{name!r}] is {setting.wanted}, not {shown(given[name])}"
-        for name, setting in KNOWN.items()
-        if name in given and not setting.fits(given[name])
+        f"{name}[{key!r}] is {setting.wanted}, not {shown(given[key])}"
+        for key, setting in known.items()
+        if key in given and not setting.fits(given[key])
     ]
+
+
+def problems_of_xq() -> list[str]:
+    """What is wrong with the setting XQ, in words."""
+    return problems(getattr(settings, "XQ", {}), KNOWN, "the setting XQ")
 
 
 def setting(name: str) -> Any:
     """One of the names of KNOWN, or its default. Raises ConfigurationError where anything is wrong with the setting."""
-    if wrong := problems():
+    if wrong := problems_of_xq():
         raise ConfigurationError("; ".join(wrong))
     return getattr(settings, "XQ", {}).get(name, KNOWN[name].default)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
+from django.apps.registry import Apps
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, Permission, User
@@ -91,7 +92,8 @@ def manage(make):
 
     def made(features=EVERYTHING, admin=None, **options):
         attributes = {"__str__": lambda task: str(task.name), **options.pop("attributes", {})}
-        model = make.database.model(meta={"app_label": "shop"}, **attributes)  # the admin asks for its app
+        meta = {"app_label": "shop", "apps": Apps(["tests.django.shop"])}  # the admin asks for its app and relations
+        model = make.database.model(meta=meta, **attributes)
         Task = make(features, model=model, **options)
         make.database.create(*TABLES)
         site = Site(Task, **(admin or {}))

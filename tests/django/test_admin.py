@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
-from django.db import models
+from django.db import connections, models
+from django.test.utils import CaptureQueriesContext
 
 import xq
 from tests.django.sites import EVERYTHING, actions_of, messages_of, one_of_each
@@ -189,6 +190,48 @@ def test_a_task_that_others_refer_to_is_not_killed_and_the_message_says_why(mana
     assert killed == "1 task was killed."
     assert refused.startswith("1 task was not killed: kept (")
     assert [task.name for task in Task.objects.all()] == ["kept"]
+
+
+@pytest.fixture
+def atomic_requests(django_db, monkeypatch):
+    """Each request is one transaction, as the settings of the database say."""
+    monkeypatch.setitem(connections.settings["default"], "ATOMIC_REQUESTS", True)
+
+
+@pytest.mark.parametrize("how", ["hidden", "many to many", "one to one"])
+def test_in_a_request_that_is_one_transaction_only_what_is_referred_to_is_not_killed(
+    manage, django_db, atomic_requests, how
+):
+    Task, site = manage()
+    relation = {
+        "hidden": lambda: models.ForeignKey(Task, models.PROTECT, related_name="+"),
+        "many to many": lambda: models.ManyToManyField(Task, related_name="+"),
+        "one to one": lambda: models.OneToOneField(Task, models.PROTECT),
+    }[how]()
+    Line = django_db.model("Line", {"app_label": "shop", "apps": Task._meta.apps}, task=relation)
+    django_db.create(Line)
+    tasks = [Task.put({"name": name}) for name in ("one", "two", "three")]
+    if how == "many to many":
+        Line.objects.create().task.add(tasks[1])
+    else:
+        Line.objects.create(task=tasks[1])
+    killed, refused = site.act(site.client(), "kill", tasks, post="yes")
+    assert killed == "2 tasks were killed."
+    assert refused.startswith("1 task was not killed: two (")
+    assert [task.name for task in Task.objects.all()] == ["two"]
+    assert Task.xq.count() == 1
+
+
+def test_a_kill_that_is_a_transaction_of_its_own_reads_no_table_that_refers_to_tasks(manage, django_db):
+    Task, site = manage()
+    meta = {"app_label": "shop", "apps": Task._meta.apps}
+    Parcel = django_db.model("Parcel", meta, task=models.ForeignKey(Task, models.PROTECT))
+    django_db.create(Parcel)
+    client, tasks = site.client(), [Task.put({"name": name}) for name in ("one", "two")]
+    with CaptureQueriesContext(connections["default"]) as seen:
+        assert site.act(client, "kill", tasks, post="yes") == ["2 tasks were killed."]
+    checks = [each["sql"] for each in seen if "parcel" in each["sql"] or "CONSTRAINTS" in each["sql"]]
+    assert checks == []
 
 
 def test_an_action_reaches_all_that_match_beyond_the_page_and_what_is_in_memory_at_once(manage):

@@ -11,19 +11,25 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.apps import apps
+from django.contrib.admin import AdminSite
 from django.core.management import CommandError, call_command
 from django.db import connections, transaction
 from django.test.utils import modify_settings, override_settings
 
 from tests.conformance.steps import STUCK, eventually
 from tests.conftest import SERVERS, chosen, database_on
-from xq.adapters.django.settings import problems, setting
+from xq.adapters.django import queues
+from xq.adapters.django.admin import QueueAdmin
+from xq.adapters.django.migrations import queue_apart
+from xq.adapters.django.settings import problems_of_xq, setting
+from xq.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -34,7 +40,7 @@ def office(django_db: Any) -> Iterator[Any]:
     with modify_settings(INSTALLED_APPS={"append": "tests.django.office"}):
         from tests.django.office import models
 
-        django_db.create(*apps.get_app_config("office").get_models())
+        django_db.create(*(model for model in apps.get_app_config("office").get_models() if not model._meta.proxy))
         for model in (models.Order, models.Parcel, models.Page):
             model.xq.install()
         yield models
@@ -81,6 +87,17 @@ def test_the_numbers_of_some_queues_are_told_alone_whatever_the_letters_of_their
     assert "office.Parcel" in told
     assert "office.Page" in told
     assert "office.Order" not in told
+
+
+def test_a_proxy_is_a_name_for_the_queue_that_it_shares(office):
+    assert manage("xq_sweep", "office.Bill") == "office.Order: 0 moved\n"
+    assert QueueAdmin(office.Bill, AdminSite()).queue is office.Order.xq
+
+
+def test_neither_a_proxy_nor_a_model_with_a_field_of_the_name_xq_is_among_the_queues(office):
+    assert [queue.model for queue in queues()] == [office.Order, office.Parcel, office.Page]
+    with pytest.raises(ConfigurationError, match="QueueAdmin, and Customer is no queue"):
+        QueueAdmin(office.Customer, AdminSite())
 
 
 def test_numbers_as_json_are_one_document_of_what_stats_returns(office):
@@ -178,6 +195,30 @@ def test_another_database_of_the_queue_is_looked_at(office, another_alias):
     assert office.Parcel.stats().counts["R"] == 1
 
 
+def test_while_commands_are_about_another_database_other_threads_put_where_they_did(office, another_alias):
+    with connections["other"].schema_editor() as editor:
+        editor.create_model(office.Order)
+    there = queue_apart(office.Order, "other", office.Order.xq.definition)
+    there.install()
+    office.Order.objects.using("other").bulk_create([office.Order(status="B"), office.Order(status="B")])
+    puts: list[Any] = []
+    with ThreadPoolExecutor(1) as another_thread:
+
+        def put_meanwhile(execute: Any, *statement: Any) -> Any:
+            puts.append(another_thread.submit(office.Order.put, {}).result(STUCK))
+            return execute(*statement)
+
+        for command in (["xq_stats", "office.Order"], ["xq_dig", "office.Order", 1], ["xq_sweep", "office.Order"]):
+            before = len(puts)
+            with connections["other"].execute_wrapper(put_meanwhile):
+                manage(*command, "--database", "other")
+            assert len(puts) > before
+        another_thread.submit(connections.close_all).result(STUCK)
+    assert office.Order.stats().counts["R"] == len(puts)
+    counts = there.stats().counts
+    assert (counts["R"], counts["B"]) == (1, 1)
+
+
 @pytest.fixture
 def another_alias(django_db: Any, tmp_path: Path) -> Iterator[None]:
     """A second database of the same kind, "other"."""
@@ -198,7 +239,7 @@ def another_alias(django_db: Any, tmp_path: Path) -> Iterator[None]:
     ("given", "words"),
     [
         ({"WORKER": 2}, ["the setting XQ has no 'WORKER': it has WORKERS, AUTORELOAD"]),
-        ({"WORKERS": 0}, ["XQ['WORKERS'] is a number from 1 on, or None, not 0"]),
+        ({"WORKERS": 0}, ["the setting XQ['WORKERS'] is a number from 1 on, or None, not 0"]),
         ({"WORKERS": True, "AUTORELOAD": 1}, 2),
         ([], 1),
         ({}, []),
@@ -208,7 +249,7 @@ def another_alias(django_db: Any, tmp_path: Path) -> Iterator[None]:
 )
 def test_the_setting_says_what_is_wrong_with_it(given, words):
     with override_settings(XQ=given):
-        assert problems() == words or len(problems()) == words
+        assert problems_of_xq() == words or len(problems_of_xq()) == words
 
 
 def test_a_setting_that_is_not_given_has_its_default_and_a_wrong_one_ends_the_command(office):

@@ -10,7 +10,7 @@ from django.test import override_settings
 
 import xq
 from tests.django.apps import installed
-from xq.adapters.django.migrations import InstallQueue, on
+from xq.adapters.django.migrations import InstallQueue, queue_apart
 
 FIELDS = {"status": "status", "runat": "runat", "priority": "priority"}
 FIRST = {"delayed": True, "buried": True}
@@ -451,7 +451,7 @@ def bare(model):
         each.name: each.clone() for each in model._meta.local_fields if each.name not in ("name", "size", "customer")
     }
     meta = type("Meta", (), {"app_label": "bare", "apps": Apps(), "db_table": model._meta.db_table})
-    return on(
+    return queue_apart(
         type("Bare", (models.Model,), {"__module__": __name__, **fields, "Meta": meta}), None, model.xq.definition
     )
 

@@ -490,6 +490,39 @@ def test_a_task_whose_workers_die_with_it_has_failed_after_some(tasks):
         assert result.return_value == 1
 
 
+def test_only_the_workers_that_died_since_a_task_was_dug_out_count(tasks):
+    result = jobs.fail.enqueue()
+    with backend(OPTIONS={"max_attempts": 2}):
+        for _ in range(2):
+            work()
+            Task.xq.dig(result.id)
+        for deaths in (1, 2):
+            assert Task.xq.take().begin()
+            Task.xq.snatch(result.id)
+            result.refresh()
+            assert (result.status, result.attempts) == (TaskResultStatus.READY, 2 + deaths)
+        work()
+        result.refresh()
+        (error,) = result.errors
+        assert error.exception_class_path == "xq.adapters.django.tasks.worker.WorkerDied"
+        assert "it was taken 2 times and never finished" in error.traceback
+
+
+def test_a_task_that_was_dug_out_outlives_the_death_of_a_worker(tasks):
+    result = jobs.add.enqueue(1)
+    Task.objects.filter(pk=result.id).update(task_path="tests.django.shop.jobs.fail")
+    with backend(OPTIONS={"max_attempts": 2}):
+        for _ in range(2):
+            work()
+            Task.xq.dig(result.id)
+        Task.objects.filter(pk=result.id).update(task_path="tests.django.shop.jobs.add")
+        assert Task.xq.take().begin()
+        Task.xq.snatch(result.id)
+        work()
+    result.refresh()
+    assert result.return_value == 1
+
+
 def test_a_task_that_is_taken_away_while_it_runs_is_not_ended_by_who_had_it(tasks):
     def snatch(task_result: Any, **_: Any) -> None:
         task_started.disconnect(snatch)
@@ -602,7 +635,9 @@ def test_its_migrations_install_what_its_model_is(django_db):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"kep": 1}, "no 'kep': there are keep, keep_failed, max_attempts"),
+        ({"kep": 1}, r"TASKS\['default'\]\['OPTIONS'\] has no 'kep': it has keep, keep_failed, max_attempts"),
+        (["keep"], "is a dictionary, not"),
+        ({"keep": -1, "max_attempts": 1.5}, "'keep'.*; .*'max_attempts'"),
         ({"keep": -1}, "seconds, or None for ever, not -1"),
         ({"keep": float("nan")}, "seconds"),
         ({"keep_failed": True}, "seconds"),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.apps import apps
@@ -13,7 +12,8 @@ from django.db import Error as DatabaseError
 from django.db import connections
 
 from xq import Queue
-from xq.adapters.django import queues
+from xq.adapters.django.lookup import alias_of, queue_of, queues
+from xq.adapters.django.migrations import queue_apart
 from xq.errors import Error, shown
 
 
@@ -25,18 +25,20 @@ def label(queue: Queue[Any]) -> str:
 def queue(name: str) -> Queue[Any]:
     """The queue of a label, whose letters may be small or large; the type of an argument."""
     try:
-        model = apps.get_model(name)
-        found = getattr(model, "xq", None)
-    except Error as error:  # a model that inherits from a queue's
-        raise argparse.ArgumentTypeError(str(error)) from None
+        found = queue_of(apps.get_model(name)._meta.concrete_model)
     except (LookupError, ValueError):
         raise argparse.ArgumentTypeError(f"there is no model {shown(name)}: one is named as shop.Order is") from None
-    if not isinstance(found, Queue):
+    if found is None:
         known = ", ".join(map(label, queues())) or "none"
         raise argparse.ArgumentTypeError(
             f"{name} is no queue: make it one by xq.adapters.django.upgrade. The queues are: {known}"
         )
     return found
+
+
+def there(queue: Queue[Any], database: str | None) -> Queue[Any]:
+    """The queue on a database. On another than its own it is apart: the process's own stays where it is, for others."""
+    return queue if database in (None, alias_of(queue)) else queue_apart(queue.model, database, queue.definition)
 
 
 class QueueCommand(BaseCommand):
@@ -68,8 +70,7 @@ class QueueCommand(BaseCommand):
         self.wrong: list[str] = []
         for each in chosen or queues():
             try:
-                with on(each, database):
-                    found[label(each)] = call(each)
+                found[label(each)] = call(there(each, database))
             except (Error, DatabaseError) as error:
                 self.wrong.append(f"{label(each)}: {error}")
         return found
@@ -78,15 +79,3 @@ class QueueCommand(BaseCommand):
         """Raise what was wrong with some of the queues, if anything was."""
         if self.wrong:
             raise CommandError("\n".join(self.wrong))
-
-
-@contextmanager
-def on(queue: Queue[Any], database: str | None) -> Iterator[Queue[Any]]:
-    """The queue on another database than its own, where one is named."""
-    store: Any = queue.store
-    before = store.using
-    store.using = database or before
-    try:
-        yield queue
-    finally:
-        store.using = before

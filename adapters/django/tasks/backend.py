@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from django.apps import apps
 from django.conf import settings
 from django.core import checks
 from django.utils import timezone
 
+from xq.adapters.django.settings import Setting, number, problems
 from xq.adapters.django.tasks import interface
-from xq.errors import BadType, BadValue, NotFound, shown
+from xq.errors import BadType, BadValue, NotFound
 from xq.machine import LONGEST
 
 APP: Final = "xq.adapters.django.tasks"
@@ -20,20 +21,14 @@ APP: Final = "xq.adapters.django.tasks"
 SMALLEST_STEP: Final = 0.001
 
 
-class Option(NamedTuple):
-    default: Any
-    wanted: str
-    fits: Callable[[Any], bool]
-
-
 def _is_seconds(value: Any) -> bool:
     return value is None or (type(value) in (int, float) and 0 <= value <= LONGEST)
 
 
-OPTIONS: Final[Mapping[str, Option]] = {
-    "keep": Option(None, "seconds, or None for ever", _is_seconds),
-    "keep_failed": Option(None, "seconds, or None for ever", _is_seconds),
-    "max_attempts": Option(5, "a number from 1 on, or None", lambda n: n is None or (type(n) is int and n > 0)),
+OPTIONS: Final[Mapping[str, Setting]] = {
+    "keep": Setting(None, "seconds, or None for ever", _is_seconds),
+    "keep_failed": Setting(None, "seconds, or None for ever", _is_seconds),
+    "max_attempts": number(5),
 }
 
 
@@ -52,16 +47,8 @@ class XQBackend(interface.BaseTaskBackend):
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
-        for name, value in self.options.items():
-            option = OPTIONS.get(name)
-            if option is None:
-                raise interface.InvalidTaskBackend(
-                    f"TASKS[{alias!r}]: OPTIONS has no {shown(name)}: there are {', '.join(OPTIONS)}"
-                )
-            if not option.fits(value):
-                raise interface.InvalidTaskBackend(
-                    f"TASKS[{alias!r}]: OPTIONS[{name!r}] is {option.wanted}, not {shown(value)}"
-                )
+        if wrong := problems(self.options, OPTIONS, f"TASKS[{alias!r}]['OPTIONS']"):
+            raise interface.InvalidTaskBackend("; ".join(wrong))
 
     def option(self, name: str) -> Any:
         """One of OPTIONS, or its default."""

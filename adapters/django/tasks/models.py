@@ -86,12 +86,16 @@ class Task(models.Model):
         return result
 
     def begin(self) -> bool:
-        """Note who works on this from now on, for all to see. Returns whether it is still taken as it was."""
+        """Note who works on this from now on, for all to see. Returns whether it is still taken as it was.
+
+        `attempts` are those since it last had an end, after which somebody put it back.
+        """
         now: datetime = timezone.now()
         noted = {
             "worker_ids": [*self.worker_ids, owner_of(self.owner or "")[0]],
             "started_at": self.started_at or now,
             "last_attempted_at": now,
+            "attempts": self.attempts if self.finished_at is None else 1,
             "finished_at": None,
             "return_value": None,
             "exception_class_path": "",

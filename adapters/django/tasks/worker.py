@@ -34,16 +34,15 @@ def run(*, queues: Sequence[str] | None = None, workers: int = 1, until_empty: b
 @Task.xq.worker(finishes=True)
 def perform(row: Task, finish: Finish) -> None:
     """Run one task, and write down how it ended."""
-    given_up = row.finished_at is None and row.attempts  # after it was dug out, say, it begins anew
     if not row.begin():
         return
     backend = None
     try:
         result = row.result()
         backend = result.task.get_backend()
-        limit = backend.option("max_attempts")
-        if limit and given_up > limit:
-            raise WorkerDied(f"it was taken {row.attempts - 1} times and never finished")
+        limit, before = backend.option("max_attempts"), row.attempts - 1
+        if limit and before >= limit:
+            raise WorkerDied(f"it was taken {before} times and never finished")
         interface.task_started.send_robust(type(backend), task_result=result)
         value = json.loads(json.dumps(interface.normalize_json(_call(result))))
     except BaseException as error:  # SystemExit, too, is of the task

@@ -1,4 +1,4 @@
-"""A queue with a worker and tubes, one with neither, and a model that is none."""
+"""A queue with a worker and tubes and its proxy, two with neither, and a model that is none, with a field "xq"."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ class Order(models.Model):
     error = models.TextField(null=True)
 
 
+class Bill(Order):
+    class Meta:
+        proxy = True
+
+
 @queue(fields={"status": "status"}, features={"buried": True})
 class Parcel(models.Model):
     id = models.CharField(primary_key=True, max_length=36)
@@ -40,3 +45,4 @@ class Page(models.Model):
 
 class Customer(models.Model):
     name = models.TextField()
+    xq = models.TextField(default="")

@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 
 from xq import Queue
-from xq.adapters.django.management.queues import QueueCommand, label, on, queue
+from xq.adapters.django.management.queues import QueueCommand, label, queue, there
 
 
 class Command(QueueCommand):
@@ -27,15 +27,14 @@ class Command(QueueCommand):
         self.add_database(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        found: Queue[Any] = options["queue"]
+        found = there(options["queue"], options["database"])
         n, keys, delay = options["n"], options["keys"], options["delay"]
         given = {} if delay is None else {"delay": delay}
-        with on(found, options["database"]):
-            if keys:
-                wanted = [self._key(found, text) for text in keys]
-                dug = found.transaction(lambda: [found.dig(key, **given) for key in wanted])
-            else:
-                dug = found.dig(n=n, **given)
+        if keys:
+            wanted = [self._key(found, text) for text in keys]
+            dug = found.transaction(lambda: [found.dig(key, **given) for key in wanted])
+        else:
+            dug = found.dig(n=n, **given)
         self.stdout.write(f"{label(found)}: {len(dug)} dug")
 
     @staticmethod

@@ -14,7 +14,8 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.writer import MigrationWriter
 
 from xq.adapters.django.frozen import in_migrations
-from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue, queue_of
+from xq.adapters.django.lookup import queue_of
+from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue
 
 
 class Command(BaseCommand):

@@ -51,8 +51,7 @@ class Command(QueueCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         found: Queue[Any] | None = options["model"]
         work = self._on_tasks(options) if found is None else self._on_queue(found, options)
-        chosen = (options["reload"], setting("AUTORELOAD"), settings.DEBUG)
-        reloads = next(choice for choice in chosen if choice is not None)
+        reloads = first(options["reload"], setting("AUTORELOAD"), settings.DEBUG)
         with self._logged(options["verbosity"]):
             if reloads and not options["until_empty"]:
                 run_with_reloader(work)
@@ -92,7 +91,7 @@ class Command(QueueCommand):
                 f"decorate one with @{found.model.__name__}.xq.worker() in a module that is imported with its models, "
                 "or name one by --call"
             )
-        workers = setting("WORKERS") if options["workers"] is None else options["workers"]
+        workers = first(options["workers"], setting("WORKERS"))
         return partial(found.run, until_empty=options["until_empty"], workers=workers)
 
     def _on_tasks(self, options: dict[str, Any]) -> Callable[[], object]:
@@ -103,11 +102,14 @@ class Command(QueueCommand):
                 "name a queue, as in manage.py xq_worker shop.Order; "
                 f"or add {TASKS!r} to INSTALLED_APPS, for django.tasks"
             )
-        chosen = (options["workers"], setting("WORKERS"), 1)
-        workers = next(choice for choice in chosen if choice is not None)
         return partial(
             import_string(f"{TASKS}.worker.run"),
             queues=options["names"],
-            workers=workers,
+            workers=first(options["workers"], setting("WORKERS"), 1),
             until_empty=options["until_empty"],
         )
+
+
+def first(*choices: Any) -> Any:
+    """The first that says something; None where none does."""
+    return next((choice for choice in choices if choice is not None), None)
