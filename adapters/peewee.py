@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeVar
 from weakref import WeakSet, ref
 
@@ -15,7 +15,7 @@ from playhouse import pool
 
 from xq.adapters.drivers import DRIVERS, SERVERS
 from xq.adapters.stores import SECRETS, OrmStore, Prepared, keep
-from xq.errors import BadType, BadValue, ConfigurationError, shown
+from xq.errors import BadType, BadValue, ConfigurationError, LeftOpen, shown
 from xq.store import Address, Connector, Driver, Field, Kind, Row
 
 M = TypeVar("M", bound=pw.Model)
@@ -346,8 +346,22 @@ class PeeweeStore(OrmStore[M]):
     def disconnect(self) -> None:
         self._known_database.close()
 
-    def at_work(self) -> AbstractContextManager[object]:
-        return nullcontext()
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        left = False
+        try:
+            yield
+        finally:
+            if left := self.in_transaction():
+                self._abandon()
+        if left:
+            raise LeftOpen(str(self._known_database.database))
+
+    def _abandon(self) -> None:
+        database = self._known_database
+        while database.top_transaction() is not None:
+            database.pop_transaction()
+        _Transaction(database, self.driver).rollback(begin=False)
 
     def forked(self) -> None:
         database: Any = self.database

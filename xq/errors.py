@@ -143,6 +143,16 @@ class InTransaction(Error):
         )
 
 
+class LeftOpen(Error):
+    """A function of a worker returned within a transaction that it began; what it wrote there is undone."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"the function left a transaction on {what} open, which is undone with all that it wrote: end what it "
+            "begins before it returns, as `with` does"
+        )
+
+
 class ArchiveBusy(Error):
     """Another process, or another call of this one, archives or restores tasks of this queue."""
 

@@ -291,7 +291,10 @@ class Store(Protocol[T]):
         """Close the connection of this thread."""
 
     def at_work(self) -> AbstractContextManager[object]:
-        """Around a worker's call of the application's function: what that needs of its thread, and leaves to it."""
+        """Around a worker's call of the application's function: what that needs of its thread, and leaves to it.
+
+        Raises LeftOpen where that is a transaction, which is undone.
+        """
 
     def forked(self) -> None:
         """In a child: forget the connection that it has inherited, which is its parent's, and never touch it."""

@@ -19,6 +19,10 @@ class Mark:
         self.savepoints = frozenset(savepoints)
         self.undone: bool | None = None
 
+    def __deepcopy__(self, memo: object) -> Mark:
+        """A copy of an instance hears how it ends as well."""
+        return self
+
 
 def _marks(connection: Any) -> WeakSet[Mark]:
     """The marks in the transaction of a connection, which has its own methods tell them how that ends.
@@ -173,4 +177,7 @@ def _same_key(one: Any, other: Any) -> bool:
 
 
 def _is_as_read(instance: Any, name: str, read: Read) -> bool:
-    return name in read.values and read.values[name] == instance.__dict__.get(name)
+    value = instance.__dict__.get(name)
+    if hasattr(value, "resolve_expression"):  # `F("priority") + 1` is written each time
+        return False
+    return name in read.values and bool(read.values[name] == value)

@@ -30,7 +30,7 @@ from django.utils.connection import ConnectionDoesNotExist
 from xq.adapters.django.guard import Read, guard
 from xq.adapters.drivers import DRIVERS, SERVERS, connect
 from xq.adapters.stores import SECRETS, OrmStore, Prepared, keep
-from xq.errors import BadType, BadValue, ConfigurationError, shown
+from xq.errors import BadType, BadValue, ConfigurationError, LeftOpen, shown
 from xq.store import Address, Connector, Driver, Field, Kind, Row
 
 M = TypeVar("M", bound=models.Model)
@@ -359,12 +359,7 @@ class DjangoStore(OrmStore[M]):
         connection = self.connection
         if not connection.in_atomic_block and not self.in_transaction():
             return
-        _forget_transaction(connection)
-        try:
-            connection.rollback()
-            connection.set_autocommit(True)
-        except Exception:
-            connection.close()
+        _abandon_transaction(connection)
 
     def after_commit(self, call: Callable[[], None]) -> None:
         connection = self.connection
@@ -394,10 +389,23 @@ class DjangoStore(OrmStore[M]):
     @contextmanager
     def at_work(self) -> Iterator[None]:
         self._close_old()
+        left: list[Any] = []
         try:
             yield
         finally:
+            left = [each for each in connections.all(initialized_only=True) if self._is_left_open(each)]
+            for each in left:
+                _abandon_transaction(each)
             self._close_old()
+        if left:
+            raise LeftOpen(left[0].alias)
+
+    def _is_left_open(self, connection: Any) -> bool:
+        if connection.connection is None:
+            return bool(connection.in_atomic_block)
+        by_hand = connection.autocommit != connection.settings_dict["AUTOCOMMIT"]
+        within = connection.alias == self.alias and self.in_transaction()
+        return bool(by_hand or within or connection.in_atomic_block)
 
     def _close_old(self) -> None:
         """As before and after a request. But the worker's own connection, on which it takes, ends with its thread."""
@@ -649,6 +657,15 @@ def _unquoted(name: str, quote: str) -> str:
 def _forget_transaction(connection: Any) -> None:
     connection.in_atomic_block = connection.needs_rollback = connection.closed_in_transaction = False
     connection.savepoint_ids, connection.atomic_blocks, connection.run_on_commit = [], [], []
+
+
+def _abandon_transaction(connection: Any) -> None:
+    _forget_transaction(connection)
+    try:
+        connection.rollback()
+        connection.set_autocommit(True)
+    except Exception:
+        connection.close()
 
 
 def _bare_cursor(connection: Any) -> Any:

@@ -171,6 +171,26 @@ def test_what_fails_too_often_is_buried_with_its_error(shared_db, caplog):
     assert logged(caplog)[-1].endswith("is buried: Failed: as it must")
 
 
+@pytest.mark.parametrize("begin", [lambda db: db.atomic().__enter__(), lambda db: db.execute_sql("BEGIN")])
+def test_a_function_that_leaves_a_transaction_open_has_failed_and_wrote_nothing(make_shared, shared_db, begin):
+    Task = make_shared({"buried": True, "keep": True}, roles=ROLES, attributes=ERROR)
+    left = Task.put(task(name="left"))
+    done = Task.put(task(name="done"))
+
+    @Task.xq.worker(max_attempts=1)
+    def work(found: Any) -> None:
+        if found.name == "left":
+            begin(shared_db)
+            Task.update(name="written").where(Task.id == found.id).execute()
+
+    Task.xq.run(until_empty=True)
+    found = Task.xq.peek(left)
+    assert (found.name, found.status, found.error[:9]) == ("left", "B", "LeftOpen:")
+    assert state(Task, done) == "D"
+    assert not shared_db.in_transaction()
+    assert is_exact(Task)
+
+
 @pytest.mark.parametrize("features", [{}, {"ttr": 60}, {"retval": "dict"}, {"retval": "tuple"}])
 def test_a_task_that_kills_its_workers_is_buried_when_it_was_taken_too_often(make_shared, features):
     Task = make_shared({"buried": True, **features}, roles=ROLES, attributes=ERROR)

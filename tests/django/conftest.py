@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,6 +69,7 @@ if not settings.configured:  # not a module of settings: that would set the time
 from django.apps.registry import Apps, apps
 from django.core.management import call_command
 from django.db import connections, models
+from django.test.utils import modify_settings
 
 from tests.conftest import SERVERS, chosen, database_on
 from tests.django.browser import browser, window  # noqa: F401 (fixtures)
@@ -221,3 +223,16 @@ def make(django_db: DjangoDatabase) -> Maker:
 def make_shared(django_db: DjangoDatabase) -> Maker:
     """Makes queues by the database's own clock, which other threads and processes can use."""
     return Maker(django_db, None)
+
+
+@pytest.fixture
+def office(django_db: Any) -> Iterator[Any]:
+    """The models of the tests' office, made anew for the database, whose queues are installed."""
+    with modify_settings(INSTALLED_APPS={"append": "tests.django.office"}):
+        from tests.django.office import models as there
+
+        django_db.create(*(model for model in apps.get_app_config("office").get_models() if not model._meta.proxy))
+        for model in (there.Order, there.Parcel, there.Page):
+            model.xq.install()
+        yield there
+        del sys.modules["tests.django.office.models"], apps.all_models["office"]

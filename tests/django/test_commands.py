@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.contrib.admin import AdminSite
 from django.core.management import CommandError, call_command
 from django.db import connections, transaction
-from django.test.utils import modify_settings, override_settings
+from django.test.utils import override_settings
 
 from tests.conformance.steps import STUCK, eventually
 from tests.conftest import SERVERS, chosen, database_on
@@ -32,19 +31,6 @@ from xq.adapters.django.settings import problems_of_xq, setting
 from xq.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-@pytest.fixture
-def office(django_db: Any) -> Iterator[Any]:
-    """The models of the tests' office, made anew for the database, whose queues are installed."""
-    with modify_settings(INSTALLED_APPS={"append": "tests.django.office"}):
-        from tests.django.office import models
-
-        django_db.create(*(model for model in apps.get_app_config("office").get_models() if not model._meta.proxy))
-        for model in (models.Order, models.Parcel, models.Page):
-            model.xq.install()
-        yield models
-        del sys.modules["tests.django.office.models"], apps.all_models["office"]
 
 
 def manage(*words: Any, **options: Any) -> str:
@@ -287,15 +273,33 @@ def test_after_each_task_the_connections_that_it_used_end_but_for_the_workers_ow
     assert seen[0][0] is seen[1][0] is not None
 
 
-def test_a_transaction_that_a_function_leaves_open_is_undone_and_its_task_is_done(office):
-    def work(order: Any) -> None:
-        transaction.set_autocommit(False)
-        office.Customer.objects.create(name="never")
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lambda kept: transaction.set_autocommit(False),
+        lambda kept: enter(transaction.atomic(), kept),
+        lambda kept: enter(transaction.atomic("other"), kept),
+        lambda kept: connections["default"].cursor().execute("BEGIN"),
+    ],
+)
+def test_a_function_that_leaves_a_transaction_open_has_failed_and_wrote_nothing(office, begin):
+    kept: list[Any] = []
 
-    put = office.Order.xq.put({})
-    office.Order.xq.worker(work)
+    def work(order: Any) -> None:
+        if order.note == "left":
+            begin(kept)
+            office.Customer.objects.create(name="never")
+
+    office.Order.xq.put_many([{"note": "left"}, {"note": "done"}])
+    office.Order.xq.worker(work, max_attempts=1)
     manage("xq_worker", "office.Order", "--until-empty")
-    assert (office.Order.xq.peek(put).status, office.Customer.objects.count()) == ("D", 0)
+    assert {order.note: order.status for order in office.Order.objects.all()} == {"left": "B", "done": "D"}
+    assert office.Customer.objects.count() == 0
+
+
+def enter(block: Any, kept: list[Any]) -> None:
+    block.__enter__()
+    kept.append(block)
 
 
 SETTINGS = """

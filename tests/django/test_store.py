@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import datetime as dt
 import os
+import pickle
 import signal
 import threading
 import unittest
@@ -264,6 +266,47 @@ def test_what_was_written_in_a_transaction_by_hand_is_not_written_again(make):
     Task.dig(task.pk)
     task.save()
     assert Task.objects.get().status == "R"
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda task: pickle.loads(pickle.dumps(task))])
+def test_a_copy_of_an_instance_that_a_transaction_wrote_moves_no_task_either(office, copied):
+    with transaction.atomic():
+        order = copied(office.Order.objects.create(note="a"))
+    office.Order.take()
+    order.note = "b"
+    order.save()
+    assert (office.Order.objects.get().note, office.Order.objects.get().status) == ("b", "T")
+    office.Order.kill(order.pk)
+    with pytest.raises(xq.NotFound):
+        order.save()
+
+
+def test_what_a_test_case_has_set_up_for_its_tests_moves_no_task(office):
+    class Saving(TestCase):
+        order: Any
+
+        @classmethod
+        def setUpTestData(cls) -> None:
+            cls.order = office.Order.objects.create(note="a")
+
+        def runTest(self) -> None:
+            office.Order.take()
+            self.order.note = "b"
+            self.order.save()
+            assert office.Order.objects.get().status == "T"
+
+    result = unittest.TestResult()
+    unittest.TestSuite([Saving()]).run(result)
+    assert [told for _, told in [*result.errors, *result.failures]] == []
+
+
+def test_an_expression_is_written_each_time(make):
+    Task = make({"delayed": True}, roles=("runat", "priority"))
+    task = Task.put({"name": "a"})
+    for _ in range(2):
+        task.priority = models.F("priority") + 5
+        task.save()
+    assert Task.objects.get().priority == 10
 
 
 def test_what_one_savepoint_of_many_undid_is_written_by_the_next_save(make):

@@ -29,6 +29,7 @@ from django_tasks.exceptions import (
 )
 from django_tasks.signals import task_enqueued, task_finished, task_started
 
+import xq
 from tests.conformance.steps import STUCK, eventually
 from tests.django.conftest import ROOT, DjangoDatabase
 from tests.django.on_tasks import BACKEND, asynchronously, backend, install, upgrade_for_this_database
@@ -343,13 +344,16 @@ def test_a_task_that_leaves_python_has_failed_and_its_worker_goes_on(tasks):
 
 
 def test_a_task_that_misuses_its_connection_ends_all_the_same(tasks):
-    uses = ("close", "open") if tasks.kind == "sqlite" else ("close", "open", "break")
+    uses = ["close", *(["break"] if tasks.kind != "sqlite" else [])]
     results = [jobs.misuse.enqueue(how) for how in uses]
+    left = jobs.misuse.enqueue("open")
     after = jobs.add.enqueue(1)
     work()
-    for result in (*results, after):
+    for result in (*results, left, after):
         result.refresh()
-        assert result.status == TaskResultStatus.SUCCESSFUL
+    assert {result.status for result in (*results, after)} == {TaskResultStatus.SUCCESSFUL}
+    assert left.status == TaskResultStatus.FAILED
+    assert left.errors[0].exception_class is xq.LeftOpen
 
 
 def test_a_task_is_given_its_context(tasks):
