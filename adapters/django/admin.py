@@ -123,8 +123,11 @@ class QueueAdmin(admin.ModelAdmin):
 
     def get_queryset(self, request: Any) -> Any:
         """Those of the database that the queue is in: a replica may tell what is no longer so."""
-        alias = self.queue.store.alias  # type: ignore[attr-defined]  # of a DjangoStore
-        return super().get_queryset(request).using(alias)
+        return super().get_queryset(request).using(alias_of(self.queue))
+
+    def save_model(self, request: Any, obj: Any, form: Any, change: bool) -> None:
+        """There as well."""
+        obj.save(using=alias_of(self.queue))
 
     def _word(self, task: Any) -> object:
         status = getattr(task, self.queue.roles["status"])

@@ -505,16 +505,6 @@ def test_a_field_of_the_name_of_a_verb_is_not_hidden(django_db):
 # databases
 
 
-@pytest.fixture
-def other(tmp_path):
-    """The alias of one more database, on SQLite."""
-    settings = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "other.db")}
-    connections.settings["other"] = connections.configure_settings({"default": {}, "other": settings})["other"]
-    yield "other"
-    connections["other"].close()
-    del connections.settings["other"], connections["other"]
-
-
 def test_a_queue_may_be_on_another_database_than_the_default_one(django_db, other):
     Task = django_db.model()
     upgrade(Task, {"status": "status", "runat": "runat"}, FEATURES, using=other)
