@@ -533,7 +533,7 @@ class DjangoStore(Generic[M]):
 
     @staticmethod
     def _begins_empty(field: Any) -> bool:
-        filled = getattr(field, "has_db_default", lambda: False)() or getattr(field, "generated", False)
+        filled = getattr(field, "has_db_default", lambda: False)() or _is_generated(field)
         return bool(field.empty_strings_allowed and not field.null and not filled and not field.primary_key) and (
             field.get_default() == ""
         )
@@ -592,18 +592,20 @@ class DjangoStore(Generic[M]):
             kind = "timestamptz"
         converters = [] if related else self._converters(field)
         reads = bool(converters) or hasattr(field, "from_db_value")
-        decimal = (field.max_digits, field.decimal_places) if kind == "decimal" else None
+        held = field.output_field if _is_generated(field) else field
+        decimal = (held.max_digits, held.decimal_places) if kind == "decimal" else None
         return Field(
             name=field.name,
             column=_unquoted(field.column, "`" if self._engine == "mysql" else '"'),
             kind=kind,
-            type="" if related else self._declared(field),
+            type="" if related else self._declared(held),
             null=field.null,
-            max_length=getattr(field, "max_length", None) if kind == "text" else None,
+            max_length=getattr(held, "max_length", None) if kind == "text" else None,
             to_database=partial(self._to_database, field),
             from_database=self._from_database(field) if related or reads else None,
             native=NATIVE.get(type(field)),
             digits=decimal,
+            computed=_is_generated(field),
         )
 
     def _declared(self, field: Any) -> str:
@@ -669,6 +671,11 @@ class DjangoStore(Generic[M]):
         if isinstance(stored, str) and type(stored) is not str:
             return str.__str__(stored)  # of a choice
         return stored
+
+
+def _is_generated(field: Any) -> bool:
+    """Whether it is a GeneratedField, of Django 5.0 and later."""
+    return bool(getattr(field, "generated", False))
 
 
 def _unquoted(name: str, quote: str) -> str:

@@ -397,6 +397,35 @@ def test_what_nobody_brings_is_what_django_would_write(django_db, make):
     assert Task.put({}).tags == []
 
 
+@pytest.mark.skipif(django.VERSION < (5,), reason="there are none before Django 5.0")
+def test_a_generated_field_is_the_databases_and_nobody_brings_it(django_db, make):
+    def computed(field: str, held: models.Field) -> Any:
+        return models.GeneratedField(expression=models.F(field) * 2, output_field=held, db_persist=True)
+
+    Task = django_db.model(
+        double=computed("size", models.IntegerField()),
+        price=computed("size", models.DecimalField(max_digits=8, decimal_places=2)),
+    )
+    make({"keep": True}, roles=(), model=Task)
+    put = Task.put({"size": 3})
+    taken = Task.take()
+    assert [(task.double, task.price) for task in (put, taken)] == [(6, Decimal("6.00"))] * 2
+    assert Task.ack(taken, update={"size": 4}).double == 8
+    again = Task.objects.get()
+    again.pk = None
+    assert Task.put(again).double == 8
+    names = [field.name for field in Task._meta.concrete_fields]
+    assert Task.put([{"size": 1, "attempts": 0}.get(name) for name in names]).double == 2
+    for call in (
+        lambda: Task.put({"size": 1, "double": 2}),
+        lambda: Task.put({"size": 1, "double": None}),
+        lambda: Task.ack(Task.take(), update={"double": 7}),
+    ):
+        with pytest.raises(xq.BadValue, match="computes 'double' of Task from other fields: leave it out"):
+            call()
+    assert Task.xq.check() == []
+
+
 def test_times_may_be_date_times(django_db, make):
     Task = make(
         {**FEATURES, "lifetime": 3600},
