@@ -6,17 +6,21 @@ import asyncio
 import datetime as dt
 import os
 import signal
+import sqlite3
 import threading
 import unittest
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from decimal import Decimal
 from typing import Any
 
 import django
 import pytest
 from django.apps.registry import Apps
+from django.contrib.auth.models import Group, Permission
+from django.contrib.contenttypes.fields import GenericForeignKey, GenericRelation
+from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DatabaseError, IntegrityError, connection, connections, models, transaction
 from django.test import SimpleTestCase, TestCase
@@ -458,6 +462,53 @@ def forget_time_zone() -> None:
         vars(connections["default"]).pop(name, None)
 
 
+# relations without a constraint
+
+
+def test_what_a_generic_relation_joins_only_django_knows(django_db, make):
+    ContentType.objects.clear_cache()  # of another test's database
+    registry = Apps(["tests.django.shop"])
+
+    def model(name: str, **fields: Any) -> Any:
+        return django_db.model(name, meta={"app_label": "shop", "apps": registry}, **fields)
+
+    def reference() -> dict[str, Any]:
+        return {
+            "of": models.ForeignKey(ContentType, models.CASCADE, null=True),
+            "key": models.IntegerField(null=True),
+            "what": GenericForeignKey("of", "key"),
+        }
+
+    Note = model("Note", **reference())
+    Task = model("Task", **reference(), notes=GenericRelation(Note, "key", "of"))
+    Customer = model("Customer", tasks=GenericRelation(Task, "key", "of"))
+    django_db.create(ContentType, Permission, Group, Note, Customer)
+    make(FEATURES, model=Task)
+    group = Group.objects.create(name="buyers")
+    kind = ContentType.objects.get_for_model(Group)
+    Task.put(Task(what=group))
+    Task.put({"of": kind, "key": group.pk})
+    with pytest.raises(xq.BadValue, match="no field 'what'"):
+        Task.put({"what": group})
+    for _ in range(2):
+        assert Task.take().ack().what == group
+
+    customer = Customer.objects.create()
+    customer.tasks.create(name="by the relation")
+    taken = Task.take()
+    taken.notes.create(name="stays")
+    taken.kill()
+    assert Note.objects.get().key == taken.pk  # which refers to nothing now
+    customer.tasks.create(name="goes with the customer")
+    customer.delete()
+    assert Task.stats().counts["R"] == 0
+    again = Task.put({})
+    again.notes.create(name="goes with the task")
+    Task.objects.get(pk=again.pk).delete()
+    assert [note.name for note in Note.objects.all()] == ["stays"]
+    assert Task.xq.check() == []
+
+
 # inheritance
 
 
@@ -552,6 +603,44 @@ def test_a_queue_may_be_on_another_database_than_the_default_one(django_db, othe
         assert Task.take().name == "there"
         assert heard == []
     assert heard == ["take"]
+
+
+def test_a_thread_whose_database_gets_another_name_leaves_the_old_one(django_db, other, tmp_path):
+    Task = django_db.model()
+    upgrade(Task, {"status": "status", "runat": "runat"}, FEATURES, using=other)
+    with connections[other].schema_editor() as editor:
+        editor.create_model(Task)
+    Task.xq.install()
+    connections[other].close()
+    Task.put({"name": "of the app"})  # on a connection that is the queue's doing
+    there = connections.settings[other]
+    before, there["NAME"] = there["NAME"], str(tmp_path / "test.db")  # as a test runner does, for all threads
+    with pytest.raises(xq.NotInstalled):
+        Task.take()
+    there["NAME"] = before
+    assert Task.take().name == "of the app"
+
+
+def test_a_transaction_of_the_queue_on_sqlite_lets_nobody_write_between_what_it_reads_and_writes(make_shared, tmp_path):
+    if make_shared.database.kind != "sqlite":
+        return  # whose rows are locked one by one
+    Task = make_shared({"keep": True}, roles=())
+
+    def count_and_put() -> None:
+        n = Task.objects.count()
+        with closing(sqlite3.connect(make_shared.database.settings["NAME"], timeout=0)) as another:
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                another.execute("UPDATE task SET name = 'meanwhile'")
+        Task.put({"size": n})
+
+    Task.xq.transaction(count_and_put)
+    transaction.set_autocommit(False)
+    try:
+        Task.xq.transaction(count_and_put)
+        transaction.commit()
+    finally:
+        transaction.set_autocommit(True)
+    assert [task.size for task in Task.objects.order_by("pk")] == [0, 1]
 
 
 def test_upgrade_touches_no_database(django_db):
