@@ -667,7 +667,7 @@ class DjangoStore(Generic[M]):
             if isinstance(stored, UUID):
                 return str(stored)
         if isinstance(stored, int) and type(stored) not in (int, bool):
-            return int(stored)  # psycopg's own kinds of integers
+            return int(stored)  # psycopg's own kinds of integers, which it cuts to their size
         if isinstance(stored, str) and type(stored) is not str:
             return str.__str__(stored)  # of a choice
         return stored

@@ -401,6 +401,17 @@ def test_what_nobody_brings_is_what_django_would_write(django_db, make):
     assert Task.put({}).tags == []
 
 
+def test_an_integer_that_is_too_large_is_refused_or_kept_and_never_cut(make):
+    Task = make({})
+    for size in (2**40, str(2**40), 2**31 + 1, str(2**31 + 1)):
+        try:
+            put = Task.put({"size": size})
+        except xq.BadValue:
+            continue
+        assert Task.xq.peek(put.pk).size == int(size)  # in SQLite, where integers have 64 bits
+    assert Task.put({"size": str(2**31 - 1)}).size == 2**31 - 1
+
+
 @pytest.mark.skipif(django.VERSION < (5,), reason="there are none before Django 5.0")
 def test_a_generated_field_is_the_databases_and_nobody_brings_it(django_db, make):
     def computed(field: str, held: models.Field) -> Any:

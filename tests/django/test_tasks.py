@@ -154,6 +154,43 @@ def test_a_task_whose_return_value_is_no_json_has_failed(tasks):
     assert [result.errors[0].exception_class for result in results] == [TypeError, TypeError, ValueError]
 
 
+MEGABYTE = 2**20
+
+
+def test_what_the_database_takes_in_no_statement_is_a_failure_and_is_not_tried_for_ever(tasks):
+    if tasks.kind != "mariadb":
+        return  # they take a gigabyte
+    with tasks.server.administrator() as execute:
+        ((before,),) = execute("SELECT @@global.max_allowed_packet")
+        execute(f"SET GLOBAL max_allowed_packet = {MEGABYTE}")
+        try:
+            large = [jobs.repeat.enqueue("x", 2 * MEGABYTE), jobs.repeat.enqueue('"', MEGABYTE // 2)]
+            fits = jobs.repeat.enqueue('"', MEGABYTE // 8)
+            failed = jobs.fail_at_length.enqueue(2 * MEGABYTE)
+            work()
+        finally:
+            execute(f"SET GLOBAL max_allowed_packet = {before}")
+    for result in large:
+        result.refresh()
+        assert result.errors[0].exception_class is ValueError
+        assert f"max_allowed_packet of the database is {MEGABYTE}" in result.errors[0].traceback
+    fits.refresh()
+    assert fits.return_value == '"' * (MEGABYTE // 8)
+    failed.refresh()
+    assert failed.errors[0].exception_class is LookupError
+
+
+def test_of_a_traceback_that_is_very_long_the_middle_is_left_out(tasks):
+    result = jobs.fail_at_length.enqueue(MEGABYTE)
+    work()
+    result.refresh()
+    told = result.errors[0].traceback
+    assert told.startswith("Traceback (most recent call last)")
+    assert "characters are left out" in told
+    assert told.endswith("the end\n")
+    assert len(told) < MEGABYTE // 4
+
+
 def test_functions_that_cannot_be_tasks_are_refused(tasks):
     def inner() -> None: ...
 
