@@ -398,6 +398,30 @@ def test_migrate_leaves_a_queue_as_it_is_that_was_reconfigured_by_hand(migrated)
     assert migrated.Order.xq.check() == []
 
 
+def test_later_migrations_keep_a_queue_that_was_reconfigured_by_hand_to_what_its_model_says(migrated):
+    migrated.Order.xq.put_many([{}, {}])
+    migrated.Order.xq.reconfigure(SECOND)
+    migrated.models(order(SECOND))
+    migrated.Order.xq.take().ack()
+    longer = "migrations.AlterField('Order', 'status', models.CharField(max_length={}, default='R')),"
+    migrated.migration("0003_later", longer.format(20) + "\nmigrations.RemoveField('Order', 'name'),")
+    migrated.models(order(SECOND).replace('name = models.CharField(max_length=50, default="a task")', "pass"))
+    migrated.migrate()
+    assert migrated.Order.xq.check() == []
+    assert {state: n for state, n in migrated.Order.stats().counts.items() if n} == {"R": 1, "D": 1}
+    migrated.Order.xq.installation.take_down()
+    migrated.migrate()
+    assert migrated.Order.xq.check() == []
+    migrated.migrate("0002")
+    migrated.forget("0003_later")
+    migrated.models(order(SECOND))
+    assert migrated.Order.xq.check() == []
+    migrated.make_queue_migration()
+    migrated.migrate()
+    assert migrated.Order.xq.check() == []
+    assert {state: n for state, n in migrated.Order.stats().counts.items() if n} == {"R": 1, "D": 1}
+
+
 def test_a_flush_leaves_nothing_that_was_counted(migrated):
     Order = migrated.Order
     Order.xq.put_many([{}, {}])
