@@ -56,6 +56,7 @@ class Field:
     from_database: Callable[[Any], Any] | None  # None: the driver's value is the application's
     native: object  # the type of values that are the same to the application and to the driver, if there is one
     digits: tuple[int, int] | None = None  # of a decimal: in all, and after the point
+    computed: bool = False  # by the database, from other columns: nobody writes it
 
 
 @dataclass(frozen=True)

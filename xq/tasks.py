@@ -71,6 +71,7 @@ class Tasks(Generic[T]):
         self._key_is_read = any(field.from_database for field in table.key)
         self._keys = frozenset(field.name for field in table.key)
         self._managed = frozenset(field.name for role, field in table.roles.items() if role in MANAGED)
+        self._not_brought = self._managed | {field.name for field in table.fields if field.computed}
         # No default of the model comes before what the queue writes: a key by a strategy, and its own roles.
         self._unasked = self._managed | self._keys if "key" in machine.fill else self._managed
         self._key_at = [table.fields.index(field) for field in table.key]
@@ -219,7 +220,7 @@ class Tasks(Generic[T]):
     def _brought(self, task: object) -> dict[str, Any]:
         data = self.store.data(task)
         if data is not None:
-            return {name: value for name, value in data.items() if name not in self._managed}
+            return {name: value for name, value in data.items() if name not in self._not_brought}
         if isinstance(task, (dict, Mapping)):  # of a dict no question to Mapping, which answers slowly
             names = tuple(task)
             fields = self._brought_as.get(names)
@@ -232,7 +233,7 @@ class Tasks(Generic[T]):
                     f"a task of {self.store.name} as a sequence has {len(self._names)} values "
                     f"({', '.join(self._names)}), not {len(task)}"
                 )
-            ours = self._keys | self._managed
+            ours = self._keys | self._not_brought
             brought = {n: v for n, v in zip(self._names, task, strict=True) if v is not None or n not in ours}
             return {self.brings(name).name: value for name, value in brought.items()}
         raise BadType(
@@ -259,9 +260,16 @@ class Tasks(Generic[T]):
             raise BadValue(f"{self.store.name} has no field {shown(name)}: it has {', '.join(self._names)}")
         return field
 
+    def _written(self, name: object) -> Field:
+        """As `known`, of one that is written."""
+        field = self.known(name)
+        if field.computed:
+            raise BadValue(f"the database computes {field.name!r} of {self.store.name} from other fields: leave it out")
+        return field
+
     def brings(self, name: object) -> Field:
         """As `known`, of one that a new task may bring."""
-        field = self.known(name)
+        field = self._written(name)
         if field.name in self._managed:
             role = self._role_of[field.name]
             raise BadValue(f"{field.name!r} is the queue's own ({role}): put writes it, a task cannot bring it")
@@ -297,7 +305,7 @@ class Tasks(Generic[T]):
             raise BadType(f"update is a mapping of fields to values, not {shown(update)}")
         values = {}
         for name, value in update.items():
-            field = self.known(name)
+            field = self._written(name)
             role = self._role_of.get(field.name)
             if role and not (sets_error and role == "error"):
                 raise BadValue(f"update sets the application's own fields: {shown(name)} is the queue's {role}")

@@ -36,6 +36,7 @@ PUT_SINCE = "another put since this transaction began to read, and the number of
 HIGHEST = "\uffff"  # of the characters in names
 BATCH = 1_000  # rows that one statement changes by their keys: its text names each
 PREFIX = 191  # characters of a long text that an index holds
+LONGEST_STATEMENT = "SELECT @@max_allowed_packet"  # bytes: who sends more is hung up on
 
 
 def _part(n: int) -> str:

@@ -125,6 +125,10 @@ class QueueAdmin(admin.ModelAdmin):
         """Those of the database that the queue is in: a replica may tell what is no longer so."""
         return super().get_queryset(request).using(alias_of(self.queue))
 
+    def save_model(self, request: Any, obj: Any, form: Any, change: bool) -> None:
+        """There as well."""
+        obj.save(using=alias_of(self.queue))
+
     def _word(self, task: Any) -> object:
         status = getattr(task, self.queue.roles["status"])
         letter = next((letter for letter, stored in self.queue.statuses.items() if stored == status), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.db import connections
@@ -20,17 +21,21 @@ class Edge(base.Operation):
     """What is done before an operation that alters the table of a queue, or after it; when it is undone, the reverse.
 
     Before it triggers and indexes are taken down, where the database would refuse it otherwise (`takes_down`); after it
-    what is missing is installed, in the same transaction where the database has such.
+    what is missing is installed, in the same transaction where the database has such. Of the definitions it is the one
+    that is on record there.
     """
 
     reduces_to_sql = False
 
-    def __init__(self, model_name: str, definition: Definition, takes_down: bool, before: bool, kept: set[str]) -> None:
+    def __init__(
+        self, model_name: str, definitions: Sequence[Definition], takes_down: bool, before: bool, kept: dict[str, int]
+    ) -> None:
         self.model_name = model_name
-        self.definition = definition
+        self.definitions = definitions
         self.takes_down = takes_down
         self.before = before
-        self.kept = kept  # shared by both edges of an operation: the aliases where the queue is to be there after it
+        # Shared by both edges of an operation: the aliases where the queue is to be there after it, as which of these.
+        self.kept = kept
 
     def state_forwards(self, app_label: str, state: Any) -> None:
         """Nothing that Django knows of."""
@@ -46,18 +51,21 @@ class Edge(base.Operation):
 
     def _do(self, before: bool, app_label: str, editor: Any, state: Any) -> None:
         using = editor.connection.alias
-        queue = fitting(state.apps, app_label, self.model_name, using, self.definition)
-        if queue is None:
-            return
-        if not before:
-            if using in self.kept:
+        for index, definition in enumerate(self.definitions):
+            if not before and self.kept.get(using) != index:
+                continue
+            queue = fitting(state.apps, app_label, self.model_name, using, definition)
+            if queue is None:
+                continue
+            if not before:
                 queue.install()
-        elif queue.installation.on_record():
-            self.kept.add(using)
-            if self.takes_down:
-                # In the order in which others lock: what they put and move waits for that first.
-                with queue.installation.dialect.installing(queue.store):
-                    queue.installation.take_down()
+            elif queue.installation.on_record():
+                self.kept[using] = index
+                if self.takes_down:
+                    # In the order in which others lock: what they put and move waits for that first.
+                    with queue.installation.dialect.installing(queue.store):
+                        queue.installation.take_down()
+                return
 
 
 def before_migrate(app_config: Any, using: str, plan: Any = (), **signal: Any) -> None:
@@ -79,13 +87,17 @@ def before_migrate(app_config: Any, using: str, plan: Any = (), **signal: Any) -
         name = str(getattr(operation, "model_name", getattr(operation, "name", ""))).lower()
         edges: list[Any] = []
         if name in found and not isinstance(operation, OTHERS):
-            definition = found[name].definition or (today[name].definition if name in today else None)
-            if definition is not None:
+            # That of the migrations; or today's, to which the queue was reconfigured by hand.
+            known = [found[name].definition, today[name].definition if name in today else None]
+            if definitions := [each for each in known if each is not None]:
                 model = state.models[label, name]
-                takes_down = _takes_down(connection, operation, model, definition)
+                takes_down = any(_takes_down(connection, operation, model, each) for each in definitions)
                 if takes_down or connection.vendor == "sqlite":
-                    after, kept = renamed(definition, operation), set[str]()
-                    edges = [Edge(name, definition, takes_down, True, kept), Edge(name, after, takes_down, False, kept)]
+                    after, kept = [renamed(each, operation) for each in definitions], dict[str, int]()
+                    edges = [
+                        Edge(name, definitions, takes_down, True, kept),
+                        Edge(name, after, takes_down, False, kept),
+                    ]
         planned.setdefault(key, []).extend([*edges[:1], operation, *edges[1:]])
     for key, operations in planned.items():
         migrations[key].operations = operations

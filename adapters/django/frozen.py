@@ -145,7 +145,8 @@ def after_migrate(app_config: Any, using: str, apps: Any = apps, plan: Any = Non
     """
     label, flushed = app_config.label, plan is None
     _leave_first(connections[using])
-    wanted: dict[str, Definition | None] = {name: queue.definition for name, queue in of_today(label).items()}
+    today = {name: queue.definition for name, queue in of_today(label).items()}
+    wanted: dict[str, Definition | None] = {**today}
     expected: Collection[str] = () if flushed else wanted
     if wanted and not flushed:
         loader = MigrationLoader(connections[using], ignore_no_migrations=True)
@@ -157,6 +158,8 @@ def after_migrate(app_config: Any, using: str, apps: Any = apps, plan: Any = Non
         if queue is None or queue.installation.missing_columns():
             continue
         recorded = queue.installation.on_record()
+        if recorded is False and (by_hand := fitting(apps, label, name, using, today.get(name))) is not None:
+            queue, recorded = by_hand, by_hand.installation.on_record()
         if recorded or (recorded is None and name in expected):
             queue.install()
             if flushed:

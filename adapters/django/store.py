@@ -174,9 +174,7 @@ class DjangoStore(OrmStore[M]):
         self.schema, _, self.table = _unquoted(meta.db_table, '"').rpartition('"."')  # as one names a schema in Django
         self._concrete = tuple(meta.concrete_fields)
         self._attnames = [field.attname for field in self._concrete]
-        self._attributes = [
-            (field.name, field.attname) for field in self._concrete if not getattr(field, "generated", False)
-        ]
+        self._attributes = [(field.name, field.attname) for field in self._concrete]
         self._filled = [field.name for field in self._concrete if _is_filled(field)]
         self.fields = tuple(map(self._field, self._concrete))
         self.key = tuple(field.name for field in getattr(meta, "pk_fields", None) or [meta.pk])
@@ -508,7 +506,7 @@ class DjangoStore(OrmStore[M]):
 
     @staticmethod
     def _begins_empty(field: Any) -> bool:
-        filled = _is_filled(field) or getattr(field, "generated", False)
+        filled = _is_filled(field) or _is_generated(field)
         return bool(field.empty_strings_allowed and not field.null and not filled and not field.primary_key) and (
             field.get_default() == ""
         )
@@ -561,18 +559,20 @@ class DjangoStore(OrmStore[M]):
             kind = "timestamptz"
         converters = [] if related else self._converters(field)
         reads = bool(converters) or hasattr(field, "from_db_value")
-        decimal = (field.max_digits, field.decimal_places) if kind == "decimal" else None
+        held = field.output_field if _is_generated(field) else field
+        decimal = (held.max_digits, held.decimal_places) if kind == "decimal" else None
         return Field(
             name=field.name,
             column=_unquoted(field.column, "`" if self._engine == "mysql" else '"'),
             kind=kind,
-            type="" if related else self._declared(field),
+            type="" if related else self._declared(held),
             null=field.null,
-            max_length=getattr(field, "max_length", None) if kind == "text" else None,
+            max_length=getattr(held, "max_length", None) if kind == "text" else None,
             to_database=partial(self._to_database, field),
             from_database=self._from_database(field) if related or reads else None,
             native=NATIVE.get(type(field)),
             digits=decimal,
+            computed=_is_generated(field),
         )
 
     def _declared(self, field: Any) -> str:
@@ -634,7 +634,7 @@ class DjangoStore(OrmStore[M]):
             if isinstance(stored, UUID):
                 return str(stored)
         if isinstance(stored, int) and type(stored) not in (int, bool):
-            return int(stored)  # psycopg's own kinds of integers
+            return int(stored)  # psycopg's own kinds of integers, which it cuts to their size
         if isinstance(stored, str) and type(stored) is not str:
             return str.__str__(stored)  # of a choice
         return stored
@@ -647,6 +647,11 @@ def _is_of_now(field: Any) -> bool:
 def _is_filled(field: Any) -> bool:
     """Whether a field has what an instance does not hold before it is saved."""
     return _is_of_now(field) or getattr(field, "has_db_default", lambda: False)()
+
+
+def _is_generated(field: Any) -> bool:
+    """Whether it is a GeneratedField, of Django 5.0 and later."""
+    return bool(getattr(field, "generated", False))
 
 
 def _unquoted(name: str, quote: str) -> str:

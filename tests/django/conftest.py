@@ -185,6 +185,16 @@ def django_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Django
         yield database
 
 
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[str]:
+    """The alias of one more database, on SQLite."""
+    settings = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "other.db")}
+    connections.settings["other"] = connections.configure_settings({"default": {}, "other": settings})["other"]
+    yield "other"
+    connections["other"].close()
+    del connections.settings["other"], connections["other"]
+
+
 class Maker:
     """Makes queues on the database: `Task = make({"ttl": 10})`."""
 

@@ -8,13 +8,15 @@ from contextvars import copy_context
 from typing import Any
 
 import pytest
+from django.apps.registry import Apps
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
-from django.db import connections, models
-from django.test.utils import CaptureQueriesContext
+from django.db import connections, models, transaction
+from django.test.utils import CaptureQueriesContext, override_settings
 
 import xq
-from tests.django.sites import EVERYTHING, actions_of, messages_of, one_of_each
+from tests.django.sites import EVERYTHING, TABLES, Site, actions_of, messages_of, one_of_each
+from xq.adapters.django import upgrade
 from xq.adapters.django.admin import BATCH, QueueAdmin
 
 
@@ -65,13 +67,65 @@ def test_a_row_that_is_no_task_shows_what_it_holds_and_is_not_counted(manage):
 
 def test_a_list_of_a_queue_that_is_not_installed_says_so_and_shows_the_rows(manage):
     Task, site = manage()
-    Task.put({"name": "alone"})
+    Task.xq.put_many([{"name": "one"}, {"name": "two"}])
     Task.xq.uninstall()
     client = site.client()
     response = client.get(site.list)
-    assert words(response.content.decode()) == ["ready"]
-    assert "is not installed" in messages_of(response)[0]
-    assert "is not installed" in site.act(client, "restart", Task.objects.all())[0]
+    page = response.content.decode()
+    assert words(page) == ["ready", "ready"]
+    assert set(counts(page).values()) == {"?"}
+    (told,) = messages_of(response)
+    assert "is not installed" in told
+    by_action, by_list = site.act(client, "restart", Task.objects.all())  # once, not for each task
+    assert by_action == by_list == told
+
+
+class ReadsElsewhere:
+    """A router that has tasks written to the default database, and read from another."""
+
+    def db_for_read(self, model: Any, **hints: Any) -> str | None:
+        return "other" if model._meta.model_name == "task" else None
+
+
+def test_a_list_reads_where_the_queue_is_and_not_from_a_replica(manage, other):
+    Task, site = manage()
+    with connections[other].schema_editor() as editor:
+        editor.create_model(Task)
+    task = Task.put({"name": "not there yet"})
+    with override_settings(DATABASE_ROUTERS=[ReadsElsewhere()]):
+        client = site.client()
+        assert words(client.get(site.list).content.decode()) == ["ready"]
+        assert site.act(client, "kill", [task], post="yes") == ["1 task was killed."]
+
+
+def test_a_queue_on_another_database_is_shown_and_moved_and_written_there(make, django_db, other):
+    meta = {"app_label": "shop", "apps": Apps(["tests.django.shop"])}
+    Task = django_db.model(meta=meta)
+    Line = django_db.model("Line", meta=meta, task=models.ForeignKey(Task, models.CASCADE))
+    upgrade(Task, {"status": "status", "runat": "runat"}, {"delayed": True, "buried": True}, using=other)
+    with connections[other].schema_editor() as editor:
+        editor.create_model(Task)
+        editor.create_model(Line)
+    Task.xq.install()
+    django_db.create(*TABLES)
+    site = Site(Task)
+    Task.put({"name": "buried"})
+    buried = Task.take().bury()
+    with override_settings(ROOT_URLCONF=site.urls):
+        client = site.client()
+        page = client.get(site.list).content.decode()
+        assert words(page) == ["buried"]
+        assert counts(page)["buried"] == "1"
+        assert site.act(client, "dig", [buried]) == ["1 task was dug out."]
+        form = {"name": "added", "size": "3"}
+        assert client.post(f"{site.list}add/", form).status_code == 302
+        assert client.post(f"{site.list}{buried.pk}/change/", form | {"name": "changed"}).status_code == 302
+        Line.objects.using(other).create(task_id=buried.pk)
+        with transaction.atomic(other):  # as ATOMIC_REQUESTS has it
+            told = site.act(client, "kill", [buried], post="yes")[-1]
+        assert told.startswith("1 task was not killed: ")
+    assert [task.name for task in Task.objects.using(other).order_by("pk")] == ["changed", "added"]
+    assert Task.xq.check() == []
 
 
 # who may do what
@@ -251,6 +305,20 @@ def test_an_action_reaches_all_that_match_beyond_the_page_and_what_is_in_memory_
         + ", ".join(f"task {n} (it is ready)" for n in range(10))
         + f" and {BATCH - 8} more."
     ]
+
+
+def test_what_is_asked_about_all_that_match_is_then_done_to_all_that_match(manage):
+    Task, site = manage()
+    Task.xq.put_many({"name": f"task {n}"} for n in range(12))
+    client = site.client()
+    one = {"action": "kill", "_selected_action": [str(Task.objects.first().pk)], "select_across": "1"}
+    page = client.post(site.list, one).content.decode()
+    assert "Kill 12 tasks?" in page
+    assert "and 2 more" in page
+    form = page.partition('<form method="post">')[2].partition("</form>")[0]
+    answered = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form))
+    assert messages_of(client.post(site.list, answered, follow=True)) == ["12 tasks were killed."]
+    assert not Task.objects.exists()
 
 
 def test_actions_work_whatever_the_methods_of_the_queue_return(manage):

@@ -81,6 +81,29 @@ def test_a_model_that_django_does_not_manage_is_nobodys_to_migrate(app):
     app.models(order(more=meta))
     app.run("makemigrations", app.label)
     assert told(["default"]) == {}
+    with connection.schema_editor() as editor:
+        editor.create_model(app.Order)
+    assert told(["default"]) == {}
+
+
+class ToOther:
+    """A router of all writes."""
+
+    def db_for_write(self, model, **hints):
+        return "other"
+
+
+def test_a_queue_whose_database_became_one_of_another_vendor_is_told_of(app, django_db, other):
+    app.models(order())
+    app.run("makemigrations", app.label)
+    app.make_queue_migration()
+    with override_settings(DATABASE_ROUTERS=[ToOther()]):
+        found = told()
+    if django_db.kind == "sqlite":
+        assert found == {}
+    else:
+        assert list(found) == ["xq.E005"]
+        assert f"Order was upgraded for {django_db.kind}" in found["xq.E005"].replace("mysql", "mariadb")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.apps.registry import Apps
 from django.core.management import CommandError
-from django.db import connection, models
+from django.db import connection, connections, models
 from django.test import override_settings
 
 import xq
@@ -220,6 +220,32 @@ def test_a_field_of_the_queue_may_go(migrated):
     assert migrated.Order.stats().counts["R"] == 2
 
 
+def test_a_model_that_keeps_its_table_may_get_another_name(app):
+    text = order(more="class Meta:\n        db_table = 'orders'")
+    app.models(text)
+    app.run("makemigrations", app.label)
+    app.make_queue_migration()
+    app.migrate()
+    app.Order.put({"name": "a"})
+    app.models(text.replace("class Order", "class Purchase").replace("max_length=10", "max_length=20"))
+    app.migration(
+        "0003_purchase",
+        """
+        migrations.RenameModel('Order', 'Purchase'),
+        migrations.AlterField('Purchase', 'status', models.CharField(max_length=20, default='R')),
+        """,
+    )
+    assert "No changes" in app.run("makemigrations", app.label)
+    app.migrate()
+    assert "No changes" in app.run("xq_makemigration", f"{app.label}.Purchase")
+    assert app.Purchase.xq.check() == []
+    assert app.Purchase.take().name == "a"
+    app.Purchase.xq.release_all()
+    app.migrate("0002")
+    app.models(text)
+    assert app.Order.xq.check() == []
+
+
 @pytest.mark.parametrize(
     ("backwards", "told"),
     [(False, "CREATE TABLE IF NOT EXISTS"), (True, "drops what of {label}_order_xq_... is there")],
@@ -260,6 +286,43 @@ def test_nothing_is_installed_where_the_routers_want_no_table(app):
     app.migrate()
     assert of_xq() == []
     app.migrate("zero")
+
+
+class AllElsewhere:
+    """A router that has the models of the test's app on another database."""
+
+    def db_for_write(self, model, **hints):
+        return "other" if model._meta.app_label.startswith("shop") else None
+
+    db_for_read = db_for_write
+
+    def allow_migrate(self, db, app_label, **hints):
+        return (db == "other") if app_label.startswith("shop") else None
+
+
+@override_settings(DATABASE_ROUTERS=[f"{__name__}.AllElsewhere"])
+def test_a_queue_is_installed_in_the_database_where_the_routers_want_its_table(app, other):
+    app.models(order())
+    app.run("makemigrations", app.label)
+    app.make_queue_migration()
+    app.migrate()
+    assert of_xq() == []
+    app.migrate(database=other)
+    assert of_xq() == []
+    assert app.Order.xq.check() == []
+    app.Order.xq.put_many([{}, {}])
+    app.Order.xq.installation.take_down()
+    app.migrate(database="default")
+    assert app.Order.xq.check() != []
+    app.migrate(database=other)
+    assert app.Order.xq.check() == []
+    assert app.Order.take()._state.db == other
+    app.Order.xq.release_all()
+    app.migration("0003_note", "migrations.AddField('Order', 'note', models.TextField(null=True)),")
+    app.migrate(database=other)
+    assert app.Order.xq.check() == []
+    app.migrate("0001", database=other)
+    assert not [name for name in connections[other].introspection.table_names() if "xq_" in name]
 
 
 OWN = """
@@ -333,6 +396,30 @@ def test_migrate_leaves_a_queue_as_it_is_that_was_reconfigured_by_hand(migrated)
     migrated.Order.xq.reconfigure(SECOND)
     migrated.migrate()
     assert migrated.Order.xq.check() == []
+
+
+def test_later_migrations_keep_a_queue_that_was_reconfigured_by_hand_to_what_its_model_says(migrated):
+    migrated.Order.xq.put_many([{}, {}])
+    migrated.Order.xq.reconfigure(SECOND)
+    migrated.models(order(SECOND))
+    migrated.Order.xq.take().ack()
+    longer = "migrations.AlterField('Order', 'status', models.CharField(max_length={}, default='R')),"
+    migrated.migration("0003_later", longer.format(20) + "\nmigrations.RemoveField('Order', 'name'),")
+    migrated.models(order(SECOND).replace('name = models.CharField(max_length=50, default="a task")', "pass"))
+    migrated.migrate()
+    assert migrated.Order.xq.check() == []
+    assert {state: n for state, n in migrated.Order.stats().counts.items() if n} == {"R": 1, "D": 1}
+    migrated.Order.xq.installation.take_down()
+    migrated.migrate()
+    assert migrated.Order.xq.check() == []
+    migrated.migrate("0002")
+    migrated.forget("0003_later")
+    migrated.models(order(SECOND))
+    assert migrated.Order.xq.check() == []
+    migrated.make_queue_migration()
+    migrated.migrate()
+    assert migrated.Order.xq.check() == []
+    assert {state: n for state, n in migrated.Order.stats().counts.items() if n} == {"R": 1, "D": 1}
 
 
 def test_a_flush_leaves_nothing_that_was_counted(migrated):

@@ -8,17 +8,21 @@ import datetime as dt
 import os
 import pickle
 import signal
+import sqlite3
 import threading
 import unittest
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from decimal import Decimal
 from typing import Any
 
 import django
 import pytest
 from django.apps.registry import Apps
+from django.contrib.auth.models import Group, Permission
+from django.contrib.contenttypes.fields import GenericForeignKey, GenericRelation
+from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DatabaseError, IntegrityError, connection, connections, models, transaction
 from django.test import SimpleTestCase, TestCase
@@ -587,6 +591,46 @@ def test_only_fields_that_are_converted_have_a_call_be_a_transaction(django_db, 
     assert (transactions(refers), transactions(converts)) == (0, 1)
 
 
+def test_an_integer_that_is_too_large_is_refused_or_kept_and_never_cut(make):
+    Task = make({})
+    for size in (2**40, str(2**40), 2**31 + 1, str(2**31 + 1)):
+        try:
+            put = Task.put({"size": size})
+        except xq.BadValue:
+            continue
+        assert Task.xq.peek(put.pk).size == int(size)  # in SQLite, where integers have 64 bits
+    assert Task.put({"size": str(2**31 - 1)}).size == 2**31 - 1
+
+
+@pytest.mark.skipif(django.VERSION < (5,), reason="there are none before Django 5.0")
+def test_a_generated_field_is_the_databases_and_nobody_brings_it(django_db, make):
+    def computed(field: str, held: models.Field) -> Any:
+        return models.GeneratedField(expression=models.F(field) * 2, output_field=held, db_persist=True)
+
+    Task = django_db.model(
+        double=computed("size", models.IntegerField()),
+        price=computed("size", models.DecimalField(max_digits=8, decimal_places=2)),
+    )
+    make({"keep": True}, roles=(), model=Task)
+    put = Task.put({"size": 3})
+    taken = Task.take()
+    assert [(task.double, task.price) for task in (put, taken)] == [(6, Decimal("6.00"))] * 2
+    assert Task.ack(taken, update={"size": 4}).double == 8
+    again = Task.objects.get()
+    again.pk = None
+    assert Task.put(again).double == 8
+    names = [field.name for field in Task._meta.concrete_fields]
+    assert Task.put([{"size": 1, "attempts": 0}.get(name) for name in names]).double == 2
+    for call in (
+        lambda: Task.put({"size": 1, "double": 2}),
+        lambda: Task.put({"size": 1, "double": None}),
+        lambda: Task.ack(Task.take(), update={"double": 7}),
+    ):
+        with pytest.raises(xq.BadValue, match="computes 'double' of Task from other fields: leave it out"):
+            call()
+    assert Task.xq.check() == []
+
+
 def test_times_may_be_date_times(django_db, make):
     Task = make(
         {**FEATURES, "lifetime": 3600},
@@ -617,6 +661,53 @@ def test_times_that_django_writes_in_another_zone_are_refused(django_db):
 def forget_time_zone() -> None:
     for name in ("timezone", "timezone_name"):
         vars(connections["default"]).pop(name, None)
+
+
+# relations without a constraint
+
+
+def test_what_a_generic_relation_joins_only_django_knows(django_db, make):
+    ContentType.objects.clear_cache()  # of another test's database
+    registry = Apps(["tests.django.shop"])
+
+    def model(name: str, **fields: Any) -> Any:
+        return django_db.model(name, meta={"app_label": "shop", "apps": registry}, **fields)
+
+    def reference() -> dict[str, Any]:
+        return {
+            "of": models.ForeignKey(ContentType, models.CASCADE, null=True),
+            "key": models.IntegerField(null=True),
+            "what": GenericForeignKey("of", "key"),
+        }
+
+    Note = model("Note", **reference())
+    Task = model("Task", **reference(), notes=GenericRelation(Note, "key", "of"))
+    Customer = model("Customer", tasks=GenericRelation(Task, "key", "of"))
+    django_db.create(ContentType, Permission, Group, Note, Customer)
+    make(FEATURES, model=Task)
+    group = Group.objects.create(name="buyers")
+    kind = ContentType.objects.get_for_model(Group)
+    Task.put(Task(what=group))
+    Task.put({"of": kind, "key": group.pk})
+    with pytest.raises(xq.BadValue, match="no field 'what'"):
+        Task.put({"what": group})
+    for _ in range(2):
+        assert Task.take().ack().what == group
+
+    customer = Customer.objects.create()
+    customer.tasks.create(name="by the relation")
+    taken = Task.take()
+    taken.notes.create(name="stays")
+    taken.kill()
+    assert Note.objects.get().key == taken.pk  # which refers to nothing now
+    customer.tasks.create(name="goes with the customer")
+    customer.delete()
+    assert Task.stats().counts["R"] == 0
+    again = Task.put({})
+    again.notes.create(name="goes with the task")
+    Task.objects.get(pk=again.pk).delete()
+    assert [note.name for note in Note.objects.all()] == ["stays"]
+    assert Task.xq.check() == []
 
 
 # inheritance
@@ -695,16 +786,6 @@ def test_a_field_of_the_name_of_a_verb_is_not_hidden(django_db):
 # databases
 
 
-@pytest.fixture
-def other(tmp_path):
-    """The alias of one more database, on SQLite."""
-    settings = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "other.db")}
-    connections.settings["other"] = connections.configure_settings({"default": {}, "other": settings})["other"]
-    yield "other"
-    connections["other"].close()
-    del connections.settings["other"], connections["other"]
-
-
 def test_a_queue_may_be_on_another_database_than_the_default_one(django_db, other):
     Task = django_db.model()
     upgrade(Task, {"status": "status", "runat": "runat"}, FEATURES, using=other)
@@ -723,6 +804,44 @@ def test_a_queue_may_be_on_another_database_than_the_default_one(django_db, othe
         assert Task.take().name == "there"
         assert heard == []
     assert heard == ["take"]
+
+
+def test_a_thread_whose_database_gets_another_name_leaves_the_old_one(django_db, other, tmp_path):
+    Task = django_db.model()
+    upgrade(Task, {"status": "status", "runat": "runat"}, FEATURES, using=other)
+    with connections[other].schema_editor() as editor:
+        editor.create_model(Task)
+    Task.xq.install()
+    connections[other].close()
+    Task.put({"name": "of the app"})  # on a connection that is the queue's doing
+    there = connections.settings[other]
+    before, there["NAME"] = there["NAME"], str(tmp_path / "test.db")  # as a test runner does, for all threads
+    with pytest.raises(xq.NotInstalled):
+        Task.take()
+    there["NAME"] = before
+    assert Task.take().name == "of the app"
+
+
+def test_a_transaction_of_the_queue_on_sqlite_lets_nobody_write_between_what_it_reads_and_writes(make_shared, tmp_path):
+    if make_shared.database.kind != "sqlite":
+        return  # whose rows are locked one by one
+    Task = make_shared({"keep": True}, roles=())
+
+    def count_and_put() -> None:
+        n = Task.objects.count()
+        with closing(sqlite3.connect(make_shared.database.settings["NAME"], timeout=0)) as another:
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                another.execute("UPDATE task SET name = 'meanwhile'")
+        Task.put({"size": n})
+
+    Task.xq.transaction(count_and_put)
+    transaction.set_autocommit(False)
+    try:
+        Task.xq.transaction(count_and_put)
+        transaction.commit()
+    finally:
+        transaction.set_autocommit(True)
+    assert [task.size for task in Task.objects.order_by("pk")] == [0, 1]
 
 
 def test_upgrade_touches_no_database(django_db):

@@ -36,7 +36,7 @@ from tests.django.on_tasks import BACKEND, asynchronously, backend, install, upg
 from tests.django.shop import jobs
 from xq.adapters.django.tasks import XQBackend
 from xq.adapters.django.tasks.models import Task
-from xq.adapters.django.tasks.worker import run
+from xq.adapters.django.tasks.worker import perform, run
 
 LOGGERS = ("django_tasks", "django.tasks")  # of the package, and of Django 6
 
@@ -155,6 +155,43 @@ def test_a_task_whose_return_value_is_no_json_has_failed(tasks):
     assert [result.errors[0].exception_class for result in results] == [TypeError, TypeError, ValueError]
 
 
+MEGABYTE = 2**20
+
+
+def test_what_the_database_takes_in_no_statement_is_a_failure_and_is_not_tried_for_ever(tasks):
+    if tasks.kind != "mariadb":
+        return  # they take a gigabyte
+    with tasks.server.administrator() as execute:
+        ((before,),) = execute("SELECT @@global.max_allowed_packet")
+        execute(f"SET GLOBAL max_allowed_packet = {MEGABYTE}")
+        try:
+            large = [jobs.repeat.enqueue("x", 2 * MEGABYTE), jobs.repeat.enqueue('"', MEGABYTE // 2)]
+            fits = jobs.repeat.enqueue('"', MEGABYTE // 8)
+            failed = jobs.fail_at_length.enqueue(2 * MEGABYTE)
+            work()
+        finally:
+            execute(f"SET GLOBAL max_allowed_packet = {before}")
+    for result in large:
+        result.refresh()
+        assert result.errors[0].exception_class is ValueError
+        assert f"max_allowed_packet of the database is {MEGABYTE}" in result.errors[0].traceback
+    fits.refresh()
+    assert fits.return_value == '"' * (MEGABYTE // 8)
+    failed.refresh()
+    assert failed.errors[0].exception_class is LookupError
+
+
+def test_of_a_traceback_that_is_very_long_the_middle_is_left_out(tasks):
+    result = jobs.fail_at_length.enqueue(MEGABYTE)
+    work()
+    result.refresh()
+    told = result.errors[0].traceback
+    assert told.startswith("Traceback (most recent call last)")
+    assert "characters are left out" in told
+    assert told.endswith("the end\n")
+    assert len(told) < MEGABYTE // 4
+
+
 def test_functions_that_cannot_be_tasks_are_refused(tasks):
     def inner() -> None: ...
 
@@ -230,6 +267,19 @@ def test_a_task_does_not_run_before_its_time(tasks):
     assert Task.xq.stats().counts["W"] == 1
 
 
+def test_no_task_is_due_before_its_time_however_coarse_the_clock_of_the_database_is(tasks):
+    for n in range(50):
+        moment = timezone.now() + timedelta(seconds=1, microseconds=n)
+        assert row(jobs.add.using(run_after=moment).enqueue(1)).runat >= moment.timestamp()
+
+
+def test_a_task_may_wait_for_the_last_moment_that_there_is(tasks):
+    moment = datetime.max.replace(tzinfo=UTC)
+    result = jobs.add.using(run_after=moment).enqueue(1)
+    assert row(result).status == "WAITING"
+    assert jobs.add.get_result(result.id).task.run_after == moment
+
+
 def test_a_task_runs_when_its_time_has_come(tasks):
     moment = timezone.now() + timedelta(seconds=0.3)
     result = jobs.add.using(run_after=moment).enqueue(1)
@@ -274,6 +324,12 @@ def test_only_the_queues_that_are_named_are_taken(tasks):
         with pytest.raises(InvalidTaskError, match="other"):
             jobs.note.using(queue_name="other")
     assert jobs.note.using(queue_name="any other, where none is named").enqueue(2)
+
+
+def test_a_task_that_was_made_under_other_settings_is_looked_at_again_when_it_is_enqueued(tasks):
+    with backend(QUEUES=["mail"]), pytest.raises(InvalidTaskError, match="default"):
+        jobs.add.enqueue(1)
+    assert Task.objects.count() == 0
 
 
 def test_a_worker_runs_the_tasks_of_its_queues(tasks):
@@ -527,6 +583,18 @@ def test_a_task_that_was_dug_out_outlives_the_death_of_a_worker(tasks):
     assert result.return_value == 1
 
 
+def test_a_task_that_is_taken_away_before_it_has_begun_is_not_run_by_who_had_it(tasks):
+    result = jobs.note.enqueue("once")
+    first = Task.xq.take()
+    Task.xq.snatch(first.pk)
+    second = Task.xq.take()
+    ended: list[str] = []
+    perform(first, lambda event, **_: ended.append(event))
+    assert (jobs.seen, ended, row(result).worker_ids) == ([], [], [])
+    assert second.begin()
+    assert len(row(result).worker_ids) == 1
+
+
 def test_a_task_that_is_taken_away_while_it_runs_is_not_ended_by_who_had_it(tasks):
     def snatch(task_result: Any, **_: Any) -> None:
         task_started.disconnect(snatch)
@@ -644,6 +712,7 @@ def test_its_migrations_install_what_its_model_is(django_db):
         ({"keep": -1, "max_attempts": 1.5}, "'keep'.*; .*'max_attempts'"),
         ({"keep": -1}, "seconds, or None for ever, not -1"),
         ({"keep": float("nan")}, "seconds"),
+        ({"keep": 1e11}, "seconds"),
         ({"keep_failed": True}, "seconds"),
         ({"max_attempts": 0}, "a number from 1 on"),
     ],

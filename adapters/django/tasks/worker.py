@@ -6,15 +6,20 @@ import json
 import logging
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from django.utils import timezone
 
+from xq.adapters.databases.mysql import LONGEST_STATEMENT
 from xq.adapters.django.tasks import interface
 from xq.adapters.django.tasks.models import Task
 from xq.errors import Error
 
 Finish = Callable[..., Any]
+
+LONGEST_TRACEBACK: Final = 100_000  # characters: of a longer one the middle is left out
+# Characters: any server takes as many, and of those a statement has beside a return value there are fewer.
+SMALL: Final = 100_000
 
 log = logging.getLogger("xq.Task")
 
@@ -44,11 +49,13 @@ def perform(row: Task, finish: Finish) -> None:
         if limit and before >= limit:
             raise WorkerDied(f"it was taken {before} times and never finished")
         interface.task_started.send_robust(type(backend), task_result=result)
-        value = json.loads(json.dumps(interface.normalize_json(_call(result))))
+        text = json.dumps(interface.normalize_json(_call(result)))
+        _check_size(text)
+        value = json.loads(text)
     except BaseException as error:  # SystemExit, too, is of the task
         ended = {
             "exception_class_path": f"{type(error).__module__}.{type(error).__qualname__}",
-            "traceback": _storable("".join(traceback.format_exception(error))),
+            "traceback": _shortened(_storable("".join(traceback.format_exception(error)))),
         }
         _finish(finish, "bury", backend, "keep_failed", ended)
     else:
@@ -59,6 +66,17 @@ def _call(result: Any) -> Any:
     context = [interface.TaskContext(task_result=result)] if result.task.takes_context else []
     with Task.xq.store.at_work():  # in a transaction that it left open, its end would be undone with that
         return result.task.call(*context, *result.args, **result.kwargs)
+
+
+def _check_size(text: str) -> None:
+    """Raise ValueError for a return value, as JSON, for which MariaDB would hang up, however often it is sent."""
+    store = Task.xq.store
+    if len(text) <= SMALL or store.engine != "mysql":
+        return
+    ((most,),) = store.execute(LONGEST_STATEMENT)
+    sent = len(text) + sum(map(text.count, "\"'\\"))  # which are escaped
+    if sent > most - SMALL:
+        raise ValueError(f"the return value has {sent} bytes as JSON, and max_allowed_packet of the database is {most}")
 
 
 def _finish(finish: Finish, event: str, backend: Any, keep: str, ended: dict[str, Any]) -> None:
@@ -77,3 +95,10 @@ def _finish(finish: Finish, event: str, backend: Any, keep: str, ended: dict[str
 def _storable(text: str) -> str:
     """Text that every database holds."""
     return text.replace("\0", "\\x00").encode(errors="backslashreplace").decode()
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= LONGEST_TRACEBACK:
+        return text
+    half = LONGEST_TRACEBACK // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters are left out]\n{text[-half:]}"

@@ -43,6 +43,16 @@ def fail(why: str = "no such order") -> None:
 
 
 @task
+def fail_at_length(n: int) -> None:
+    raise LookupError("x" * n + "the end")
+
+
+@task
+def repeat(text: str, n: int) -> str:
+    return text * n
+
+
+@task
 def leave(code: int) -> None:
     sys.exit(code)
 
