@@ -118,6 +118,8 @@ def build(
     if clock is not None and not isinstance(getattr(clock, "now", None), (int, float)):
         raise ConfigurationError(f"clock has a number of seconds as .now, as xq.testing.Clock; {shown(clock)} has none")
     table = Table(store.table, store.schema, store.fields, key_of(store), roles_of(store, fields))
+    if not apart:
+        store.check_roles(table.roles)
     definition = _define(store, table, statuses, tubes_of(table, tube_stats), features)
     handle = Queue(store, definition, clock)
     if worker is not None:

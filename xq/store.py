@@ -364,6 +364,9 @@ class Store(Protocol[T]):
         The first column is its key.
         """
 
+    def check_roles(self, roles: Mapping[str, Field]) -> None:
+        """Raise ConfigurationError where the ORM reads or writes a field otherwise than the queue does in this role."""
+
     def is_mine(self, model: type) -> bool:
         """Whether a class that inherits from the model is of the same table."""
 

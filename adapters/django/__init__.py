@@ -47,7 +47,6 @@ def upgrade(
         worker,
         workers,
     )
-    store.check_times(handle.roles)
     store.guard(handle.roles.values())
     return handle
 

@@ -534,15 +534,13 @@ class DjangoStore(OrmStore[M]):
     def with_the_table(self, creating: Callable[[Callable[[], None]], None], dropped: Callable[[], None]) -> None:
         """Migrations make tables and drop them."""
 
-    def check_times(self, roles: Mapping[str, str]) -> None:
-        """Raise ConfigurationError for a role in which Django writes times that are not UTC, as the queue does."""
-        kinds = {field.name: field.kind for field in self.fields}
+    def check_roles(self, roles: Mapping[str, Field]) -> None:
         zone = self.connection.timezone_name
-        for role, name in roles.items():
-            if kinds[name] == "datetime" and zone != "UTC":
+        for role, field in roles.items():
+            if field.kind == "datetime" and zone != "UTC":
                 raise ConfigurationError(
-                    f"role {role!r}: Django writes {self.name}.{name} in the time zone {zone} to this database, and a "
-                    "queue writes UTC: set USE_TZ = True and no TIME_ZONE of the database, or take a FloatField "
+                    f"role {role!r}: Django writes {self.name}.{field.name} in the time zone {zone} to this database, "
+                    "and a queue writes UTC: set USE_TZ = True and no TIME_ZONE of the database, or take a FloatField "
                     "(seconds since 1970)"
                 )
 
