@@ -25,6 +25,7 @@ from django.db.models.fields.related_descriptors import ForeignKeyDeferredAttrib
 from django.db.models.query_utils import DeferredAttribute
 from django.db.models.signals import post_init, pre_init
 from django.db.transaction import TransactionManagementError
+from django.db.utils import load_backend
 from django.utils.connection import ConnectionDoesNotExist
 
 from xq.adapters.django.guard import Read, guard
@@ -83,6 +84,12 @@ OF_DJANGO: Final = frozenset(
 )
 
 PLAIN: Final = (DeferredAttribute, ForeignKeyDeferredAttribute)  # attributes that hold what is set, and no more
+
+
+@cache
+def _vendor(backend: str) -> str:
+    """To whose databases a backend of Django's connects. Its class may be another's, under another name."""
+    return str(load_backend(backend).DatabaseWrapper.vendor)
 
 
 def where(connection: Any) -> list[object]:
@@ -198,8 +205,8 @@ class DjangoStore(OrmStore[M]):
 
     def _speaks(self, connection: Any) -> bool:
         """Whether a connection is, and by its settings still is, to a database of the vendor that this was made for."""
-        made_by = type(connection).__module__.startswith(connection.settings_dict["ENGINE"])
-        return made_by and ENGINES.get(connection.vendor) == self._engine
+        vendor = connection.vendor
+        return ENGINES.get(vendor) == self._engine and _vendor(connection.settings_dict["ENGINE"]) == vendor
 
     @cached_property
     def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:

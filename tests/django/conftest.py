@@ -178,6 +178,17 @@ def _as_default(database: DjangoDatabase) -> Iterator[DjangoDatabase]:
         apps.clear_cache()  # which keeps every registry alive, with its models and the threads that look after them
 
 
+@contextmanager
+def one_more(alias: str, settings: Mapping[str, Any]) -> Iterator[str]:
+    """One more alias, with these settings."""
+    connections.settings[alias] = connections.configure_settings({"default": {}, alias: dict(settings)})[alias]
+    try:
+        yield alias
+    finally:
+        connections[alias].close()
+        del connections.settings[alias], connections[alias]
+
+
 @pytest.fixture(params=chosen(ENGINES))
 def django_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DjangoDatabase]:
     """A fresh database of each kind in turn, as the alias "default"."""

@@ -26,6 +26,7 @@ from django.test.utils import CaptureQueriesContext, override_settings
 
 import xq
 from tests.conformance.steps import eventually
+from tests.django.conftest import one_more
 from xq.adapters.django import queue, upgrade
 from xq.adapters.django.guard import last_read
 
@@ -700,11 +701,8 @@ def test_a_field_of_the_name_of_a_verb_is_not_hidden(django_db):
 @pytest.fixture
 def other(tmp_path):
     """The alias of one more database, on SQLite."""
-    settings = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "other.db")}
-    connections.settings["other"] = connections.configure_settings({"default": {}, "other": settings})["other"]
-    yield "other"
-    connections["other"].close()
-    del connections.settings["other"], connections["other"]
+    with one_more("other", {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "other.db")}) as alias:
+        yield alias
 
 
 def test_a_queue_may_be_on_another_database_than_the_default_one(django_db, other):
@@ -731,14 +729,25 @@ def test_upgrade_touches_no_database(django_db):
     nowhere = {**django_db.settings, "HOST": "127.0.0.1", "PORT": "1"}
     if django_db.kind == "sqlite":
         nowhere["NAME"] = "/nowhere/app.db"
-    connections.settings["nowhere"] = connections.configure_settings({"default": {}, "nowhere": nowhere})["nowhere"]
-    try:
+    with one_more("nowhere", nowhere):
         Task = django_db.model(token=models.UUIDField(), data=models.JSONField(), at=models.DateTimeField(null=True))
         upgrade(Task, {"status": "status", "runat": "at"}, FEATURES, using="nowhere")
         with pytest.raises(DatabaseError):
             Task.take()
-    finally:
-        del connections.settings["nowhere"], connections["nowhere"]
+
+
+def test_a_backend_of_the_projects_own_may_be_djangos_under_another_name(django_db, tmp_path, monkeypatch):
+    engine, own = django_db.settings["ENGINE"], f"own_{django_db.kind}"
+    (tmp_path / own).mkdir()
+    (tmp_path / own / "base.py").write_text(f"from {engine}.base import DatabaseWrapper\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    Task = django_db.model()
+    with one_more("own", {**django_db.settings, "ENGINE": own}) as alias:
+        upgrade(Task, {"status": "status"}, using=alias)
+        django_db.create(Task)
+        Task.xq.install()
+        Task.put({"name": "a"})
+        assert Task.take().name == "a"
 
 
 class ToOther:
