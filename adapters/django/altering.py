@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import connections
@@ -9,9 +10,10 @@ from django.db.migrations import AlterField, AlterModelTable, DeleteModel, Remov
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations import base
 
-from xq.adapters.django.frozen import column, fitting, of_today, renamed, replay
+from xq.adapters.django.frozen import Installed, column, fitting, of_today, renamed, replay
 from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue
 from xq.errors import ConfigurationError
+from xq.handle import Queue
 
 OTHERS = (InstallQueue, UninstallQueue, RenameModel, AlterModelTable, DeleteModel)  # which are not made around
 
@@ -76,19 +78,38 @@ def before_migrate(app_config: Any, using: str, plan: Any = (), **signal: Any) -
             continue
         key, index = position
         operation = migrations[key].operations[index]
-        name = str(getattr(operation, "model_name", getattr(operation, "name", ""))).lower()
-        edges: list[Any] = []
-        if name in found and not isinstance(operation, OTHERS):
-            definition = found[name].definition or (today[name].definition if name in today else None)
-            if definition is not None:
-                model = state.models[label, name]
-                takes_down = _takes_down(connection, operation, model, definition)
-                if takes_down or connection.vendor == "sqlite":
-                    after, kept = renamed(definition, operation), set[str]()
-                    edges = [Edge(name, definition, takes_down, True, kept), Edge(name, after, takes_down, False, kept)]
-        planned.setdefault(key, []).extend([*edges[:1], operation, *edges[1:]])
+        edges = _edges(connection, label, operation, state, _definitions(found, today))
+        before, after = [each[0] for each in edges], [each[1] for each in edges]
+        planned.setdefault(key, []).extend([*before, operation, *after])
     for key, operations in planned.items():
         migrations[key].operations = operations
+
+
+def _definitions(found: Mapping[str, Installed], today: Mapping[str, Queue[Any]]) -> dict[str, Definition]:
+    """What the queues are that were found, by the model's name: where no migration says it, what they are today."""
+    now = {name: queue.definition for name, queue in today.items()}
+    chosen = {name: each.definition or now.get(name) for name, each in found.items()}
+    return {name: definition for name, definition in chosen.items() if definition is not None}
+
+
+def _edges(
+    connection: Any, label: str, operation: Any, state: Any, definitions: Mapping[str, Definition]
+) -> list[tuple[Edge, Edge]]:
+    """What is done before an operation and after it, for each queue whose table it alters."""
+    name = _model_of(operation)
+    if name not in definitions or isinstance(operation, OTHERS):
+        return []
+    definition = definitions[name]
+    takes_down = _takes_down(connection, operation, state.models[label, name], definition)
+    if not takes_down and connection.vendor != "sqlite":
+        return []
+    after, kept = renamed(definition, operation), set[str]()
+    return [(Edge(name, definition, takes_down, True, kept), Edge(name, after, takes_down, False, kept))]
+
+
+def _model_of(operation: Any) -> str:
+    """The model that an operation is about, in lower case, if it is about one."""
+    return str(getattr(operation, "model_name", getattr(operation, "name", ""))).lower()
 
 
 def _takes_down(connection: Any, operation: Any, model: Any, definition: Definition) -> bool:

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.apps import apps
+from django.apps import apps as registry  # signals have a parameter `apps`
 from django.db import connections, router
+from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 from django.db.migrations import AlterField, RenameField, RenameModel, SeparateDatabaseAndState
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import ProjectState
@@ -133,39 +134,53 @@ def renamed(definition: Definition, operation: Any) -> Definition:
 
 def of_today(label: str) -> dict[str, Queue[Any]]:
     """The queues among the models of an app, by the model's name in lower case."""
-    found = {model._meta.model_name: queue_of(model) for model in apps.get_app_config(label).get_models()}
+    found = {model._meta.model_name: queue_of(model) for model in registry.get_app_config(label).get_models()}
     return {str(name): queue for name, queue in found.items() if queue is not None}
 
 
-def after_migrate(app_config: Any, using: str, apps: Any = apps, plan: Any = None, **signal: Any) -> None:
+def after_migrate(app_config: Any, using: str, apps: Any = registry, plan: Any = None, **signal: Any) -> None:
     """Install what migrations could not, and what they took away: SQLite's tables are altered by making them anew.
 
     So is the queue of an app that has no migrations, or whose migrations are switched off. A flush, which tells of no
     `plan`, leaves nothing that was counted, whatever it did to the counters.
     """
-    label, flushed = app_config.label, plan is None
-    _leave_first(connections[using])
+    label, connection = app_config.label, connections[using]
+    if _is_of_a_test(connection):
+        _leave_first(connection)
     wanted: dict[str, Definition | None] = {name: queue.definition for name, queue in of_today(label).items()}
+    flushed = plan is None
     expected: Collection[str] = () if flushed else wanted
     if wanted and not flushed:
-        loader = MigrationLoader(connections[using], ignore_no_migrations=True)
+        loader = MigrationLoader(connection, ignore_no_migrations=True)
         if label in loader.migrated_apps:
             expected = in_migrations(loader, label, loader.applied_migrations)
             wanted |= {name: each.definition for name, each in expected.items() if each.definition}
     for name, definition in wanted.items():
         queue = fitting(apps, label, name, using, definition)
-        if queue is None or queue.installation.missing_columns():
-            continue
-        recorded = queue.installation.on_record()
-        if recorded or (recorded is None and name in expected):
-            queue.install()
-            if flushed:
-                queue.recount()
-                queue.reset()
+        if queue is not None and _install(queue, name in expected) and flushed:
+            queue.recount()
+            queue.reset()
+
+
+def _install(queue: Queue[Any], expected: bool) -> bool:
+    """Install what is missing of a queue that is there, or is expected to be; whether it is."""
+    if queue.installation.missing_columns():
+        return False
+    recorded = queue.installation.on_record()
+    if not (recorded or (recorded is None and expected)):
+        return False
+    queue.install()
+    return True
+
+
+def _is_of_a_test(connection: Any) -> bool:
+    """Whether a database has such a name as Django gives those that it makes for tests, and drops."""
+    name, test = connection.settings_dict["NAME"], connection.settings_dict["TEST"]["NAME"]
+    return name == test or str(name).startswith((TEST_DATABASE_PREFIX, "file:memorydb_"))
 
 
 def _leave_first(connection: Any) -> None:
-    """Have this process leave the database of a test before it is dropped, which PostgreSQL refuses otherwise."""
+    """Have this process leave a database before it is dropped, which PostgreSQL refuses otherwise."""
     creation = connection.creation
     if "destroy_test_db" in vars(creation):
         return

@@ -347,6 +347,11 @@ def test_a_flush_leaves_nothing_that_was_counted(migrated):
     assert Order.take() is not None
 
 
+def test_a_database_is_left_before_it_is_dropped_where_it_is_a_tests(migrated):
+    is_of_a_test = str(connection.settings_dict["NAME"]).startswith("test_")
+    assert ("destroy_test_db" in vars(connection.creation)) is is_of_a_test
+
+
 # later migrations
 
 FULL = {
