@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import connections
@@ -10,7 +10,7 @@ from django.db.migrations import AlterField, AlterModelTable, DeleteModel, Remov
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations import base
 
-from xq.adapters.django.frozen import Installed, column, fitting, of_today, renamed, replay
+from xq.adapters.django.frozen import Installed, column, fitting, in_database, in_state, of_today, renamed, replay
 from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue
 from xq.errors import ConfigurationError
 from xq.handle import Queue
@@ -96,15 +96,37 @@ def _edges(
     connection: Any, label: str, operation: Any, state: Any, definitions: Mapping[str, Definition]
 ) -> list[tuple[Edge, Edge]]:
     """What is done before an operation and after it, for each queue whose table it alters."""
-    name = _model_of(operation)
-    if name not in definitions or isinstance(operation, OTHERS):
+    database, known = in_database(operation), in_state(operation)
+    if not database:
         return []
-    definition = definitions[name]
-    takes_down = _takes_down(connection, operation, state.models[label, name], definition)
-    if not takes_down and connection.vendor != "sqlite":
-        return []
-    after, kept = renamed(definition, operation), set[str]()
-    return [(Edge(name, definition, takes_down, True, kept), Edge(name, after, takes_down, False, kept))]
+    about = {_model_of(part) for part in (*database, *known)}
+    about -= {_model_of(part) for part in (*database, *known) if isinstance(part, OTHERS)}
+    found = []
+    for name in sorted(definitions.keys() & about):
+        definition = after = definitions[name]
+        takes_down = any(
+            _takes_down_among(connection, label, name, parts, state, definition) for parts in (database, known)
+        )
+        if takes_down or connection.vendor == "sqlite":
+            for part in known:
+                after = renamed(after, part) if _model_of(part) == name else after
+            kept = set[str]()
+            found.append((Edge(name, definition, takes_down, True, kept), Edge(name, after, takes_down, False, kept)))
+    return found
+
+
+def _takes_down_among(
+    connection: Any, label: str, name: str, parts: Sequence[Any], state: Any, definition: Definition
+) -> bool:
+    """Whether a database refuses one of the operations on a model, of which each sees what those before it leave."""
+    state = state.clone()
+    for part in parts:
+        if _model_of(part) == name:
+            if _takes_down(connection, part, state.models[label, name], definition):
+                return True
+            definition = renamed(definition, part)
+        part.state_forwards(label, state)
+    return False
 
 
 def _model_of(operation: Any) -> str:

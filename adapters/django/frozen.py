@@ -10,7 +10,7 @@ from typing import Any
 from django.apps import apps as registry  # signals have a parameter `apps`
 from django.db import connections, router
 from django.db.backends.base.creation import TEST_DATABASE_PREFIX
-from django.db.migrations import AlterField, RenameField, RenameModel, SeparateDatabaseAndState
+from django.db.migrations import AlterField, RenameField, RenameModel, RunSQL, SeparateDatabaseAndState
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import ProjectState
 
@@ -69,19 +69,26 @@ def replay(
         for index, operation in enumerate(loader.graph.nodes[key].operations):
             yield (key, index), state, found
             operation.state_forwards(label, state)
-            for each in _parts(operation):
-                name = getattr(each, "model_name", "").lower()
-                if isinstance(each, InstallQueue):
-                    columns = _columns(state, label, name, each.definition)
-                    found[name] = Installed(each.definition, _table(state, label, name), columns)
-                elif isinstance(each, UninstallQueue):
-                    found.pop(name, None)
-                elif isinstance(each, RenameModel) and each.old_name_lower in found:
-                    found[each.new_name_lower] = found.pop(each.old_name_lower)
-                elif isinstance(each, (RenameField, AlterField)) and (of := found.get(name)) and of.definition:
-                    definition = renamed(of.definition, each)
-                    found[name] = replace(of, definition=definition, columns=_columns(state, label, name, definition))
+            _follow(found, label, state, operation)
     yield None, state, found
+
+
+def _follow(found: dict[str, Installed], label: str, state: ProjectState, operation: Any) -> None:
+    """What is made of the queues that were found by an operation, behind which the app is in this state."""
+    for each in in_database(operation):
+        name = getattr(each, "model_name", "").lower()
+        if isinstance(each, InstallQueue):
+            columns = _columns(state, label, name, each.definition)
+            found[name] = Installed(each.definition, _table(state, label, name), columns)
+        elif isinstance(each, UninstallQueue):
+            found.pop(name, None)
+    for each in in_state(operation):
+        name = getattr(each, "model_name", "").lower()
+        if isinstance(each, RenameModel) and each.old_name_lower in found:
+            found[each.new_name_lower] = found.pop(each.old_name_lower)
+        elif isinstance(each, (RenameField, AlterField)) and (of := found.get(name)) and of.definition:
+            definition = renamed(of.definition, each)
+            found[name] = replace(of, definition=definition, columns=_columns(state, label, name, definition))
 
 
 def in_migrations(
@@ -99,10 +106,18 @@ def in_migrations(
     }
 
 
-def _parts(operation: Any) -> Iterator[Any]:
-    yield operation
-    if isinstance(operation, SeparateDatabaseAndState):
-        yield from operation.database_operations
+def in_database(operation: Any) -> list[Any]:
+    """The operations that one has in a database, of which it may be made up."""
+    if not isinstance(operation, SeparateDatabaseAndState):
+        return [operation]
+    return [part for each in operation.database_operations for part in in_database(each)]
+
+
+def in_state(operation: Any) -> list[Any]:
+    """The operations that one has in what Django knows of models; of plain SQL those that say what it does."""
+    if not isinstance(operation, (SeparateDatabaseAndState, RunSQL)):
+        return [operation]
+    return [part for each in operation.state_operations for part in in_state(each)]
 
 
 def _table(state: ProjectState, label: str, name: str) -> str:
@@ -110,9 +125,9 @@ def _table(state: ProjectState, label: str, name: str) -> str:
 
 
 def _columns(state: ProjectState, label: str, name: str, definition: Definition | None) -> dict[str, str]:
-    """The columns of the roles, as they are in this state."""
-    fields = state.models[label, name].fields
-    return {role: column(fields[field], field) for role, field in (definition or {"fields": {}})["fields"].items()}
+    """The columns of the roles, as they are in this state, where not all of its fields need be there still or yet."""
+    fields, roles = state.models[label, name].fields, (definition or {"fields": {}})["fields"]
+    return {role: column(fields[field], field) for role, field in roles.items() if field in fields}
 
 
 def column(field: Any, name: str) -> str:
