@@ -49,13 +49,13 @@ def upgrade(
     return build(
         store,
         fields,
-        {} if features is None else features,
-        {} if statuses is None else statuses,
-        () if tube_stats is None else tube_stats,
-        methods,
-        clock,
-        worker,
-        workers,
+        features,
+        statuses=statuses,
+        tube_stats=tube_stats,
+        worker=worker,
+        workers=workers,
+        methods=methods,
+        clock=clock,
     )
 
 
@@ -102,14 +102,14 @@ def as_decorator(
 def build(
     store: Store[T],
     fields: Mapping[str, Any],
-    features: Mapping[str, Any],
-    statuses: Mapping[str, str | int],
-    tube_stats: Sequence[str],
-    methods: bool | Sequence[str],
-    clock: Clock | None,
+    features: Mapping[str, Any] | None = None,
+    *,
+    statuses: Mapping[str, str | int] | None = None,
+    tube_stats: Sequence[str] | None = None,
     worker: Callable[[T], object] | None = None,
     workers: int = 1,
-    *,
+    methods: bool | Sequence[str] = True,
+    clock: Clock | None = None,
     apart: bool = False,
 ) -> Queue[T]:
     """A queue on any store: what `upgrade` does for one ORM. `apart` from its model, which never hears of it."""
@@ -120,7 +120,13 @@ def build(
     table = Table(store.table, store.schema, store.fields, key_of(store), roles_of(store, fields))
     if not apart:
         store.check_roles(table.roles)
-    definition = _define(store, table, statuses, tubes_of(table, tube_stats), features)
+    definition = _define(
+        store,
+        table,
+        {} if statuses is None else statuses,
+        tubes_of(table, () if tube_stats is None else tube_stats),
+        {} if features is None else features,
+    )
     handle = Queue(store, definition, clock)
     if worker is not None:
         handle.worker(worker, workers=workers)
@@ -128,7 +134,7 @@ def build(
         handle.retire()
     else:
         attach(store, handle, methods)
-    store.with_the_table(handle.create_by, handle.uninstall)
+        store.with_the_table(handle.create_by, handle.uninstall)
     return handle
 
 
