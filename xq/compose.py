@@ -1,4 +1,4 @@
-"""upgrade(): where features, dialects and models meet."""
+"""What the upgrade of each ORM does: where features, dialects and models meet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from xq.adapters.databases import DIALECTS
-from xq.adapters.peewee import PeeweeStore
 from xq.catalogue import catalogue, compose
 from xq.clock import Clock
 from xq.database import Definition
@@ -20,66 +19,6 @@ from xq.methods import QueueAttribute, attach
 from xq.store import Store, Table
 
 T = TypeVar("T")
-
-
-def upgrade(
-    model: type[T],
-    fields: Mapping[str, Any],
-    features: Mapping[str, Any] | None = None,
-    *,
-    statuses: Mapping[str, str | int] | None = None,
-    tube_stats: Sequence[str] | None = None,
-    worker: Callable[[T], object] | None = None,
-    workers: int = 1,
-    methods: bool | Sequence[str] = True,
-    clock: Clock | None = None,
-) -> Queue[T]:
-    """Give a model the power of a queue. Touches no database: it may stand at import time.
-
-    `fields` maps roles to fields of the model, by name or as the field: status is required, the features say
-    which others. `features` maps the names of features to their values. `statuses` maps the letters of the states
-    to what the application stores in the status field. `tube_stats` names the tubes that are counted one by one.
-    `worker` is what `Page.xq.run()` calls with each task, in `workers` threads (see `Queue.worker`).
-    `methods` puts the verbs on the model (a sequence: only these). `clock` is for tests.
-
-    The model's only_save_dirty is set, so that save() writes what the application changed and never moves a task
-    back. Raises ConfigurationError, which says what does not fit.
-    """
-    store: Store[T] = PeeweeStore(model)  # type: ignore[type-var]
-    return build(
-        store,
-        fields,
-        features,
-        statuses=statuses,
-        tube_stats=tube_stats,
-        worker=worker,
-        workers=workers,
-        methods=methods,
-        clock=clock,
-    )
-
-
-def queue(
-    fields: Mapping[str, Any],
-    features: Mapping[str, Any] | None = None,
-    *,
-    statuses: Mapping[str, str | int] | None = None,
-    tube_stats: Sequence[str] | None = None,
-    worker: Callable[[Any], object] | None = None,
-    workers: int = 1,
-    methods: bool | Sequence[str] = True,
-    clock: Clock | None = None,
-) -> Callable[[type[T]], type[T]]:
-    """upgrade, as a class decorator: `@xq.queue(fields={"status": "status"}, features={"keep": True})`."""
-    options = {
-        "statuses": statuses,
-        "tube_stats": tube_stats,
-        "worker": worker,
-        "workers": workers,
-        "methods": methods,
-        "clock": clock,
-    }
-    return as_decorator(upgrade, fields, features, options)
 
 
 def as_decorator(

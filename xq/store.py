@@ -1,7 +1,8 @@
 """The seam to a database: what xq asks of the program that owns the table.
 
-An ORM is one implementation of `Store` (adapters/peewee.py). Nothing else in xq names an ORM or a driver, but for the
-models of the tubes (adapters/tubes.py).
+Each ORM is an implementation of `Store` (adapters/peewee.py, adapters/django), whose `upgrade` hands it to
+`xq.compose.build`. Beside them only the models of the tubes (adapters/tubes.py) are an ORM's. The drivers are below
+(adapters/drivers.py).
 """
 
 from __future__ import annotations
