@@ -65,6 +65,9 @@ OF_PSYCOPG = frozenset({"autocommit", "prepare_threshold", "context", "row_facto
 # The drivers take these as they are.
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 
+# the dialect -> how a database comes to have connections of the driver that xq speaks through
+ADVICE: Mapping[str, str] = {"postgres": "give the database prefer_psycopg3=True"}
+
 ENGINES: Mapping[str, type[pw.Database]] = {
     "sqlite": pw.SqliteDatabase,
     "postgres": pw.PostgresqlDatabase,
@@ -281,7 +284,7 @@ class PeeweeStore(OrmStore[M]):
         """The connection of this thread. Raises ConfigurationError where it is not of a driver that xq knows."""
         connection = database.connection()
         if self._prepared.checked is not connection:
-            driver.check(connection)
+            driver.check(connection, ADVICE.get(self.engine, ""))
             self._prepared.checked = connection
         return connection
 

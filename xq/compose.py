@@ -28,7 +28,7 @@ def as_decorator(
     if isinstance(fields, type):
         raise ConfigurationError(
             f"@queue stands above {fields.__name__} with its arguments: "
-            "write @xq.queue(fields={'status': ...}, features={...})"
+            "write @queue(fields={'status': ...}, features={...})"
         )
 
     def decorate(model: type[T]) -> type[T]:

@@ -139,8 +139,11 @@ class Driver(Protocol):
     begin: tuple[str, ...]  # what a transaction of xq's own begins with, beside BEGIN
     errors_end_transactions: bool  # whether an error undoes a transaction but for what a savepoint saves
 
-    def check(self, connection: Any) -> None:
-        """Raise ConfigurationError when this driver, or its server, cannot be used."""
+    def check(self, connection: Any, advice: str = "") -> None:
+        """Raise ConfigurationError when this driver, or its server, cannot be used.
+
+        `advice` is how the ORM comes to have connections of this driver, where this is another's.
+        """
 
     def in_transaction(self, connection: Any) -> bool:
         """Whether a transaction is open, by whomever."""

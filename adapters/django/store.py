@@ -40,6 +40,12 @@ log = logging.getLogger("django.db.backends")  # where Django tells of its own s
 
 ENGINES: Final = {"sqlite": "sqlite", "postgresql": "postgres", "mysql": "mysql"}  # Django's vendor -> the dialect
 
+# the dialect -> how Django comes to have connections of the driver that xq speaks through
+ADVICE: Final = {
+    "postgres": "pip install psycopg",
+    "mysql": "pip install pymysql, and in the settings: import pymysql; pymysql.install_as_MySQLdb()",
+}
+
 KINDS: Final[Mapping[str, Kind]] = {  # by get_internal_type()
     "AutoField": "auto",
     "SmallAutoField": "auto",
@@ -325,7 +331,7 @@ class DjangoStore(OrmStore[M]):
                 return connection, driver
             connection.close()
         connection.ensure_connection()
-        driver.check(connection.connection)
+        driver.check(connection.connection, ADVICE.get(self._engine, ""))
         self._prepared(connection).at = where(connection)
         return connection, driver
 

@@ -50,7 +50,7 @@ def test_the_decorator_is_the_same(make):
 
 def test_a_decorator_without_its_arguments_says_how_to_write_it(make):
     decorator: Any = xq.queue
-    with pytest.raises(xq.ConfigurationError, match=r"above Task with its arguments: write @xq\.queue\(fields="):
+    with pytest.raises(xq.ConfigurationError, match=r"above Task with its arguments: write @queue\(fields="):
         decorator(make.model())
 
 
