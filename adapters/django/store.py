@@ -285,8 +285,9 @@ class DjangoStore(OrmStore[M]):
         connection, driver = self._open()
         if "cursor" in vars(connection):  # put there by who forbids all use of the database, or looks on
             connection.cursor().close()
-        if self._engine == "sqlite" and not connection.autocommit and not self._within(connection, driver):
-            connection.connection.execute("BEGIN")  # which the driver does before some statements only
+        if self._engine != "postgres" and not connection.autocommit and not self._within(connection, driver):
+            # sqlite3 does so before some statements only, and pymysql does not hear of it behind one that returns rows.
+            connection.connection.cursor().execute("BEGIN")
         prepared = self._prepared(connection)
         if prepared.connection is not connection.connection:
             prepared.prepare(connection.connection, self._within(connection, driver), self.connected)
