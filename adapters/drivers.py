@@ -33,6 +33,11 @@ def _is_gone(descriptor: int) -> bool:
     return bool(end.poll(0))
 
 
+def _of_another(server: str, driver: str, connection: Any, advice: str) -> ConfigurationError:
+    told = f"xq speaks to {server} through {driver}, this is a connection of {type(connection).__module__}"
+    return ConfigurationError(f"{told}: {advice}" if advice else told)
+
+
 class Sqlite3:
     """The standard library's."""
 
@@ -40,7 +45,7 @@ class Sqlite3:
     begin: tuple[str, ...] = ("IMMEDIATE",)
     errors_end_transactions = False
 
-    def check(self, connection: Any) -> None:
+    def check(self, connection: Any, advice: str = "") -> None:
         pass
 
     def in_transaction(self, connection: Any) -> bool:
@@ -96,12 +101,10 @@ class Psycopg:
     def __init__(self) -> None:
         self._planned: WeakKeyDictionary[Any, float] = WeakKeyDictionary()  # the monotonic time, by connection
 
-    def check(self, connection: Any) -> None:
+    def check(self, connection: Any, advice: str = "") -> None:
         info: Any = getattr(connection, "info", None)
         if not hasattr(connection, "pgconn"):
-            raise ConfigurationError(
-                "xq speaks to PostgreSQL through psycopg 3: give the database prefer_psycopg3=True"
-            )
+            raise _of_another("PostgreSQL", "psycopg 3", connection, advice)
         if other := info.parameter_status("crdb_version"):
             raise ConfigurationError(f"xq speaks PostgreSQL, this is {other}")
         if 0 < info.server_version < POSTGRES:  # 0 is that of a connection which is gone already
@@ -240,11 +243,9 @@ class Pymysql:
     errors_end_transactions = False
     IN_TRANSACTION = 1  # of the flags that the server sends
 
-    def check(self, connection: Any) -> None:
+    def check(self, connection: Any, advice: str = "") -> None:
         if not hasattr(connection, "server_status"):
-            raise ConfigurationError(
-                f"xq speaks to MariaDB through pymysql, this is a connection of {type(connection).__module__}"
-            )
+            raise _of_another("MariaDB", "pymysql", connection, advice)
         version = str(connection.server_version)
         numbers = re.findall(r"\d+", version.replace("5.5.5-", "", 1))
         if "MariaDB" not in version:

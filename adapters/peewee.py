@@ -1,4 +1,4 @@
-"""The seam to Peewee."""
+"""The seam to Peewee, and `xq.upgrade`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ from playhouse import pool
 
 from xq.adapters.drivers import DRIVERS, SERVERS
 from xq.adapters.stores import SECRETS, OrmStore, Prepared, keep
+from xq.clock import Clock
+from xq.compose import as_decorator, build
 from xq.errors import BadType, BadValue, ConfigurationError, LeftOpen, shown
-from xq.store import Address, Connector, Driver, Field, Kind, Row
+from xq.handle import Queue
+from xq.store import Address, Connector, Driver, Field, Kind, Row, Store
 
+T = TypeVar("T")
 M = TypeVar("M", bound=pw.Model)
 
 KINDS: dict[str, Kind] = {
@@ -60,6 +64,9 @@ OF_PSYCOPG = frozenset({"autocommit", "prepare_threshold", "context", "row_facto
 
 # The drivers take these as they are.
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
+
+# the dialect -> how a database comes to have connections of the driver that xq speaks through
+ADVICE: Mapping[str, str] = {"postgres": "give the database prefer_psycopg3=True"}
 
 ENGINES: Mapping[str, type[pw.Database]] = {
     "sqlite": pw.SqliteDatabase,
@@ -277,7 +284,7 @@ class PeeweeStore(OrmStore[M]):
         """The connection of this thread. Raises ConfigurationError where it is not of a driver that xq knows."""
         connection = database.connection()
         if self._prepared.checked is not connection:
-            driver.check(connection)
+            driver.check(connection, ADVICE.get(self.engine, ""))
             self._prepared.checked = connection
         return connection
 
@@ -593,3 +600,63 @@ def _plain(value: Any) -> Any:
     if isinstance(value, pw.Node):
         raise BadValue(f"xq writes plain values, not the SQL expression {shown(value)}")
     return value
+
+
+def upgrade(
+    model: type[T],
+    fields: Mapping[str, Any],
+    features: Mapping[str, Any] | None = None,
+    *,
+    statuses: Mapping[str, str | int] | None = None,
+    tube_stats: Sequence[str] | None = None,
+    worker: Callable[[T], object] | None = None,
+    workers: int = 1,
+    methods: bool | Sequence[str] = True,
+    clock: Clock | None = None,
+) -> Queue[T]:
+    """Give a model the power of a queue. Touches no database: it may stand at import time.
+
+    `fields` maps roles to fields of the model, by name or as the field: status is required, the features say
+    which others. `features` maps the names of features to their values. `statuses` maps the letters of the states
+    to what the application stores in the status field. `tube_stats` names the tubes that are counted one by one.
+    `worker` is what `Page.xq.run()` calls with each task, in `workers` threads (see `Queue.worker`).
+    `methods` puts the verbs on the model (a sequence: only these). `clock` is for tests.
+
+    The model's only_save_dirty is set, so that save() writes what the application changed and never moves a task
+    back. Raises ConfigurationError, which says what does not fit.
+    """
+    store: Store[T] = PeeweeStore(model)  # type: ignore[type-var]
+    return build(
+        store,
+        fields,
+        features,
+        statuses=statuses,
+        tube_stats=tube_stats,
+        worker=worker,
+        workers=workers,
+        methods=methods,
+        clock=clock,
+    )
+
+
+def queue(
+    fields: Mapping[str, Any],
+    features: Mapping[str, Any] | None = None,
+    *,
+    statuses: Mapping[str, str | int] | None = None,
+    tube_stats: Sequence[str] | None = None,
+    worker: Callable[[Any], object] | None = None,
+    workers: int = 1,
+    methods: bool | Sequence[str] = True,
+    clock: Clock | None = None,
+) -> Callable[[type[T]], type[T]]:
+    """upgrade, as a class decorator: `@xq.queue(fields={"status": "status"}, features={"keep": True})`."""
+    options = {
+        "statuses": statuses,
+        "tube_stats": tube_stats,
+        "worker": worker,
+        "workers": workers,
+        "methods": methods,
+        "clock": clock,
+    }
+    return as_decorator(upgrade, fields, features, options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, Generic, TypeVar
 
@@ -126,6 +126,9 @@ class OrmStore(TellsErrors, Generic[M]):
                     f"cannot be read ({error}): mend or delete it with plain SQL"
                 ) from error
         return values
+
+    def check_roles(self, roles: Mapping[str, Field]) -> None:
+        """The kinds of fields tell enough."""
 
     def attach(self, name: str, value: object) -> None:
         setattr(self.model, name, value)

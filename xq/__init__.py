@@ -4,7 +4,7 @@ import importlib
 import types
 import typing
 
-from xq.compose import queue, upgrade
+from xq.adapters.peewee import queue, upgrade
 from xq.errors import (
     ArchiveBusy,
     BadType,

@@ -1,4 +1,4 @@
-"""upgrade(): where features, dialects and models meet."""
+"""What the upgrade of each ORM does: where features, dialects and models meet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from xq.adapters.databases import DIALECTS
-from xq.adapters.peewee import PeeweeStore
 from xq.catalogue import catalogue, compose
 from xq.clock import Clock
 from xq.database import Definition
@@ -22,66 +21,6 @@ from xq.store import Store, Table
 T = TypeVar("T")
 
 
-def upgrade(
-    model: type[T],
-    fields: Mapping[str, Any],
-    features: Mapping[str, Any] | None = None,
-    *,
-    statuses: Mapping[str, str | int] | None = None,
-    tube_stats: Sequence[str] | None = None,
-    worker: Callable[[T], object] | None = None,
-    workers: int = 1,
-    methods: bool | Sequence[str] = True,
-    clock: Clock | None = None,
-) -> Queue[T]:
-    """Give a model the power of a queue. Touches no database: it may stand at import time.
-
-    `fields` maps roles to fields of the model, by name or as the field: status is required, the features say
-    which others. `features` maps the names of features to their values. `statuses` maps the letters of the states
-    to what the application stores in the status field. `tube_stats` names the tubes that are counted one by one.
-    `worker` is what `Page.xq.run()` calls with each task, in `workers` threads (see `Queue.worker`).
-    `methods` puts the verbs on the model (a sequence: only these). `clock` is for tests.
-
-    The model's only_save_dirty is set, so that save() writes what the application changed and never moves a task
-    back. Raises ConfigurationError, which says what does not fit.
-    """
-    store: Store[T] = PeeweeStore(model)  # type: ignore[type-var]
-    return build(
-        store,
-        fields,
-        {} if features is None else features,
-        {} if statuses is None else statuses,
-        () if tube_stats is None else tube_stats,
-        methods,
-        clock,
-        worker,
-        workers,
-    )
-
-
-def queue(
-    fields: Mapping[str, Any],
-    features: Mapping[str, Any] | None = None,
-    *,
-    statuses: Mapping[str, str | int] | None = None,
-    tube_stats: Sequence[str] | None = None,
-    worker: Callable[[Any], object] | None = None,
-    workers: int = 1,
-    methods: bool | Sequence[str] = True,
-    clock: Clock | None = None,
-) -> Callable[[type[T]], type[T]]:
-    """upgrade, as a class decorator: `@xq.queue(fields={"status": "status"}, features={"keep": True})`."""
-    options = {
-        "statuses": statuses,
-        "tube_stats": tube_stats,
-        "worker": worker,
-        "workers": workers,
-        "methods": methods,
-        "clock": clock,
-    }
-    return as_decorator(upgrade, fields, features, options)
-
-
 def as_decorator(
     upgrade: Callable[..., object], fields: Mapping[str, Any], features: Mapping[str, Any] | None, options: Any
 ) -> Callable[[type[T]], type[T]]:
@@ -89,7 +28,7 @@ def as_decorator(
     if isinstance(fields, type):
         raise ConfigurationError(
             f"@queue stands above {fields.__name__} with its arguments: "
-            "write @xq.queue(fields={'status': ...}, features={...})"
+            "write @queue(fields={'status': ...}, features={...})"
         )
 
     def decorate(model: type[T]) -> type[T]:
@@ -102,14 +41,14 @@ def as_decorator(
 def build(
     store: Store[T],
     fields: Mapping[str, Any],
-    features: Mapping[str, Any],
-    statuses: Mapping[str, str | int],
-    tube_stats: Sequence[str],
-    methods: bool | Sequence[str],
-    clock: Clock | None,
+    features: Mapping[str, Any] | None = None,
+    *,
+    statuses: Mapping[str, str | int] | None = None,
+    tube_stats: Sequence[str] | None = None,
     worker: Callable[[T], object] | None = None,
     workers: int = 1,
-    *,
+    methods: bool | Sequence[str] = True,
+    clock: Clock | None = None,
     apart: bool = False,
 ) -> Queue[T]:
     """A queue on any store: what `upgrade` does for one ORM. `apart` from its model, which never hears of it."""
@@ -118,7 +57,15 @@ def build(
     if clock is not None and not isinstance(getattr(clock, "now", None), (int, float)):
         raise ConfigurationError(f"clock has a number of seconds as .now, as xq.testing.Clock; {shown(clock)} has none")
     table = Table(store.table, store.schema, store.fields, key_of(store), roles_of(store, fields))
-    definition = _define(store, table, statuses, tubes_of(table, tube_stats), features)
+    if not apart:
+        store.check_roles(table.roles)
+    definition = _define(
+        store,
+        table,
+        {} if statuses is None else statuses,
+        tubes_of(table, () if tube_stats is None else tube_stats),
+        {} if features is None else features,
+    )
     handle = Queue(store, definition, clock)
     if worker is not None:
         handle.worker(worker, workers=workers)
@@ -126,7 +73,7 @@ def build(
         handle.retire()
     else:
         attach(store, handle, methods)
-    store.with_the_table(handle.create_by, handle.uninstall)
+        store.with_the_table(handle.create_by, handle.uninstall)
     return handle
 
 

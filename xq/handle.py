@@ -100,7 +100,11 @@ class Queue(Generic[T]):
 
     @property
     def definition(self) -> dict[str, Any]:
-        """What `upgrade` was given, by the names of its arguments: fields, features, statuses and tube_stats."""
+        """What the queue is now, as `upgrade` would be given it: fields, features, statuses and tube_stats.
+
+        Without features that are off, and words that are the letters themselves. The features are those of the last
+        `reconfigure`, where there was one.
+        """
         definition = self._database.definition
         return {
             "fields": dict(self.roles),

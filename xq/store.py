@@ -1,7 +1,8 @@
 """The seam to a database: what xq asks of the program that owns the table.
 
-An ORM is one implementation of `Store` (adapters/peewee.py). Nothing else in xq names an ORM or a driver, but for the
-models of the tubes (adapters/tubes.py).
+Each ORM is an implementation of `Store` (adapters/peewee.py, adapters/django), whose `upgrade` hands it to
+`xq.compose.build`. Beside them only the models of the tubes (adapters/tubes.py) are an ORM's. The drivers are below
+(adapters/drivers.py).
 """
 
 from __future__ import annotations
@@ -139,8 +140,11 @@ class Driver(Protocol):
     begin: tuple[str, ...]  # what a transaction of xq's own begins with, beside BEGIN
     errors_end_transactions: bool  # whether an error undoes a transaction but for what a savepoint saves
 
-    def check(self, connection: Any) -> None:
-        """Raise ConfigurationError when this driver, or its server, cannot be used."""
+    def check(self, connection: Any, advice: str = "") -> None:
+        """Raise ConfigurationError when this driver, or its server, cannot be used.
+
+        `advice` is how the ORM comes to have connections of this driver, where this is another's.
+        """
 
     def in_transaction(self, connection: Any) -> bool:
         """Whether a transaction is open, by whomever."""
@@ -364,6 +368,9 @@ class Store(Protocol[T]):
 
         The first column is its key.
         """
+
+    def check_roles(self, roles: Mapping[str, Field]) -> None:
+        """Raise ConfigurationError where the ORM reads or writes a field otherwise than the queue does in this role."""
 
     def is_mine(self, model: type) -> bool:
         """Whether a class that inherits from the model is of the same table."""

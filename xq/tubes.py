@@ -9,9 +9,9 @@ from typing import Any
 
 from xq import sessions, sweep
 from xq.adapters import tubes as tables
+from xq.adapters.peewee import upgrade
 from xq.adapters.tubes import Record, Records
 from xq.clock import Clock
-from xq.compose import upgrade
 from xq.driven import MAKES, Driven, lacking
 from xq.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
 from xq.handle import Queue

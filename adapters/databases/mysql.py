@@ -576,12 +576,15 @@ class Mysql(Server):
 
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
         name, table = self.name(suffix), self.table_in_schema
+        leading = self.roles["status"]
+        listed = columns if columns.startswith(leading) else f"{leading}, {columns}"
+        short = ", ".join(self._short(column) for column in listed.split(", "))
         if suffix == "utube" and self.utubes:
             turn = self.digest(self.roles["utube"])
             alter = (
                 f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {self.utubes.column} CHAR(64) CHARACTER SET ascii "
                 f"GENERATED ALWAYS AS ({turn}) VIRTUAL INVISIBLE, "
-                f"ADD INDEX IF NOT EXISTS {self.quote(name)} ({columns})"
+                f"ADD INDEX IF NOT EXISTS {self.quote(name)} ({short})"
             )
             return self.made("index", suffix, alter)
         if unique:
@@ -595,9 +598,6 @@ class Mysql(Server):
                 f"ADD UNIQUE INDEX IF NOT EXISTS {self.quote(name)} ({held})"
             )
             return self.made("index", suffix, alter)
-        leading = self.roles["status"]
-        listed = columns if columns.startswith(leading) else f"{leading}, {columns}"
-        short = ", ".join(self._short(column) for column in listed.split(", "))
         return self.made("index", suffix, f"CREATE INDEX IF NOT EXISTS {self.quote(name)} ON {table} ({short})")
 
     def _short(self, column: str) -> str:

@@ -39,15 +39,14 @@ def upgrade(
     handle: Queue[T] = build(
         store,
         fields,
-        {} if features is None else features,
-        {} if statuses is None else statuses,
-        () if tube_stats is None else tube_stats,
-        methods,
-        clock,
-        worker,
-        workers,
+        features,
+        statuses=statuses,
+        tube_stats=tube_stats,
+        worker=worker,
+        workers=workers,
+        methods=methods,
+        clock=clock,
     )
-    store.check_times(handle.roles)
     store.guard(handle.roles.values())
     return handle
 

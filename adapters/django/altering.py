@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import connections
@@ -10,9 +10,10 @@ from django.db.migrations import AlterField, AlterModelTable, DeleteModel, Remov
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations import base
 
-from xq.adapters.django.frozen import column, fitting, of_today, renamed, replay
+from xq.adapters.django.frozen import Installed, column, fitting, in_database, in_state, of_today, renamed, replay
 from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue
 from xq.errors import ConfigurationError
+from xq.handle import Queue
 
 OTHERS = (InstallQueue, UninstallQueue, RenameModel, AlterModelTable, DeleteModel)  # which are not made around
 
@@ -84,23 +85,66 @@ def before_migrate(app_config: Any, using: str, plan: Any = (), **signal: Any) -
             continue
         key, index = position
         operation = migrations[key].operations[index]
-        name = str(getattr(operation, "model_name", getattr(operation, "name", ""))).lower()
-        edges: list[Any] = []
-        if name in found and not isinstance(operation, OTHERS):
-            # That of the migrations; or today's, to which the queue was reconfigured by hand.
-            known = [found[name].definition, today[name].definition if name in today else None]
-            if definitions := [each for each in known if each is not None]:
-                model = state.models[label, name]
-                takes_down = any(_takes_down(connection, operation, model, each) for each in definitions)
-                if takes_down or connection.vendor == "sqlite":
-                    after, kept = [renamed(each, operation) for each in definitions], dict[str, int]()
-                    edges = [
-                        Edge(name, definitions, takes_down, True, kept),
-                        Edge(name, after, takes_down, False, kept),
-                    ]
-        planned.setdefault(key, []).extend([*edges[:1], operation, *edges[1:]])
+        edges = _edges(connection, label, operation, state, _definitions(found, today))
+        before, after = [each[0] for each in edges], [each[1] for each in edges]
+        planned.setdefault(key, []).extend([*before, operation, *after])
     for key, operations in planned.items():
         migrations[key].operations = operations
+
+
+def _definitions(found: Mapping[str, Installed], today: Mapping[str, Queue[Any]]) -> dict[str, Sequence[Definition]]:
+    """What the queues that were found may be, by the model's name: as the migrations say, or reconfigured by hand."""
+    now = {name: queue.definition for name, queue in today.items()}
+    return {
+        name: [definition for definition in (each.definition, now.get(name)) if definition is not None]
+        for name, each in found.items()
+    }
+
+
+def _edges(
+    connection: Any, label: str, operation: Any, state: Any, definitions: Mapping[str, Sequence[Definition]]
+) -> list[tuple[Edge, Edge]]:
+    """What is done before an operation and after it, for each queue whose table it alters."""
+    database, known = in_database(operation), in_state(operation)
+    if not database:
+        return []
+    about = {_model_of(part) for part in (*database, *known)}
+    about -= {_model_of(part) for part in (*database, *known) if isinstance(part, OTHERS)}
+    found = []
+    for name in sorted(definitions.keys() & about):
+        takes_down = any(
+            _takes_down_among(connection, label, name, parts, state, definition)
+            for parts in (database, known)
+            for definition in definitions[name]
+        )
+        if takes_down or connection.vendor == "sqlite":
+            after = definitions[name]
+            for part in known:
+                after = [renamed(each, part) if _model_of(part) == name else each for each in after]
+            kept: dict[str, int] = {}
+            found.append(
+                (Edge(name, definitions[name], takes_down, True, kept), Edge(name, after, takes_down, False, kept))
+            )
+    return found
+
+
+def _takes_down_among(
+    connection: Any, label: str, name: str, parts: Sequence[Any], state: Any, definition: Definition
+) -> bool:
+    """Whether a database refuses one of the operations on a model, of which each sees what those before it leave."""
+    state = state.clone()
+    for part in parts:
+        if _model_of(part) == name:
+            if _takes_down(connection, part, state.models[label, name], definition):
+                return True
+            definition = renamed(definition, part)
+        part.state_forwards(label, state)
+    return False
+
+
+def _model_of(operation: Any) -> str:
+    """The model that an operation is about, in lower case, if it is about one."""
+    return str(getattr(operation, "model_name", getattr(operation, "name", ""))).lower()
 
 
 def _takes_down(connection: Any, operation: Any, model: Any, definition: Definition) -> bool:
@@ -112,7 +156,7 @@ def _takes_down(connection: Any, operation: Any, model: Any, definition: Definit
     keys = {name for name, each in model.fields.items() if each.primary_key}
     keys |= {part for key in keys for part in getattr(model.fields[key], "field_names", ())}
     if isinstance(operation, RemoveField):
-        return connection.vendor == "sqlite" and operation.name in definition["fields"].values()
+        return connection.vendor != "postgresql" and operation.name in definition["fields"].values()
     if old not in {*keys, *definition["fields"].values()} or field.is_relation:
         return False
     if isinstance(operation, RenameField) or column(field, old) != column(operation.field, old):
@@ -123,4 +167,10 @@ def _takes_down(connection: Any, operation: Any, model: Any, definition: Definit
             f"{model.name} is a queue, whose tables hold its key as it is: write UninstallQueue({model.name!r}, ...) "
             f"before the operation that alters {operation.name!r}, and InstallQueue({model.name!r}, ...) after it"
         )
+    if connection.vendor == "mysql":  # whose indexes hold a text in part, and another type whole
+        return _without_length(field.db_type(connection)) != _without_length(operation.field.db_type(connection))
     return changes and connection.vendor == "postgresql"
+
+
+def _without_length(declared: str | None) -> str:
+    return str(declared).partition("(")[0]

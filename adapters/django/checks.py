@@ -16,14 +16,11 @@ from xq.adapters.django.frozen import in_migrations, of_today
 from xq.adapters.django.lookup import alias_of
 from xq.adapters.django.migrations import queue_apart
 from xq.adapters.django.settings import problems_of_xq
-from xq.adapters.django.store import ENGINES
+from xq.adapters.django.store import ADVICE, ENGINES
 from xq.errors import Error
 from xq.handle import Queue
 
-DRIVERS = {  # vendor -> the module that xq speaks with, and how to have it
-    "postgresql": ("psycopg", "pip install psycopg"),
-    "mysql": ("pymysql", "pip install pymysql, and in the settings: import pymysql; pymysql.install_as_MySQLdb()"),
-}
+DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql"}  # vendor -> the module that xq speaks through
 
 
 def register() -> None:
@@ -93,15 +90,12 @@ def _changes(loader: MigrationLoader, label: str) -> bool:
 
 
 def _driver(connection: Any) -> tuple[str, str] | None:
-    return wrong_with(connection.vendor, connection.Database.__name__)
-
-
-def wrong_with(vendor: str, driver: str) -> tuple[str, str] | None:
-    """What is wrong with a kind of database, or with the driver that Django has for it, and what helps."""
-    if vendor not in ENGINES:
-        return f"xq does not speak {vendor}", f"It speaks {', '.join(ENGINES)}"
-    wanted, how = DRIVERS.get(vendor, (driver, ""))
-    return None if driver == wanted else (f"Django reaches {vendor} by {driver}, and xq speaks {wanted}", how)
+    """What is wrong with the driver that Django has for a database, and what helps."""
+    vendor, driver = connection.vendor, connection.Database.__name__
+    wanted = DRIVERS.get(vendor, driver)
+    if driver == wanted:
+        return None
+    return f"Django reaches {vendor} by {driver}, and xq speaks through {wanted}", ADVICE[ENGINES[vendor]]
 
 
 def _unfit(queue: Queue[Any]) -> tuple[str, str] | None:
@@ -114,9 +108,12 @@ def _unfit(queue: Queue[Any]) -> tuple[str, str] | None:
 
 def _missing(queue: Queue[Any], alias: str) -> Iterator[checks.CheckMessage]:
     connection = connections[alias]
-    if _driver(connection) or not router.allow_migrate_model(alias, queue.model):
+    if connection.vendor not in ENGINES or _driver(connection) or not router.allow_migrate_model(alias, queue.model):
         return
-    here = queue_apart(queue.model, alias, queue.definition).installation
+    there = queue_apart(queue.model, alias, queue.definition)
+    if _unfit(there):
+        return  # xq.E005
+    here = there.installation
     if not _is_managed(queue) or here.missing_columns():
         return  # Django tells of migrations that are to be run
     if missing := here.missing():

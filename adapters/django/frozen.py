@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.apps import apps
+from django.apps import apps as registry  # signals have a parameter `apps`
 from django.db import connections, router
-from django.db.migrations import AlterField, RenameField, RenameModel, SeparateDatabaseAndState
+from django.db.backends.base.creation import TEST_DATABASE_PREFIX
+from django.db.migrations import AlterField, RenameField, RenameModel, RunSQL, SeparateDatabaseAndState
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import ProjectState
 
@@ -68,19 +69,26 @@ def replay(
         for index, operation in enumerate(loader.graph.nodes[key].operations):
             yield (key, index), state, found
             operation.state_forwards(label, state)
-            for each in _parts(operation):
-                name = getattr(each, "model_name", "").lower()
-                if isinstance(each, InstallQueue):
-                    columns = _columns(state, label, name, each.definition)
-                    found[name] = Installed(each.definition, _table(state, label, name), columns)
-                elif isinstance(each, UninstallQueue):
-                    found.pop(name, None)
-                elif isinstance(each, RenameModel) and each.old_name_lower in found:
-                    found[each.new_name_lower] = found.pop(each.old_name_lower)
-                elif isinstance(each, (RenameField, AlterField)) and (of := found.get(name)) and of.definition:
-                    definition = renamed(of.definition, each)
-                    found[name] = replace(of, definition=definition, columns=_columns(state, label, name, definition))
+            _follow(found, label, state, operation)
     yield None, state, found
+
+
+def _follow(found: dict[str, Installed], label: str, state: ProjectState, operation: Any) -> None:
+    """What is made of the queues that were found by an operation, behind which the app is in this state."""
+    for each in in_database(operation):
+        name = getattr(each, "model_name", "").lower()
+        if isinstance(each, InstallQueue):
+            columns = _columns(state, label, name, each.definition)
+            found[name] = Installed(each.definition, _table(state, label, name), columns)
+        elif isinstance(each, UninstallQueue):
+            found.pop(name, None)
+    for each in in_state(operation):
+        name = getattr(each, "model_name", "").lower()
+        if isinstance(each, RenameModel) and each.old_name_lower in found:
+            found[each.new_name_lower] = found.pop(each.old_name_lower)
+        elif isinstance(each, (RenameField, AlterField)) and (of := found.get(name)) and of.definition:
+            definition = renamed(of.definition, each)
+            found[name] = replace(of, definition=definition, columns=_columns(state, label, name, definition))
 
 
 def in_migrations(
@@ -98,10 +106,18 @@ def in_migrations(
     }
 
 
-def _parts(operation: Any) -> Iterator[Any]:
-    yield operation
-    if isinstance(operation, SeparateDatabaseAndState):
-        yield from operation.database_operations
+def in_database(operation: Any) -> list[Any]:
+    """The operations that one has in a database, of which it may be made up."""
+    if not isinstance(operation, SeparateDatabaseAndState):
+        return [operation]
+    return [part for each in operation.database_operations for part in in_database(each)]
+
+
+def in_state(operation: Any) -> list[Any]:
+    """The operations that one has in what Django knows of models; of plain SQL those that say what it does."""
+    if not isinstance(operation, (SeparateDatabaseAndState, RunSQL)):
+        return [operation]
+    return [part for each in operation.state_operations for part in in_state(each)]
 
 
 def _table(state: ProjectState, label: str, name: str) -> str:
@@ -109,9 +125,9 @@ def _table(state: ProjectState, label: str, name: str) -> str:
 
 
 def _columns(state: ProjectState, label: str, name: str, definition: Definition | None) -> dict[str, str]:
-    """The columns of the roles, as they are in this state."""
-    fields = state.models[label, name].fields
-    return {role: column(fields[field], field) for role, field in (definition or {"fields": {}})["fields"].items()}
+    """The columns of the roles, as they are in this state, where not all of its fields need be there still or yet."""
+    fields, roles = state.models[label, name].fields, (definition or {"fields": {}})["fields"]
+    return {role: column(fields[field], field) for role, field in roles.items() if field in fields}
 
 
 def column(field: Any, name: str) -> str:
@@ -133,42 +149,55 @@ def renamed(definition: Definition, operation: Any) -> Definition:
 
 def of_today(label: str) -> dict[str, Queue[Any]]:
     """The queues among the models of an app, by the model's name in lower case."""
-    found = {model._meta.model_name: queue_of(model) for model in apps.get_app_config(label).get_models()}
+    found = {model._meta.model_name: queue_of(model) for model in registry.get_app_config(label).get_models()}
     return {str(name): queue for name, queue in found.items() if queue is not None}
 
 
-def after_migrate(app_config: Any, using: str, apps: Any = apps, plan: Any = None, **signal: Any) -> None:
+def after_migrate(app_config: Any, using: str, apps: Any = registry, plan: Any = None, **signal: Any) -> None:
     """Install what migrations could not, and what they took away: SQLite's tables are altered by making them anew.
 
     So is the queue of an app that has no migrations, or whose migrations are switched off. A flush, which tells of no
     `plan`, leaves nothing that was counted, whatever it did to the counters.
     """
-    label, flushed = app_config.label, plan is None
-    _leave_first(connections[using])
+    label, connection, flushed = app_config.label, connections[using], plan is None
+    if _is_of_a_test(connection):
+        _leave_first(connection)
     today = {name: queue.definition for name, queue in of_today(label).items()}
     wanted: dict[str, Definition | None] = {**today}
     expected: Collection[str] = () if flushed else wanted
     if wanted and not flushed:
-        loader = MigrationLoader(connections[using], ignore_no_migrations=True)
+        loader = MigrationLoader(connection, ignore_no_migrations=True)
         if label in loader.migrated_apps:
             expected = in_migrations(loader, label, loader.applied_migrations)
             wanted |= {name: each.definition for name, each in expected.items() if each.definition}
     for name, definition in wanted.items():
         queue = fitting(apps, label, name, using, definition)
-        if queue is None or queue.installation.missing_columns():
-            continue
-        recorded = queue.installation.on_record()
-        if recorded is False and (by_hand := fitting(apps, label, name, using, today.get(name))) is not None:
-            queue, recorded = by_hand, by_hand.installation.on_record()
-        if recorded or (recorded is None and name in expected):
-            queue.install()
-            if flushed:
-                queue.recount()
-                queue.reset()
+        if queue is not None and queue.installation.on_record() is False:  # but perhaps as today, by hand
+            queue = fitting(apps, label, name, using, today.get(name)) or queue
+        if queue is not None and _install(queue, name in expected) and flushed:
+            queue.recount()
+            queue.reset()
+
+
+def _install(queue: Queue[Any], expected: bool) -> bool:
+    """Install what is missing of a queue that is there, or is expected to be; whether it is."""
+    if queue.installation.missing_columns():
+        return False
+    recorded = queue.installation.on_record()
+    if not (recorded or (recorded is None and expected)):
+        return False
+    queue.install()
+    return True
+
+
+def _is_of_a_test(connection: Any) -> bool:
+    """Whether a database has such a name as Django gives those that it makes for tests, and drops."""
+    name, test = connection.settings_dict["NAME"], connection.settings_dict["TEST"]["NAME"]
+    return name == test or str(name).startswith((TEST_DATABASE_PREFIX, "file:memorydb_"))
 
 
 def _leave_first(connection: Any) -> None:
-    """Have this process leave the database of a test before it is dropped, which PostgreSQL refuses otherwise."""
+    """Have this process leave a database before it is dropped, which PostgreSQL refuses otherwise."""
     creation = connection.creation
     if "destroy_test_db" in vars(creation):
         return

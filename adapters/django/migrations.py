@@ -23,16 +23,7 @@ CATEGORIES: Any = getattr(base, "OperationCategory", None)  # of Django 5.1 and 
 
 def queue_apart(model: Any, using: str | None, definition: Definition) -> Queue[Any]:
     """A queue of this definition, of which the model itself never hears."""
-    return build(
-        DjangoStore(model, using),
-        definition["fields"],
-        definition.get("features") or {},
-        definition.get("statuses") or {},
-        tuple(definition.get("tube_stats") or ()),
-        methods=False,
-        clock=None,
-        apart=True,
-    )
+    return build(DjangoStore(model, using), **definition, apart=True)
 
 
 class _Operation(base.Operation):

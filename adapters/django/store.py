@@ -25,6 +25,7 @@ from django.db.models.fields.related_descriptors import ForeignKeyDeferredAttrib
 from django.db.models.query_utils import DeferredAttribute
 from django.db.models.signals import post_init, pre_init
 from django.db.transaction import TransactionManagementError
+from django.db.utils import load_backend
 from django.utils.connection import ConnectionDoesNotExist
 
 from xq.adapters.django.guard import Read, guard
@@ -38,6 +39,12 @@ M = TypeVar("M", bound=models.Model)
 log = logging.getLogger("django.db.backends")  # where Django tells of its own statements
 
 ENGINES: Final = {"sqlite": "sqlite", "postgresql": "postgres", "mysql": "mysql"}  # Django's vendor -> the dialect
+
+# the dialect -> how Django comes to have connections of the driver that xq speaks through
+ADVICE: Final = {
+    "postgres": "pip install psycopg",
+    "mysql": "pip install pymysql, and in the settings: import pymysql; pymysql.install_as_MySQLdb()",
+}
 
 KINDS: Final[Mapping[str, Kind]] = {  # by get_internal_type()
     "AutoField": "auto",
@@ -83,6 +90,12 @@ OF_DJANGO: Final = frozenset(
 )
 
 PLAIN: Final = (DeferredAttribute, ForeignKeyDeferredAttribute)  # attributes that hold what is set, and no more
+
+
+@cache
+def _vendor(backend: str) -> str:
+    """To whose databases a backend of Django's connects. Its class may be another's, under another name."""
+    return str(load_backend(backend).DatabaseWrapper.vendor)
 
 
 def where(connection: Any) -> list[object]:
@@ -196,8 +209,8 @@ class DjangoStore(OrmStore[M]):
 
     def _speaks(self, connection: Any) -> bool:
         """Whether a connection is, and by its settings still is, to a database of the vendor that this was made for."""
-        made_by = type(connection).__module__.startswith(connection.settings_dict["ENGINE"])
-        return made_by and ENGINES.get(connection.vendor) == self._engine
+        vendor = connection.vendor
+        return ENGINES.get(vendor) == self._engine and _vendor(connection.settings_dict["ENGINE"]) == vendor
 
     @cached_property
     def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:
@@ -270,8 +283,9 @@ class DjangoStore(OrmStore[M]):
         connection, driver = self._open()
         if "cursor" in vars(connection):  # put there by who forbids all use of the database, or looks on
             connection.cursor().close()
-        if self._engine == "sqlite" and not connection.autocommit and not self._within(connection, driver):
-            connection.connection.execute("BEGIN")  # which the driver does before some statements only
+        if self._engine != "postgres" and not connection.autocommit and not self._within(connection, driver):
+            # sqlite3 does so before some statements only, and pymysql does not hear of it behind one that returns rows.
+            connection.connection.cursor().execute("BEGIN")
         prepared = self._prepared(connection)
         if prepared.connection is not connection.connection:
             prepared.prepare(connection.connection, self._within(connection, driver), self.connected)
@@ -316,7 +330,7 @@ class DjangoStore(OrmStore[M]):
                 return connection, driver
             connection.close()
         connection.ensure_connection()
-        driver.check(connection.connection)
+        driver.check(connection.connection, ADVICE.get(self._engine, ""))
         self._prepared(connection).at = where(connection)
         return connection, driver
 
@@ -532,15 +546,13 @@ class DjangoStore(OrmStore[M]):
     def with_the_table(self, creating: Callable[[Callable[[], None]], None], dropped: Callable[[], None]) -> None:
         """Migrations make tables and drop them."""
 
-    def check_times(self, roles: Mapping[str, str]) -> None:
-        """Raise ConfigurationError for a role in which Django writes times that are not UTC, as the queue does."""
-        kinds = {field.name: field.kind for field in self.fields}
+    def check_roles(self, roles: Mapping[str, Field]) -> None:
         zone = self.connection.timezone_name
-        for role, name in roles.items():
-            if kinds[name] == "datetime" and zone != "UTC":
+        for role, field in roles.items():
+            if field.kind == "datetime" and zone != "UTC":
                 raise ConfigurationError(
-                    f"role {role!r}: Django writes {self.name}.{name} in the time zone {zone} to this database, and a "
-                    "queue writes UTC: set USE_TZ = True and no TIME_ZONE of the database, or take a FloatField "
+                    f"role {role!r}: Django writes {self.name}.{field.name} in the time zone {zone} to this database, "
+                    "and a queue writes UTC: set USE_TZ = True and no TIME_ZONE of the database, or take a FloatField "
                     "(seconds since 1970)"
                 )
 

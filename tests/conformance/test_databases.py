@@ -212,7 +212,10 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        (pw.PostgresqlDatabase, "psycopg 3: give the database prefer_psycopg3=True"),
+        (
+            pw.PostgresqlDatabase,
+            "psycopg 3, this is a connection of sqlite3: give the database prefer_psycopg3=True",
+        ),
         (pw.MySQLDatabase, "through pymysql, this is a connection of sqlite3"),
     ],
 )

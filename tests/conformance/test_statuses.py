@@ -210,3 +210,11 @@ def test_a_word_must_fit_its_field(make):
 def test_a_status_is_text_or_an_integer(make, field):
     with pytest.raises(xq.ConfigurationError, match="status"):
         make({}, attributes={"status": field(null=True)})
+
+
+def test_a_status_may_be_of_any_length_beside_utubes(make):
+    Task = make({"utube": True}, roles=("utube", "priority"), attributes={"status": pw.TextField(default="R")})
+    Task.xq.put_many([task(utube="a"), task(utube="a"), task(utube="b")])
+    taken = [Task.take(), Task.take(), Task.take()]
+    assert [each and each.utube for each in taken] == ["a", "b", None]
+    assert Task.xq.check() == []

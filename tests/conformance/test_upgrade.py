@@ -11,6 +11,8 @@ import pytest
 import xq
 from tests.conformance.steps import bring, row, state
 from tests.factories import task
+from xq.adapters.peewee import PeeweeStore
+from xq.compose import build
 
 FIELDS = {"status": "status", "runat": "runat"}
 VERBS = {"put", "take", "ack", "release", "bury", "dig", "kick", "plow", "kill", "touch", "stats", "queue_stats"}
@@ -48,8 +50,18 @@ def test_the_decorator_is_the_same(make):
 
 def test_a_decorator_without_its_arguments_says_how_to_write_it(make):
     decorator: Any = xq.queue
-    with pytest.raises(xq.ConfigurationError, match=r"above Task with its arguments: write @xq\.queue\(fields="):
+    with pytest.raises(xq.ConfigurationError, match=r"above Task with its arguments: write @queue\(fields="):
         decorator(make.model())
+
+
+def test_a_queue_may_be_apart_from_its_model_which_never_hears_of_it(make):
+    model = make.model()
+    apart = build(PeeweeStore(model), {"status": "status"}, {"keep": True}, apart=True)
+    make.db.create_tables([model])
+    assert [name for name in make.db.get_tables() if "xq" in name] == []
+    assert (hasattr(model, "xq"), model._meta.only_save_dirty) == (False, False)
+    apart.install()
+    assert apart.put({"name": "a"}).name == "a"
 
 
 def test_the_model_stays_what_it_was(make):

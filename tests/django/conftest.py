@@ -178,6 +178,17 @@ def _as_default(database: DjangoDatabase) -> Iterator[DjangoDatabase]:
         apps.clear_cache()  # which keeps every registry alive, with its models and the threads that look after them
 
 
+@contextmanager
+def one_more(alias: str, settings: Mapping[str, Any]) -> Iterator[str]:
+    """One more alias, with these settings."""
+    connections.settings[alias] = connections.configure_settings({"default": {}, alias: dict(settings)})[alias]
+    try:
+        yield alias
+    finally:
+        connections[alias].close()
+        del connections.settings[alias], connections[alias]
+
+
 @pytest.fixture(params=chosen(ENGINES))
 def django_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DjangoDatabase]:
     """A fresh database of each kind in turn, as the alias "default"."""
@@ -188,11 +199,8 @@ def django_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Django
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[str]:
     """The alias of one more database, on SQLite."""
-    settings = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "other.db")}
-    connections.settings["other"] = connections.configure_settings({"default": {}, "other": settings})["other"]
-    yield "other"
-    connections["other"].close()
-    del connections.settings["other"], connections["other"]
+    with one_more("other", {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "other.db")}) as alias:
+        yield alias
 
 
 class Maker:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+from contextlib import ExitStack
+
 import pytest
 from django.core.checks import ERROR, run_checks
 from django.db import connection
 from django.test import override_settings
 
+import xq
+from tests.conftest import chosen
 from tests.django.apps import installed
+from tests.django.conftest import one_more
 from tests.django.test_migrations import FIELDS, SECOND, order
-from xq.adapters.django import checks
 
 
 @pytest.fixture
@@ -106,22 +111,89 @@ def test_a_queue_whose_database_became_one_of_another_vendor_is_told_of(app, dja
         assert f"Order was upgraded for {django_db.kind}" in found["xq.E005"].replace("mysql", "mariadb")
 
 
+@pytest.fixture
+def backend(tmp_path, monkeypatch):
+    """Makes an alias "own", of a backend as Django's with something else in it."""
+    with ExitStack() as stack:
+
+        def make(engine, **other):
+            name = f"backend{next(_backends)}"
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "base.py").write_text(BACKEND.format(engine=engine, other=other))
+            monkeypatch.syspath_prepend(tmp_path)
+            return stack.enter_context(one_more("own", {"ENGINE": name, "NAME": "own"}))
+
+        yield make
+
+
+_backends = itertools.count(1)
+BACKEND = """
+import sqlite3
+from types import ModuleType
+from django.db.backends.{engine}.base import DatabaseWrapper as Djangos
+
+class DatabaseWrapper(Djangos):
+    vendor = {other}.get("vendor", Djangos.vendor)
+    Database = ModuleType({other}["driver"]) if "driver" in {other} else Djangos.Database
+
+    def connect(self):
+        self.connection = sqlite3.connect(":memory:")
+"""
+
+
 @pytest.mark.parametrize(
-    ("vendor", "driver", "hint"),
+    ("engine", "driver", "words", "hint"),
     [
-        ("postgresql", "psycopg2", "pip install psycopg"),
-        ("mysql", "MySQLdb", "pymysql.install_as_MySQLdb()"),
-        ("oracle", "oracledb", "It speaks sqlite, postgresql, mysql"),
+        ("postgresql", "psycopg2", "by psycopg2, and xq speaks through psycopg", "pip install psycopg"),
+        ("mysql", "MySQLdb", "by MySQLdb, and xq speaks through pymysql", "pymysql.install_as_MySQLdb()"),
     ],
 )
-def test_a_driver_that_xq_does_not_speak_is_told_of_with_the_one_it_speaks(vendor, driver, hint):
-    wrong = checks.wrong_with(vendor, driver)
-    assert wrong is not None
-    assert hint in wrong[1]
+def test_a_driver_that_xq_does_not_speak_through_is_told_of_with_the_one_it_does(
+    app, backend, engine, driver, words, hint
+):
+    backend(engine, driver=driver)
+    app.models(order(using="own"))
+    found = told()
+    assert list(found) == ["xq.E005"]
+    assert words in found["xq.E005"]
+    assert hint in found["xq.E005"]
+    with pytest.raises(xq.ConfigurationError, match=f"this is a connection of sqlite3: .*{hint[:12]}"):
+        app.Order.take()
 
 
-def test_the_drivers_of_these_tests_are_those_that_it_speaks(django_db):
-    assert checks.wrong_with(connection.vendor, connection.Database.__name__) is None
+def test_a_database_that_xq_does_not_speak_may_be_there_and_hold_no_queue(app, backend):
+    app.models(order())
+    app.run("makemigrations", app.label)
+    app.make_queue_migration()
+    backend("sqlite3", vendor="oracle")
+    assert told(["own"]) == {}
+    with pytest.raises(xq.ConfigurationError, match="is on oracle; xq speaks sqlite, postgresql, mysql"):
+        app.models(order(using="own"))
+
+
+@pytest.mark.parametrize("django_db", chosen(["mariadb"]), indirect=True)
+def test_a_name_that_the_database_cannot_hold_is_told_of_whether_it_is_asked_or_not(app):
+    app.models(order(more="class Meta:\n        db_table = 'x\U0001f511'"))
+    app.run("makemigrations", app.label)
+    found = [list(told(databases)) for databases in (None, ["default"])]
+    app.models(order())
+    assert found == [["xq.E005"]] * 2
+
+
+class ToOwn:
+    """A router of all writes."""
+
+    def db_for_write(self, model, **hints):
+        return "own"
+
+
+def test_a_queue_that_is_routed_to_a_database_of_another_kind_is_told_of(app, backend):
+    app.models(order())
+    backend("postgresql" if connection.vendor == "sqlite" else "sqlite3")
+    with override_settings(DATABASE_ROUTERS=[f"{__name__}.ToOwn"]):
+        found = told()
+    assert list(found) == ["xq.E005"]
+    assert "Order was upgraded for" in found["xq.E005"]
 
 
 def test_what_is_wrong_with_the_setting_is_told():

@@ -204,6 +204,86 @@ def test_fields_of_the_queue_that_got_other_names_and_columns_may_get_other_type
     assert migrated.Order.stats().transition["R-T"] == 1
 
 
+APART = {
+    "operations of Django's": """
+        migrations.SeparateDatabaseAndState(
+            database_operations=[
+                migrations.RenameField('Order', 'runat', 'due'),
+                migrations.AlterField('Order', 'due', models.BigIntegerField(null=True)),
+            ],
+            state_operations=[
+                migrations.RenameField('Order', 'runat', 'due'),
+                migrations.AlterField('Order', 'due', models.BigIntegerField(null=True)),
+            ],
+        ),
+        """,
+    "plain SQL": """
+        migrations.SeparateDatabaseAndState(
+            database_operations=[migrations.RunSQL('{rename} runat TO due', '{rename} due TO runat')],
+            state_operations=[migrations.RenameField('Order', 'runat', 'due')],
+        ),
+        """,
+    "plain SQL that says what it does": """
+        migrations.RunSQL(
+            '{rename} runat TO due', '{rename} due TO runat', [migrations.RenameField('Order', 'runat', 'due')]
+        ),
+        """,
+}
+
+
+@pytest.mark.parametrize("what", APART)
+def test_the_table_may_be_altered_apart_from_what_django_knows_of_it(migrated, what):
+    migrated.Order.put({}, delay=1000)
+    kind = "BigIntegerField" if "BigIntegerField" in APART[what] else "FloatField"
+    altered = order().replace("runat = models.FloatField", f"due = models.{kind}")
+    migrated.models(altered.replace("'runat': 'runat'", "'runat': 'due'"))
+    rename = f"ALTER TABLE {migrated.Order._meta.db_table} RENAME COLUMN"
+    migrated.migration("0003_due", APART[what].format(rename=rename))
+    assert "No changes" in migrated.run("makemigrations", migrated.label)
+    assert "No changes" in migrated.make_queue_migration()
+    migrated.migrate()
+    assert migrated.Order.xq.check() == []
+    migrated.Order.put({}, delay=1000)
+    assert migrated.Order.stats().transition["X-W"] == 2
+    migrated.migrate("0002")
+    migrated.models(order())
+    assert migrated.Order.xq.check() == []
+    assert migrated.Order.stats().counts["W"] == 2
+
+
+def test_a_queue_may_go_and_come_apart_from_what_django_knows(migrated):
+    alter = "migrations.AlterField('Order', 'id', models.AutoField(primary_key=True))"
+    definition = f"'Order', fields={FIELDS!r}, features={FIRST!r}"
+    migrated.migration(
+        "0003_key",
+        f"""
+        migrations.SeparateDatabaseAndState(
+            [UninstallQueue({definition}), {alter}, InstallQueue({definition})], [{alter}]
+        ),
+        """,
+    )
+    migrated.Order.put({})
+    migrated.migrate()
+    assert migrated.Order.xq.check() == []
+    assert migrated.Order.take() is not None
+
+
+def test_a_field_may_go_before_another_is_altered(migrated):
+    fields = {role: name for role, name in FIELDS.items() if role != "priority"}
+    altered = order(fields=fields).replace("priority = models.IntegerField(default=0)", "pass")
+    migrated.models(altered)
+    migrated.migration(
+        "0003_altered",
+        """
+        migrations.RemoveField('Order', 'priority'),
+        migrations.AlterField('Order', 'status', models.CharField(max_length=10, default='R')),
+        """,
+    )
+    migrated.make_queue_migration()
+    migrated.migrate()
+    assert migrated.Order.xq.check() == []
+
+
 def test_a_field_of_the_queue_may_go(migrated):
     migrated.Order.xq.put_many([{"priority": 2, "name": "b"}, {"priority": 1, "name": "a"}])
     fields = {role: name for role, name in FIELDS.items() if role != "priority"}
@@ -434,7 +514,28 @@ def test_a_flush_leaves_nothing_that_was_counted(migrated):
     assert Order.take() is not None
 
 
+def test_a_database_is_left_before_it_is_dropped_where_it_is_a_tests(migrated):
+    is_of_a_test = str(connection.settings_dict["NAME"]).startswith("test_")
+    assert ("destroy_test_db" in vars(connection.creation)) is is_of_a_test
+
+
 # later migrations
+
+
+def test_a_field_of_the_queue_may_go_and_come_again(migrated):
+    migrated.Order.xq.put_many([{}, {}])
+    migrated.Order.take()
+    migrated.migration(
+        "0003_anew",
+        """
+        migrations.RemoveField('Order', 'status'),
+        migrations.AddField('Order', 'status', models.CharField(max_length=10, default='R')),
+        """,
+    )
+    migrated.migrate()
+    assert migrated.Order.xq.check() == []
+    assert migrated.Order.stats().counts["R"] == 2
+
 
 FULL = {
     "delayed": True,
@@ -486,6 +587,8 @@ LATER = {
     "a foreign key": "AddField('Order', 'other', models.ForeignKey('Customer', models.CASCADE, null=True))",
     "a longer name": "AlterField('Order', 'size', models.BigIntegerField(default=0))",
     "a longer status": "AlterField('Order', 'status', models.CharField(max_length=20, default='R'))",
+    "a status of any length": "AlterField('Order', 'status', models.TextField(default='R'))",
+    "a utube of any length": "AlterField('Order', 'utube', models.TextField(null=True))",
     "a larger priority": "AlterField('Order', 'priority', models.BigIntegerField(default=0))",
     "a longer unique value": "AlterField('Order', 'job', models.CharField(max_length=80, null=True))",
     "a longer utube": "AlterField('Order', 'utube', models.CharField(max_length=80, null=True))",
