@@ -13,7 +13,7 @@ from weakref import ref
 from xq import sessions
 from xq.clock import Clock
 from xq.compile import Statement, Statements
-from xq.errors import BadValue, NotInstalled, shown
+from xq.errors import BadValue, ConfigurationError, NotInstalled, shown
 from xq.install import Installation
 from xq.machine import Machine
 from xq.observers import Observers
@@ -148,7 +148,10 @@ class Database:
     def is_installed(self) -> bool:
         """Whether `open` would find the queue."""
         if self.opened is None:
-            opened = self.compile()
+            try:
+                opened = self.compile()
+            except ConfigurationError:  # it does not fit this database: its own calls say so, those of others do not
+                return False
             if opened.installation.missing():
                 return False
             self._opened = opened

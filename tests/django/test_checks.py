@@ -15,6 +15,7 @@ from tests.conftest import chosen
 from tests.django.apps import installed
 from tests.django.conftest import one_more
 from tests.django.test_migrations import FIELDS, SECOND, order
+from xq.sweep import leave
 
 
 @pytest.fixture
@@ -175,9 +176,18 @@ def test_a_database_that_xq_does_not_speak_may_be_there_and_hold_no_queue(app, b
 def test_a_name_that_the_database_cannot_hold_is_told_of_whether_it_is_asked_or_not(app):
     app.models(order(more="class Meta:\n        db_table = 'x\U0001f511'"))
     app.run("makemigrations", app.label)
-    found = [list(told(databases)) for databases in (None, ["default"])]
+    found, unfit = [list(told(databases)) for databases in (None, ["default"])], app.Order
+    leave(unfit.xq.store.database)
+    app.forget("0001_initial")
     app.models(order())
     assert found == [["xq.E005"]] * 2
+    app.run("makemigrations", app.label)
+    app.make_queue_migration()
+    app.migrate()
+    app.Order.put({})
+    assert app.Order.take() is not None, "nor is it in the way of others"
+    with pytest.raises(xq.ConfigurationError):
+        unfit.take()
 
 
 class ToOwn:
