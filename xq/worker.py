@@ -19,6 +19,8 @@ from xq.moves import Moves
 T = TypeVar("T")
 
 LISTEN = 0.5  # seconds after which a worker that waits looks whether it shall stop
+LONGEST_ERROR = 10_000  # characters: a TEXT of MariaDB holds 65,535 bytes
+LEFT_OUT = " [...] "
 BACKOFF, LONGEST_BACKOFF = 1.0, 3600.0  # seconds until a task that failed is tried again: the first time, and at most
 
 
@@ -206,7 +208,10 @@ class Workers(Generic[T]):
         """Bury a task, and write down why."""
         moves = self._moves()
         role = moves.tasks.table.roles.get("error")
-        return moves.one("bury", task, {}, {role.name: error} if role else None, sets_error=True)
+        if role is None:
+            return moves.one("bury", task, {})
+        told = storable(error, min(LONGEST_ERROR, role.max_length or LONGEST_ERROR))
+        return moves.one("bury", task, {}, {role.name: told}, sets_error=True)
 
     def _finish(self, move: Callable[[], Any], expected: tuple[type[Error], ...] = ()) -> Any:
         """Move a task on, as soon as the database lets us. Returns what `move` does, or None.
@@ -233,3 +238,12 @@ class Workers(Generic[T]):
             raise error
         self._log.warning("the database fails, and is asked again: %s", error)
         self._stop.wait(BACKOFF)
+
+
+def storable(text: str, most: int) -> str:
+    """So much of a text as a field of `most` characters holds, in any database; of one too long the middle goes."""
+    text = text.replace("\0", "\\x00").encode(errors="backslashreplace").decode()
+    if len(text) <= most:
+        return text
+    half = (most - len(LEFT_OUT)) // 2
+    return f"{text[:half]}{LEFT_OUT}{text[-half:]}" if half > 0 else text[:most]

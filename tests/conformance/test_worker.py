@@ -171,6 +171,20 @@ def test_what_fails_too_often_is_buried_with_its_error(shared_db, caplog):
     assert logged(caplog)[-1].endswith("is buried: Failed: as it must")
 
 
+@pytest.mark.parametrize("field", [lambda: pw.CharField(max_length=100, null=True), lambda: pw.TextField(null=True)])
+def test_an_error_that_no_field_holds_is_written_down_as_far_as_it_goes(make_shared, field):
+    Task = make_shared({"buried": True}, roles=ROLES, attributes={"error": field()})
+    put = Task.put(task())
+
+    @Task.xq.worker(max_attempts=1)
+    def work(found: Any) -> None:
+        raise Failed("\0 and \ud800, " + "and so on " * 20_000)
+
+    Task.xq.run(until_empty=True)
+    found = Task.xq.peek(put)
+    assert (found.status, found.error[:41]) == ("B", "Failed: \\x00 and \\ud800, and so on and so")
+
+
 @pytest.mark.parametrize("begin", [lambda db: db.atomic().__enter__(), lambda db: db.execute_sql("BEGIN")])
 def test_a_function_that_leaves_a_transaction_open_has_failed_and_wrote_nothing(make_shared, shared_db, begin):
     Task = make_shared({"buried": True, "keep": True}, roles=ROLES, attributes=ERROR)

@@ -14,6 +14,7 @@ from xq.adapters.databases.mysql import LONGEST_STATEMENT
 from xq.adapters.django.tasks import interface
 from xq.adapters.django.tasks.models import Task
 from xq.errors import Error
+from xq.worker import storable
 
 Finish = Callable[..., Any]
 
@@ -55,7 +56,7 @@ def perform(row: Task, finish: Finish) -> None:
     except BaseException as error:  # SystemExit, too, is of the task
         ended = {
             "exception_class_path": f"{type(error).__module__}.{type(error).__qualname__}",
-            "traceback": _shortened(_storable("".join(traceback.format_exception(error)))),
+            "traceback": storable("".join(traceback.format_exception(error)), LONGEST_TRACEBACK),
         }
         _finish(finish, "bury", backend, "keep_failed", ended)
     else:
@@ -90,15 +91,3 @@ def _finish(finish: Finish, event: str, backend: Any, keep: str, ended: dict[str
         log.exception("the task %s of %s cannot be run", row.pk, row.task_path)
     else:
         interface.task_finished.send_robust(type(backend), task_result=row.result())
-
-
-def _storable(text: str) -> str:
-    """Text that every database holds."""
-    return text.replace("\0", "\\x00").encode(errors="backslashreplace").decode()
-
-
-def _shortened(text: str) -> str:
-    if len(text) <= LONGEST_TRACEBACK:
-        return text
-    half = LONGEST_TRACEBACK // 2
-    return f"{text[:half]}\n[{len(text) - 2 * half} characters are left out]\n{text[-half:]}"
