@@ -199,9 +199,10 @@ class Workers(Generic[T]):
     def _was_given_up(self, task: T) -> bool:
         """Whether a task that take returned was given up, and put back: so its role error says, which is cleared."""
         moves = self._moves()
-        if moves.tasks.in_role(task, "error") is None:
+        if not moves.tasks.in_role(task, "error"):
             return False
-        moves.write(task, {moves.tasks.table.roles["error"].name: None})
+        role = moves.tasks.table.roles["error"]
+        moves.write(task, {role.name: None if role.null else ""})
         return True
 
     def _give_up(self, task: T, error: str) -> T:

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import datetime
 from decimal import Decimal
 from functools import cache, cached_property, partial
@@ -412,12 +412,15 @@ class DjangoStore(OrmStore[M]):
         if left:
             raise LeftOpen(left[0].alias)
 
-    def _is_left_open(self, connection: Any) -> bool:
+    @staticmethod
+    def _is_left_open(connection: Any) -> bool:
         if connection.connection is None:
             return bool(connection.in_atomic_block)
-        by_hand = connection.autocommit != connection.settings_dict["AUTOCOMMIT"]
-        within = connection.alias == self.alias and self.in_transaction()
-        return bool(by_hand or within or connection.in_atomic_block)
+        if connection.autocommit != connection.settings_dict["AUTOCOMMIT"] or connection.in_atomic_block:
+            return True
+        with suppress(KeyError, AttributeError):  # where xq does not speak to it, or not by this driver
+            return DRIVERS[ENGINES[connection.vendor]].in_transaction(connection.connection)
+        return False
 
     def _close_old(self) -> None:
         """As before and after a request. But the worker's own connection, on which it takes, ends with its thread."""

@@ -233,9 +233,11 @@ def test_a_task_that_kills_its_workers_is_buried_when_it_was_taken_too_often(mak
     assert is_exact(Task)
 
 
+@pytest.mark.parametrize("nothing", [None, ""])
 @pytest.mark.parametrize("fails", [True, False])
-def test_what_was_given_up_and_is_dug_is_tried_once_more(make_shared, fails):
-    Task = make_shared({"buried": True, "delayed": True, "keep": True}, roles=ROLES, attributes=ERROR)
+def test_what_was_given_up_and_is_dug_is_tried_once_more(make_shared, fails, nothing):
+    error = pw.TextField(null=True) if nothing is None else pw.CharField(default="")
+    Task = make_shared({"buried": True, "delayed": True, "keep": True}, roles=ROLES, attributes={"error": error})
     put = Task.put(task())
     ends = ["first", "second", "third"]
 
@@ -251,7 +253,7 @@ def test_what_was_given_up_and_is_dug_is_tried_once_more(make_shared, fails):
         if found.status == "B":
             assert found.error == f"Failed: {end}"
             Task.xq.dig(put)
-    assert (state(Task, put), row(Task, put).error) == (("R", "Failed: third") if fails else ("D", None))
+    assert (state(Task, put), row(Task, put).error) == (("R", "Failed: third") if fails else ("D", nothing))
 
 
 @pytest.mark.parametrize("finish", ["ack", "release", "bury", "kill"])

@@ -280,6 +280,7 @@ def test_after_each_task_the_connections_that_it_used_end_but_for_the_workers_ow
         lambda kept: enter(transaction.atomic(), kept),
         lambda kept: enter(transaction.atomic("other"), kept),
         lambda kept: connections["default"].cursor().execute("BEGIN"),
+        lambda kept: connections["other"].cursor().execute("BEGIN"),
     ],
 )
 def test_a_function_that_leaves_a_transaction_open_has_failed_and_wrote_nothing(office, begin):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import django
 from django.db import models
 
 from tests.django.office.jobs import bill
@@ -37,7 +38,10 @@ class Parcel(models.Model):
 
 @queue(fields={"status": "status"}, features={"buried": True})
 class Page(models.Model):
-    pk = models.CompositePrimaryKey("site", "number")
+    if django.VERSION >= (5, 2):
+        pk = models.CompositePrimaryKey("site", "number")
+    else:
+        key = models.AutoField(primary_key=True)
     site = models.CharField(max_length=20)
     number = models.IntegerField()
     status = models.CharField(max_length=1, default="R")
