@@ -389,6 +389,10 @@ class PeeweeStore(OrmStore[M]):
 
     # errors
 
+    needed: Mapping[str, str] = {
+        "runat": "a DoubleField or BigIntegerField (seconds since 1970) or a DateTimeField (UTC), or PostgreSQL's "
+        "DateTimeTZField; a FloatField is single precision, which moves a timestamp by minutes",
+    }
     integrity_error = pw.IntegrityError
 
     def is_failure(self, error: BaseException) -> bool:

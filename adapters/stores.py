@@ -107,6 +107,7 @@ class OrmStore(TellsErrors, Generic[M]):
     name: str
     fields: tuple[Field, ...]
     key: tuple[str, ...]
+    installs = ""
 
     @cached_property
     def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:

@@ -30,9 +30,6 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "error": ("text",),
 }
 NEEDED: Final = {  # where the first choice of the kinds above needs a word of advice
-    "runat": "a DoubleField or BigIntegerField (seconds since 1970) or a DateTimeField (UTC), "
-    "or PostgreSQL's DateTimeTZField; "
-    "a FloatField is single precision, which moves a timestamp by minutes",
     "status": "a CharField, a TextField, or an IntegerField with statuses=",
 }
 OWNER_LENGTH: Final = 64  # of a mark: the session's uuid, a time, a process and a number
@@ -82,7 +79,7 @@ def roles_of(store: Store[Any], fields: Mapping[str, Any]) -> dict[str, Field]:
 
 def _fits_the_role(store: Store[Any], role: str, field: Field) -> None:
     if field.kind not in ROLES[role]:
-        wanted = NEEDED.get(role) or f"a field of type {' or '.join(ROLES[role])}"
+        wanted = {**NEEDED, **store.needed}.get(role) or f"a field of type {' or '.join(ROLES[role])}"
         raise ConfigurationError(f"role {shown(role)} is {wanted}; {store.name}.{field.name} is {field.kind}")
     if role in ("runat", "deadline", "owner", "ttl", "ttr") and not field.null:
         raise ConfigurationError(

@@ -142,7 +142,7 @@ class Installation:
         if columns:
             return self._not_there(columns)
         missing = self._missing_objects()
-        return NotInstalled(self.store.name, missing) if missing else None
+        return NotInstalled(self.store.name, missing, self.store.installs) if missing else None
 
     def _missing_objects(self) -> list[str]:
         existing = self.dialect.existing(self.store)

@@ -244,6 +244,8 @@ class Store(Protocol[T]):
     fields: tuple[Field, ...]
     key: tuple[str, ...]
     advice: str  # how the table and what the queue needs come into the database
+    installs: str  # how the latter does, where the table is there; "" for by Queue.install()
+    needed: Mapping[str, str]  # by role, what fields the ORM has for it
 
     @property
     def database(self) -> object | None:

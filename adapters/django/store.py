@@ -161,6 +161,13 @@ class DjangoStore(OrmStore[M]):
     It is on the database `using`; where that is None, on the one that the routers name for writes, at each call.
     """
 
+    needed: Mapping[str, str] = {
+        "runat": "a FloatField or BigIntegerField (seconds since 1970) or a DateTimeField (UTC)",
+    }
+    installs = (
+        "manage.py migrate installs it, where 'xq.adapters.django' stands in INSTALLED_APPS and a migration has its "
+        "InstallQueue (manage.py xq_makemigration); where processes differ, give all of them the same definition first"
+    )
     advice = "manage.py migrate makes the table, and what the queue needs by the operation InstallQueue of a migration"
 
     def __init__(self, model: type[M], using: str | None = None) -> None:
