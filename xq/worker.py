@@ -125,7 +125,11 @@ class Workers(Generic[T]):
                 elif self._until_empty:
                     break
         except BaseException as error:
-            self._log.exception("a worker ends, and the others with it")
+            # What an Error says is enough: a queue that is not installed, say.
+            known = isinstance(error, Error)
+            self._log.error(
+                "a worker ends, and the others with it%s", f": {error}" if known else "", exc_info=not known
+            )
             self._error = error
             self._stop.set()
         finally:

@@ -377,6 +377,31 @@ def test_an_instance_with_deferred_fields_moves_no_task_either(make):
     assert (row.name, row.status) == ("b", "T")
 
 
+@pytest.mark.skipif(django.VERSION < (5,), reason="there are no generated fields before Django 5.0")
+def test_an_instance_whose_generated_field_is_deferred_moves_no_task_either(django_db, make):
+    double = models.GeneratedField(expression=models.F("size") * 2, output_field=models.IntegerField(), db_persist=True)
+    Task = make(FEATURES, model=django_db.model(double=double))
+    Task.put({"name": "a"})
+    stale = Task.objects.defer("double", "size").get()
+    Task.take()
+    stale.name = "b"
+    stale.save()
+    row = Task.objects.get()
+    assert (row.name, row.status) == ("b", "T")
+
+
+def test_what_went_with_the_connection_is_written_by_the_next_save(make):
+    Task = make(FEATURES)
+    task = Task.put({"name": "a"})
+    with transaction.atomic():
+        task.status = "B"
+        task.save()
+        connection.close()
+    assert Task.objects.get().status == "R"
+    task.save()
+    assert Task.objects.get().status == "B"
+
+
 def test_a_worker_within_a_transaction_is_refused(make):
     Task = make(FEATURES)
     Task.xq.worker(lambda task: None)
@@ -524,6 +549,19 @@ def test_every_field_of_an_application_comes_back_as_it_was(django_db, make):
         Task.put({"size": models.F("size") + 1})
     with pytest.raises(xq.BadValue, match="never saved"):
         Task.put({"customer": Customer(pk=None)})
+
+
+def test_a_foreign_key_is_what_the_key_that_it_refers_to_is(django_db, make):
+    meta = {"app_label": "store_uuid", "apps": Apps()}
+    attributes = {"__module__": __name__, "id": models.UUIDField(primary_key=True), "Meta": type("Meta", (), meta)}
+    Parcel: Any = type("Parcel", (models.Model,), attributes)
+    django_db.create(Parcel)
+    parcel = models.ForeignKey(Parcel, models.CASCADE, null=True)
+    Task = django_db.model(meta=meta, parcel=parcel)
+    make(FEATURES, model=Task)
+    sent = Parcel.objects.create(id=uuid.UUID(int=7))
+    assert Task.put({"parcel": sent}).parcel_id == sent.id
+    assert Task.take().parcel == sent
 
 
 def test_what_nobody_brings_is_what_django_would_write(django_db, make):

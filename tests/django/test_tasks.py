@@ -165,7 +165,7 @@ def test_what_the_database_takes_in_no_statement_is_a_failure_and_is_not_tried_f
         ((before,),) = execute("SELECT @@global.max_allowed_packet")
         execute(f"SET GLOBAL max_allowed_packet = {MEGABYTE}")
         try:
-            large = [jobs.repeat.enqueue("x", 2 * MEGABYTE), jobs.repeat.enqueue('"', MEGABYTE // 2)]
+            large = [jobs.repeat.enqueue("x", 2 * MEGABYTE), jobs.repeat.enqueue('"', MEGABYTE // 3)]
             fits = jobs.repeat.enqueue('"', MEGABYTE // 8)
             failed = jobs.fail_at_length.enqueue(2 * MEGABYTE)
             work()
