@@ -95,6 +95,7 @@ class NotFound(Error):
     def __init__(self, queue: str, key: Any, found: str = "") -> None:
         super().__init__(f"there is no task {shown(key)} in {queue}{found}")
         self.key = key
+        self.found = found.removeprefix(": ")  # what there is instead, if anything is
 
 
 class WrongState(Error):

@@ -256,7 +256,7 @@ def _batchwise(queryset: Any) -> Iterator[Any]:
 def _reason(error: Exception) -> str:
     if isinstance(error, xq.WrongState):
         return f"it is {named(error.state)}"
-    return "it is gone" if isinstance(error, xq.NotFound) else str(error)
+    return error.found or "it is gone" if isinstance(error, xq.NotFound) else str(error)
 
 
 def _were(n: int) -> str:

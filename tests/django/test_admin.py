@@ -63,6 +63,8 @@ def test_a_row_that_is_no_task_shows_what_it_holds_and_is_not_counted(manage):
     page = site.client("view").get(site.list).content.decode()
     assert words(page) == ["draft"]
     assert counts(page)["All"] == "0"
+    told = site.act(site.client(), "kill", Task.objects.all(), post="yes")
+    assert told == [f"1 task was not killed: {Task.objects.get()} (its row has a status that is not the queue's)."]
 
 
 def test_a_list_of_a_queue_that_is_not_installed_says_so_and_shows_the_rows(manage):

@@ -326,6 +326,13 @@ def test_only_the_queues_that_are_named_are_taken(tasks):
     assert jobs.note.using(queue_name="any other, where none is named").enqueue(2)
 
 
+def test_a_worker_is_told_of_queues_that_nobody_puts_into(tasks):
+    with backend(QUEUES=["mail", "slow"]), pytest.raises(xq.ConfigurationError, match="'mial': there are mail, slow"):
+        work(queues=["mail", "mial"])
+    with backend(QUEUES=[]):
+        work(queues=["mial"])
+
+
 def test_a_task_that_was_made_under_other_settings_is_looked_at_again_when_it_is_enqueued(tasks):
     with backend(QUEUES=["mail"]), pytest.raises(InvalidTaskError, match="default"):
         jobs.add.enqueue(1)

@@ -12,8 +12,9 @@ from django.utils import timezone
 
 from xq.adapters.databases.mysql import LONGEST_STATEMENT
 from xq.adapters.django.tasks import interface
+from xq.adapters.django.tasks.backend import XQBackend
 from xq.adapters.django.tasks.models import Task
-from xq.errors import Error
+from xq.errors import ConfigurationError, Error, shown
 from xq.worker import storable
 
 Finish = Callable[..., Any]
@@ -32,9 +33,22 @@ class WorkerDied(Error):
 def run(*, queues: Sequence[str] | None = None, workers: int = 1, until_empty: bool = False) -> None:
     """Run the tasks of these queues (None: of all), by so many threads for each, until SIGTERM or SIGINT.
 
-    With `until_empty`, until there is none that is ready.
+    With `until_empty`, until there is none that is ready. Raises ConfigurationError for a queue of which the setting
+    TASKS knows nothing.
     """
+    _check_names(queues or ())
     Task.xq.run(until_empty=until_empty, workers=workers, tubes=queues)
+
+
+def _check_names(queues: Sequence[str]) -> None:
+    backends = [interface.task_backends[alias] for alias in interface.task_backends]
+    known = [backend.queues for backend in backends if isinstance(backend, XQBackend)]
+    if not all(known):
+        return  # one of them takes any name
+    names = sorted({name for names in known for name in names})
+    for name in queues:
+        if name not in names:
+            raise ConfigurationError(f"no backend of TASKS has a queue {shown(name)}: there are {', '.join(names) or 'none'}")
 
 
 @Task.xq.worker(finishes=True)
