@@ -109,7 +109,7 @@ class Workers(Generic[T]):
 
     def _release(self) -> None:
         for task in list(self._in_hand.values()):
-            self._log.warning("released %r, which was being worked on", task)
+            self._log.warning("released task %s, which was being worked on", self._key(task))
             self._finish(partial(self._move, "release", task))
 
     def _loop(self, take: Callable[[float], T | None]) -> None:
@@ -181,21 +181,28 @@ class Workers(Generic[T]):
         return bool(given_up)
 
     def _failed(self, task: T, attempts: int, error: str) -> None:
-        self._log.exception("%r failed", task)
+        self._log.exception("task %s failed", self._key(task))
         if self._work.max_attempts and attempts >= self._work.max_attempts:
             self._bury(task, error)
             return
         delay = min(LONGEST_BACKOFF, BACKOFF * 2.0 ** min(attempts - 1, 20)) if attempts > 1 else BACKOFF
         if "delay" in self._moves().machine.options("release"):
             if self._finish(partial(self._move, "release", task, delay=delay)) is not None:
-                self._log.info("%r is tried again in %g s", task, delay)
+                self._log.info("task %s is tried again in %g s", self._key(task), delay)
         else:
             self._stop.wait(delay)  # else it would come back at once
             self._finish(partial(self._move, "release", task))
 
     def _bury(self, task: T, error: str) -> None:
         if self._finish(partial(self._give_up, task, error)) is not None:
-            self._log.error("%r is buried: %s", task, error)
+            self._log.error("task %s is buried: %s", self._key(task), error)
+
+    def _key(self, task: T) -> str:
+        tasks = self._moves().tasks
+        try:
+            return shown(tasks.app_key(tasks.identify(task)[0]))
+        except Error:  # the function has taken its key away
+            return shown(task)
 
     def _move(self, event: str, task: T, **options: float) -> T:
         return self._moves().one(event, task, options)

@@ -148,7 +148,7 @@ def test_what_fails_is_released_with_a_delay_that_grows(shared_db, caplog):
         assert found.status == "W"
         delays.append(found.runat - Task.xq.clock.now)
         Task.xq.restart(put)
-    told = [message.partition("> ")[2] for message in logged(caplog)]
+    told = [message.removeprefix(f"task {put.id} ") for message in logged(caplog)]
     assert told == [word for seconds in (1, 2, 4) for word in ("failed", f"is tried again in {seconds} s")]
     assert delays == [1, 2, 4]
     assert "as it must" in caplog.text

@@ -48,7 +48,9 @@ def _check_names(queues: Sequence[str]) -> None:
     names = sorted({name for names in known for name in names})
     for name in queues:
         if name not in names:
-            raise ConfigurationError(f"no backend of TASKS has a queue {shown(name)}: there are {', '.join(names) or 'none'}")
+            raise ConfigurationError(
+                f"no backend of TASKS has a queue {shown(name)}: there are {', '.join(names) or 'none'}"
+            )
 
 
 @Task.xq.worker(finishes=True)
