@@ -279,33 +279,10 @@ def model(db: pw.Database, table: str) -> type[pw.Model]:
     return type("Task", (pw.Model,), {**fields, "__module__": __name__, "Meta": meta})
 
 
-class Xq(Batches):
-    """xq, with these roles beside status and priority, and these features."""
+class OfXq(Batches):
+    """A queue of xq, on whatever ORM."""
 
-    def __init__(
-        self,
-        place: Place,
-        roles: Sequence[str] = (),
-        features: Mapping[str, Any] | None = None,
-        statistics: bool = True,
-    ) -> None:
-        super().__init__(place)
-        self.db = place.database.peewee()
-        self.model = model(self.db, place.table)
-        mapped = {role: role for role in ("status", "priority", *roles)}
-        self.queue: xq.Queue[Any] = xq.upgrade(self.model, mapped, features or {})
-        self.db.create_tables([self.model])
-        self.queue.install()  # on some databases Peewee does nothing, and tells nobody, where a table is there already
-        self.queue.stats()  # the first call looks whether all is installed, which it must do before something is not
-        if not statistics:
-            # There is no option for it: it shows what counting costs. The owner must be a role, since the same
-            # triggers clear the side table.
-            for item in self.queue._database.dialect.objects():
-                if item.kind == "trigger":
-                    self.db.execute_sql(item.drop)
-
-    def connect(self) -> None:
-        self.db.connect(reuse_if_open=True)
+    queue: xq.Queue[Any]
 
     def put(self, payload: str = PAYLOAD) -> object:
         return self.queue.put({"payload": payload})
@@ -324,6 +301,35 @@ class Xq(Batches):
 
     def ack_many(self, tasks: Sequence[Any]) -> None:
         self.queue.ack_many(tasks)
+
+
+class Xq(OfXq):
+    """On a model of Peewee, with these roles beside status and priority, and these features."""
+
+    def __init__(
+        self,
+        place: Place,
+        roles: Sequence[str] = (),
+        features: Mapping[str, Any] | None = None,
+        statistics: bool = True,
+    ) -> None:
+        super().__init__(place)
+        self.db = place.database.peewee()
+        self.model = model(self.db, place.table)
+        mapped = {role: role for role in ("status", "priority", *roles)}
+        self.queue = xq.upgrade(self.model, mapped, features or {})
+        self.db.create_tables([self.model])
+        self.queue.install()  # on some databases Peewee does nothing, and tells nobody, where a table is there already
+        self.queue.stats()  # the first call looks whether all is installed, which it must do before something is not
+        if not statistics:
+            # There is no option for it: it shows what counting costs. The owner must be a role, since the same
+            # triggers clear the side table.
+            for item in self.queue._database.dialect.objects():
+                if item.kind == "trigger":
+                    self.db.execute_sql(item.drop)
+
+    def connect(self) -> None:
+        self.db.connect(reuse_if_open=True)
 
     def close(self) -> None:
         self.db.close()

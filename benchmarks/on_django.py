@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any
 
 from benchmarks.bench import CALLS, EVERYTHING, opened
-from benchmarks.contestants import PAYLOAD, Batches, Place, Xq
+from benchmarks.contestants import PAYLOAD, Batches, OfXq, Place, Xq
 from benchmarks.databases import Home
 from benchmarks.measure import Numbers, Opens, Series, behind, race, single_calls, spawn, timed
 from benchmarks.report import Effort, Section, Table, rate, run
@@ -82,7 +82,7 @@ class OnPeewee(Xq):
         super().__init__(place, **options)
 
 
-class OnDjango(Batches):
+class OnDjango(OfXq):
     """As Xq, on a model of Django."""
 
     def __init__(self, place: Place, roles: Sequence[str] = (), features: Mapping[str, Any] | None = None) -> None:
@@ -94,24 +94,6 @@ class OnDjango(Batches):
         self.queue = upgrade(model, mapped, features or {}, using=model._meta.app_label)
         self.queue.install()
         self.queue.stats()  # the first call looks whether all is installed
-
-    def put(self, payload: str = PAYLOAD) -> object:
-        return self.queue.put({"payload": payload})
-
-    def take(self) -> Any:
-        return self.queue.take()
-
-    def ack(self, task: Any) -> None:
-        self.queue.ack(task)
-
-    def put_many(self, n: int) -> object:
-        return self.queue.put_many([{"payload": PAYLOAD}] * n)
-
-    def take_many(self, n: int) -> Sequence[Any]:
-        return self.queue.take_many(n)
-
-    def ack_many(self, tasks: Sequence[Any]) -> None:
-        self.queue.ack_many(tasks)
 
     def close(self) -> None:
         forget(self.queue.model)
