@@ -72,32 +72,35 @@ class Edge(base.Operation):
 def before_migrate(app_config: Any, using: str, plan: Any = (), **signal: Any) -> None:
     """Put an Edge before and after each operation of the plan that needs it.
 
-    Django itself adds to plans so, for what hangs on the names of models.
+    Django itself adds to plans so, for what hangs on the names of models, and may have done it by now.
     """
     label, connection = app_config.label, connections[using]
     migrations = {(each.app_label, each.name): each for each, backwards in plan if each.app_label == label}
     today = of_today(label)
     if not migrations or not today:
         return
-    planned: dict[tuple[str, str], list[Any]] = {}
-    for position, state, found in replay(MigrationLoader(connection, ignore_no_migrations=True), label):
+    operations = {key: migration.operations for key, migration in migrations.items()}
+    loader = MigrationLoader(connection, ignore_no_migrations=True)
+    edged: dict[tuple[str, str], list[Any]] = {}
+    for position, state, found in replay(loader, label, planned=operations):
         if position is None or position[0] not in migrations:
             continue
         key, index = position
-        operation = migrations[key].operations[index]
+        operation = operations[key][index]
         edges = _edges(connection, label, operation, state, _definitions(found, today))
         before, after = [each[0] for each in edges], [each[1] for each in edges]
-        planned.setdefault(key, []).extend([*before, operation, *after])
-    for key, operations in planned.items():
-        migrations[key].operations = operations
+        edged.setdefault(key, []).extend([*before, operation, *after])
+    for key, found_operations in edged.items():
+        migrations[key].operations = found_operations
 
 
 def _definitions(found: Mapping[str, Installed], today: Mapping[str, Queue[Any]]) -> dict[str, Sequence[Definition]]:
     """What the queues that were found may be, by the model's name: as the migrations say, or reconfigured by hand."""
     now = {name: queue.definition for name, queue in today.items()}
+    known = {name: [each.definition, now.get(name)] for name, each in found.items()}
     return {
-        name: [definition for definition in (each.definition, now.get(name)) if definition is not None]
-        for name, each in found.items()
+        name: [each for i, each in enumerate(definitions) if each is not None and each not in definitions[:i]]
+        for name, definitions in known.items()
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,11 +54,15 @@ def _structure(queue: Queue[Any]) -> dict[str, Any]:
 
 
 def replay(
-    loader: MigrationLoader, label: str, applied: Collection[tuple[str, str]] | None = None
+    loader: MigrationLoader,
+    label: str,
+    applied: Collection[tuple[str, str]] | None = None,
+    planned: Mapping[tuple[str, str], Sequence[Any]] | None = None,
 ) -> Iterator[tuple[Position | None, ProjectState, dict[str, Installed]]]:
     """What an app and its queues are before each operation of its migrations, and at last, at no position.
 
-    With `applied`, of those migrations only. The queues are found by the model's name in lower case.
+    With `applied`, of those migrations only. The queues are found by the model's name in lower case. `planned` has the
+    operations of migrations into which somebody has put more.
     """
     state = ProjectState()
     found: dict[str, Installed] = {}
@@ -66,7 +70,7 @@ def replay(
     for key in plan:
         if key[0] != label or (applied is not None and key not in applied):
             continue
-        for index, operation in enumerate(loader.graph.nodes[key].operations):
+        for index, operation in enumerate((planned or {}).get(key, loader.graph.nodes[key].operations)):
             yield (key, index), state, found
             operation.state_forwards(label, state)
             _follow(found, label, state, operation)

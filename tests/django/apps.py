@@ -40,10 +40,11 @@ class Migration(migrations.Migration):
 
 
 class App:
-    """An app whose label is `label`. Beside it only xq is installed."""
+    """An app whose label is `label`. Before it `others` are installed: only xq."""
 
     def __init__(self, folder: Path) -> None:
         self.label = f"shop{next(_numbers)}"
+        self.others = ["xq.adapters.django"]
         self.folder = folder / self.label
         self.migrations = self.folder / "migrations"
         self.migrations.mkdir(parents=True)
@@ -54,7 +55,7 @@ class App:
         """From here on the app has these models."""
         (self.folder / "models.py").write_text(HEAD + dedent(text))
         self._forget()
-        apps.set_installed_apps(["xq.adapters.django", self.label])
+        apps.set_installed_apps([*self.others, self.label])
 
     def _forget(self) -> None:
         if apps.stored_app_configs:

@@ -268,6 +268,34 @@ def test_a_queue_may_go_and_come_apart_from_what_django_knows(migrated):
     assert migrated.Order.take() is not None
 
 
+def test_no_operation_is_lost_where_another_app_has_put_more_into_the_plan(app):
+    app.others = ["django.contrib.contenttypes", "xq.adapters.django"]
+    customer = "\nclass {name}(models.Model):\n    name = models.TextField(default='')\n"
+    app.models(order() + customer.format(name="Customer"))
+    app.run("makemigrations", app.label)
+    app.make_queue_migration()
+    app.run("migrate", "contenttypes")
+    app.migrate()
+    app.Order.put({})
+    app.models(
+        order().replace("max_length=50", "max_length=60")
+        + customer.format(name="Client")
+        + "    age = models.IntegerField(default=7)\n"
+    )
+    app.migration(
+        "0003_client",
+        """
+        migrations.RenameModel('Customer', 'Client'),
+        migrations.AlterField('Order', 'name', models.CharField(max_length=60, default='a task')),
+        migrations.AddField('Client', 'age', models.IntegerField(default=7)),
+        """,
+    )
+    assert "No changes" in app.run("makemigrations", app.label)
+    app.migrate()
+    assert app.Client.objects.create().age == 7
+    assert app.Order.xq.check() == []
+
+
 def test_a_field_may_go_before_another_is_altered(migrated):
     fields = {role: name for role, name in FIELDS.items() if role != "priority"}
     altered = order(fields=fields).replace("priority = models.IntegerField(default=0)", "pass")
