@@ -355,14 +355,17 @@ class PeeweeStore(OrmStore[M]):
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        left = False
+        if not self.has_threads:  # what is open there may be another thread's
+            yield
+            return
         try:
             yield
         finally:
-            if left := self.in_transaction():
+            left = self.in_transaction()
+            if left:
                 self._abandon()
         if left:
-            raise LeftOpen(str(self._known_database.database))
+            raise LeftOpen(f"the database of {self.name}")
 
     def _abandon(self) -> None:
         database = self._known_database

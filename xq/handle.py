@@ -177,7 +177,7 @@ class Queue(Generic[T]):
                 f"{self.store.name} has no worker: upgrade(..., worker=f), or @{self.store.name}.xq.worker()"
             )
         if self.store.in_transaction():
-            raise InTransaction("run", ": its threads see nothing of it. (In tests of Django: a TransactionTestCase)")
+            raise InTransaction("run", ": its threads see nothing of it")
         if isinstance(tubes, str):
             raise BadType(f"tubes is a list of names of tubes, not {shown(tubes)}")
         takes = [self.take] if tubes is None else [partial(self.take, tube=self._tube(tube)) for tube in tubes]

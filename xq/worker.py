@@ -175,10 +175,10 @@ class Workers(Generic[T]):
         """
         if not self._work.max_attempts or attempts <= self._work.max_attempts:
             return True
-        given_up = self._finish(partial(self._was_given_up, task))
-        if given_up is False:  # and not None, where the task is lost
+        once_more = self._finish(partial(self._may_try_once_more, task))
+        if once_more is False:  # and not None, where the task is lost
             self._bury(task, f"it was taken {attempts - 1} times and never finished")
-        return bool(given_up)
+        return bool(once_more)
 
     def _failed(self, task: T, attempts: int, error: str) -> None:
         self._log.exception("task %s failed", self._key(task))
@@ -207,7 +207,7 @@ class Workers(Generic[T]):
     def _move(self, event: str, task: T, **options: float) -> T:
         return self._moves().one(event, task, options)
 
-    def _was_given_up(self, task: T) -> bool:
+    def _may_try_once_more(self, task: T) -> bool:
         """Whether a task that take returned was given up, and put back: so its role error says, which is cleared."""
         moves = self._moves()
         if not moves.tasks.in_role(task, "error"):

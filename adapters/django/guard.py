@@ -20,7 +20,7 @@ class Mark:
         self.undone: bool | None = None
 
     def __deepcopy__(self, memo: object) -> Mark:
-        """A copy of an instance hears how it ends as well."""
+        """A copy of an instance hears how it ends as well. One that is loaded from a pickle does not."""
         return self
 
 
@@ -132,8 +132,10 @@ def guard(model: Any, ours: Sequence[str]) -> None:
     @wraps(refresh_from_db)
     def refreshing(self: Any, using: Any = None, fields: Any = None, **options: Any) -> None:
         named = None if fields is None else list(fields)
+        read = last_read(self)
         refresh_from_db(self, using=using, fields=named, **options)
-        remember(self, among(named))
+        written = read is not None and read.mark is not None and read.mark.undone is None
+        remember(self, among(named), connections[self._state.db] if written else None)
 
     @wraps(save_base)
     def saving(self: Any, *args: Any, **options: Any) -> None:
@@ -151,7 +153,7 @@ def guard(model: Any, ours: Sequence[str]) -> None:
         changed = [item for item in values if not _is_as_read(self, item[0].attname, read)]
         found = do_update(self, base_qs, using, pk_val, changed, None, *others)
         if not found:
-            gone = ": it was finished. save() would put it as it was, put() puts a new one"
+            gone = ": it was finished, or its put was undone. save() would put it as it was, put() puts a new one"
             raise NotFound(type(self).__name__, pk_val, gone)
         return found
 

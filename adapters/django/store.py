@@ -20,6 +20,7 @@ from django.apps.registry import Apps
 from django.core.exceptions import FieldDoesNotExist
 from django.db import DEFAULT_DB_ALIAS, IntegrityError, close_old_connections, connections, models, router, transaction
 from django.db import Error as DjangoError
+from django.db.models import expressions
 from django.db.models.base import ModelState
 from django.db.models.fields.related_descriptors import ForeignKeyDeferredAttribute
 from django.db.models.query_utils import DeferredAttribute
@@ -195,7 +196,8 @@ class DjangoStore(OrmStore[M]):
         self._concrete = tuple(meta.concrete_fields)
         self._attnames = [field.attname for field in self._concrete]
         self._attributes = [(field.name, field.attname) for field in self._concrete]
-        self._filled = [field.name for field in self._concrete if _is_filled(field)]
+        # What an instance that was never saved holds where Django, or the database, fills a field as it is saved.
+        self._filled = [(field.name, _nothing(field)) for field in self._concrete if _is_filled(field)]
         self.fields = tuple(map(self._field, self._concrete))
         self.key = tuple(field.name for field in getattr(meta, "pk_fields", None) or [meta.pk])
         plain = model.__init__ is models.Model.__init__
@@ -408,7 +410,6 @@ class DjangoStore(OrmStore[M]):
     @contextmanager
     def at_work(self) -> Iterator[None]:
         self._close_old()
-        left: list[Any] = []
         try:
             yield
         finally:
@@ -417,11 +418,12 @@ class DjangoStore(OrmStore[M]):
                 _abandon_transaction(each)
             self._close_old()
         if left:
-            raise LeftOpen(left[0].alias)
+            raise LeftOpen(f"the database {left[0].alias!r}")
 
     @staticmethod
     def _is_left_open(connection: Any) -> bool:
-        if connection.connection is None:
+        by_hand = not connection.settings_dict["AUTOCOMMIT"]  # a look begins a transaction there
+        if connection.connection is None or by_hand:
             return bool(connection.in_atomic_block)
         if connection.autocommit != connection.settings_dict["AUTOCOMMIT"] or connection.in_atomic_block:
             return True
@@ -504,8 +506,8 @@ class DjangoStore(OrmStore[M]):
             return None
         held = task.__dict__  # where a field that is deferred is not
         data = {name: held[attribute] for name, attribute in self._attributes if attribute in held}
-        for name in self._filled:  # of an instance that was never saved
-            if name in data and (data[name] is None or hasattr(data[name], "resolve_expression")):
+        for name, nothing in self._filled:
+            if name in data and isinstance(data[name], nothing):
                 del data[name]
         return data
 
@@ -666,6 +668,10 @@ def _is_of_now(field: Any) -> bool:
     return getattr(field, "auto_now", False) or getattr(field, "auto_now_add", False)
 
 
+def _nothing(field: Any) -> type:
+    return type(None) if _is_of_now(field) else expressions.DatabaseDefault
+
+
 def _is_filled(field: Any) -> bool:
     """Whether a field has what an instance does not hold before it is saved."""
     return _is_of_now(field) or getattr(field, "has_db_default", lambda: False)()
@@ -690,7 +696,7 @@ def _abandon_transaction(connection: Any) -> None:
     _forget_transaction(connection)
     try:
         connection.rollback()
-        connection.set_autocommit(True)
+        connection.set_autocommit(connection.settings_dict["AUTOCOMMIT"])
     except Exception:
         connection.close()
 

@@ -316,6 +316,24 @@ def test_an_expression_is_written_each_time(make):
     assert Task.objects.get().priority == 10
 
 
+def test_a_refresh_in_a_transaction_does_not_keep_what_that_undoes(make):
+    Task = make(FEATURES)
+    task = Task.put({"name": "a"})
+    task.status = "B"
+    with rolled_back():
+        task.save()
+        task.refresh_from_db()
+    task.save()
+    assert Task.objects.get().status == "B"
+    Task.dig(task.pk)
+    Task.take()
+    with rolled_back():
+        task.refresh_from_db()
+    Task.objects.filter(pk=task.pk).update(status="R")
+    task.save()
+    assert Task.objects.get().status == "R", "as the row is, and not as it was"
+
+
 def test_what_one_savepoint_of_many_undid_is_written_by_the_next_save(make):
     Task = make(FEATURES)
     task = Task.put({"name": "a"})
@@ -600,6 +618,15 @@ def test_an_instance_that_was_never_saved_is_filled_as_django_fills_it(django_db
     assert again.created == put.created
     if generated:
         assert (Task.objects.first().twice, again.twice) == (6, 6)
+
+
+@pytest.mark.skipif(django.VERSION < (5,), reason="there are no defaults of the database before Django 5.0")
+def test_what_an_instance_holds_comes_before_a_default_of_the_database(django_db, make):
+    Task = django_db.model(grade=models.IntegerField(db_default=7, null=True))
+    make(FEATURES, model=Task)
+    assert [Task.put(Task(**given)).grade for given in ({}, {"grade": None}, {"grade": 3})] == [7, None, 3]
+    with pytest.raises(xq.BadValue, match="SQL expression"):
+        Task.put(Task(grade=models.Value(1) + 2))
 
 
 def test_the_times_of_a_put_are_told_without_an_instance(django_db, make):

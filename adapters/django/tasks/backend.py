@@ -66,7 +66,7 @@ class XQBackend(interface.BaseTaskBackend):
             "task_path": task.module_path,
             "args": interface.normalize_json(args),
             "kwargs": interface.normalize_json(kwargs),
-            "run_after": _storable(task.run_after),
+            "run_after": _in_zone_of_settings(task.run_after),
         }
         put = Task.xq.put(row, **_delay(task.run_after))
         result = put.result(task)
@@ -100,7 +100,7 @@ class XQBackend(interface.BaseTaskBackend):
             )
 
 
-def _storable(moment: datetime | None) -> datetime | None:
+def _in_zone_of_settings(moment: datetime | None) -> datetime | None:
     """A moment, as fields of the project hold it."""
     if moment is None or timezone.is_aware(moment) == settings.USE_TZ:
         return moment

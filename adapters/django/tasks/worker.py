@@ -41,6 +41,8 @@ def run(*, queues: Sequence[str] | None = None, workers: int = 1, until_empty: b
 
 
 def _check_names(queues: Sequence[str]) -> None:
+    if not queues:
+        return
     backends = [interface.task_backends[alias] for alias in interface.task_backends]
     known = [backend.queues for backend in backends if isinstance(backend, XQBackend)]
     if not all(known):
