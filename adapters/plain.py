@@ -19,6 +19,8 @@ FOUND_ROWS = 2  # of MariaDB's client: rows would count as changed, too, that ar
 class PlainStore(TellsErrors):
     """What of `xq.store.Store` statements need that move tasks or install. Of one thread; to be closed."""
 
+    installs = ""
+
     def __init__(self, name: str, address: Address) -> None:
         self.name = name
         self.engine = address.engine
