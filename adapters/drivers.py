@@ -49,10 +49,16 @@ class Sqlite3:
         pass
 
     def in_transaction(self, connection: Any) -> bool:
-        return bool(connection.in_transaction)
+        try:
+            return bool(connection.in_transaction)
+        except sqlite3.ProgrammingError:  # it was closed
+            return False
 
     def is_broken(self, connection: Any) -> bool:
-        return False
+        try:
+            return connection is not None and connection.in_transaction is None
+        except sqlite3.ProgrammingError:
+            return True
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         cursor.execute(sql, values)

@@ -296,7 +296,8 @@ class PeeweeStore(OrmStore[M]):
             connection = self._checked(database, driver)
             if database.in_transaction() or driver.in_transaction(connection) or not driver.is_broken(connection):
                 return connection
-            database.close()
+            with suppress(Exception):  # pymysql's "Already closed": Peewee forgets it all the same
+                database.close()
             return self._checked(database, driver)
         finally:
             state.ctx = contexts
@@ -361,7 +362,7 @@ class PeeweeStore(OrmStore[M]):
         try:
             yield
         finally:
-            left = self.in_transaction()
+            left = self._known_database.top_transaction() is not None or self.in_transaction()
             if left:
                 self._abandon()
         if left:
@@ -453,8 +454,12 @@ class PeeweeStore(OrmStore[M]):
         return made
 
     def data(self, task: object) -> Mapping[str, Any] | None:
-        data: Mapping[str, Any] | None = task.__data__ if isinstance(task, self.model) else None
-        return data
+        if not isinstance(task, self.model):
+            return None
+        data: Mapping[str, Any] = task.__data__
+        # What was saved after it was assigned has a key by now.
+        others = {name: other for name, other in task.__rel__.items() if data.get(name) is None}
+        return {**data, **others} if others else data
 
     def defaults(self) -> dict[str, Any]:
         defaults: dict[str, Any] = self.model._meta.get_default_dict()

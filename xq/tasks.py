@@ -47,6 +47,13 @@ class Catalogue:
     options: Mapping[tuple[str, str], tuple[str, ...]]
 
 
+class Held(NamedTuple):
+    """A task that was taken: its key, as the database holds it, and the mark of the take."""
+
+    parts: Parts
+    mark: str | None
+
+
 class New(NamedTuple):
     """A task to be put."""
 
@@ -134,11 +141,17 @@ class Tasks(Generic[T]):
 
     # keys
 
+    def held(self, task: T) -> Held:
+        """Which task one is that was returned, whatever is made of it from here on."""
+        return Held(*self.identify(task))
+
     def identify(self, task: object) -> tuple[tuple[Any, ...], str | None]:
         """The key that a caller means, as the database holds it, and the mark of the take it comes from.
 
         Raises BadType and BadValue.
         """
+        if isinstance(task, Held):
+            return task
         data = self.store.data(task)
         if data is not None:
             return self._key([data.get(field.name) for field in self.table.key]), getattr(task, MARK, None)

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from xq.errors import ConfigurationError, Error, NotFound, NotOwner, WrongState, shown
+from xq.errors import BadValue, ConfigurationError, Error, NotFound, NotOwner, WrongState, shown
 from xq.machine import Machine
 from xq.moves import Moves
+from xq.tasks import Held
 
 T = TypeVar("T")
 
@@ -66,7 +67,7 @@ class Workers(Generic[T]):
         self._work = work
         self._until_empty = until_empty
         self._stop = threading.Event()
-        self._in_hand: dict[int, T] = {}  # by thread
+        self._in_hand: dict[int, Held] = {}  # by thread
         self._error: BaseException | None = None
         self._store = moves().store
         self._log = moves().log
@@ -137,23 +138,25 @@ class Workers(Generic[T]):
 
     def _do(self, task: T) -> None:
         me = threading.get_ident()
-        self._in_hand[me] = task
+        self._in_hand[me] = held = self._moves().tasks.held(task)  # the function may change the key of the task
         try:
             attempts = int(self._moves().tasks.in_role(task, "attempts") or 0)
-            if not self._may_be_tried(task, attempts):
+            if not self._may_be_tried(task, held, attempts):
                 return
             try:
                 with self._store.at_work():
-                    finished = self._call(task)
-            except Exception as error:
-                self._failed(task, attempts, f"{type(error).__name__}: {error}")
+                    finished = self._call(task, held)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # of a coroutine that was cancelled, say, or a generator that was closed
+                self._failed(held, attempts, f"{type(error).__name__}: {_text(error)}")
             else:
                 if not finished:
-                    self._finish(partial(self._move, "ack", task), expected=(NotFound, WrongState))
+                    self._finish(partial(self._move, "ack", held), expected=(NotFound, WrongState))
         finally:
             del self._in_hand[me]
 
-    def _call(self, task: T) -> bool:
+    def _call(self, task: T, held: Held) -> bool:
         """Call the function. Returns whether it has finished the task by what it was given for that."""
         if not self._work.finishes:
             self._work.function(task)
@@ -163,12 +166,12 @@ class Workers(Generic[T]):
         def finish(event: str = "ack", *, update: Mapping[str, Any] | None = None, **options: Any) -> T | None:
             nonlocal finished
             finished = True
-            return self._finish(lambda: self._moves().one(event, task, options, update))  # type: ignore[no-any-return]
+            return self._finish(lambda: self._moves().one(event, held, options, update))  # type: ignore[no-any-return]
 
         self._work.function(task, finish)
         return finished
 
-    def _may_be_tried(self, task: T, attempts: int) -> bool:
+    def _may_be_tried(self, task: T, held: Held, attempts: int) -> bool:
         """Whether the function shall see a task; it is buried, if it was seen so often and nobody was left to bury it.
 
         Once more may be tried what was given up, and which somebody has dug out since.
@@ -177,10 +180,10 @@ class Workers(Generic[T]):
             return True
         once_more = self._finish(partial(self._may_try_once_more, task))
         if once_more is False:  # and not None, where the task is lost
-            self._bury(task, f"it was taken {attempts - 1} times and never finished")
+            self._bury(held, f"it was taken {attempts - 1} times and never finished")
         return bool(once_more)
 
-    def _failed(self, task: T, attempts: int, error: str) -> None:
+    def _failed(self, task: Held, attempts: int, error: str) -> None:
         self._log.exception("task %s failed", self._key(task))
         if self._work.max_attempts and attempts >= self._work.max_attempts:
             self._bury(task, error)
@@ -193,18 +196,14 @@ class Workers(Generic[T]):
             self._stop.wait(delay)  # else it would come back at once
             self._finish(partial(self._move, "release", task))
 
-    def _bury(self, task: T, error: str) -> None:
+    def _bury(self, task: Held, error: str) -> None:
         if self._finish(partial(self._give_up, task, error)) is not None:
             self._log.error("task %s is buried: %s", self._key(task), error)
 
-    def _key(self, task: T) -> str:
-        tasks = self._moves().tasks
-        try:
-            return shown(tasks.app_key(tasks.identify(task)[0]))
-        except Error:  # the function has taken its key away
-            return shown(task)
+    def _key(self, held: Held) -> str:
+        return shown(self._moves().tasks.app_key(held.parts))
 
-    def _move(self, event: str, task: T, **options: float) -> T:
+    def _move(self, event: str, task: Held, **options: float) -> T:
         return self._moves().one(event, task, options)
 
     def _may_try_once_more(self, task: T) -> bool:
@@ -216,14 +215,20 @@ class Workers(Generic[T]):
         moves.write(task, {role.name: None if role.null else ""})
         return True
 
-    def _give_up(self, task: T, error: str) -> T:
+    def _give_up(self, task: Held, error: str) -> T:
         """Bury a task, and write down why."""
         moves = self._moves()
         role = moves.tasks.table.roles.get("error")
         if role is None:
             return moves.one("bury", task, {})
         told = storable(error, min(LONGEST_ERROR, role.max_length or LONGEST_ERROR))
-        return moves.one("bury", task, {}, {role.name: told}, sets_error=True)
+        try:
+            return moves.one("bury", task, {}, {role.name: told}, sets_error=True)
+        except Exception as refused:  # of a character set that lacks some, or of values that are to differ
+            if not isinstance(refused, BadValue) and not self._store.is_refusal(refused):
+                raise
+            self._log.warning("%r of task %s cannot hold its error: %s", role.name, self._key(task), refused)
+            return moves.one("bury", task, {})
 
     def _finish(self, move: Callable[[], Any], expected: tuple[type[Error], ...] = ()) -> Any:
         """Move a task on, as soon as the database lets us. Returns what `move` does, or None.
@@ -250,6 +255,13 @@ class Workers(Generic[T]):
             raise error
         self._log.warning("the database fails, and is asked again: %s", error)
         self._stop.wait(BACKOFF)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "(it cannot be told)"
 
 
 def storable(text: str, most: int) -> str:

@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import connections
-from django.db.migrations import AlterField, AlterModelTable, DeleteModel, RemoveField, RenameField, RenameModel
+from django.db.migrations import (
+    AddField,
+    AlterField,
+    AlterModelTable,
+    DeleteModel,
+    RemoveField,
+    RenameField,
+    RenameModel,
+)
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations import base
 
@@ -152,14 +160,14 @@ def _model_of(operation: Any) -> str:
 
 def _takes_down(connection: Any, operation: Any, model: Any, definition: Definition) -> bool:
     """Whether a database refuses an operation for the triggers and indexes of a queue. Refuses what nobody can mend."""
-    if not isinstance(operation, (AlterField, RemoveField, RenameField)):
+    if isinstance(operation, (AddField, RemoveField)):  # one is what undoes the other
+        return connection.vendor != "postgresql" and operation.name in definition["fields"].values()
+    if not isinstance(operation, (AlterField, RenameField)):
         return False
     old = operation.old_name if isinstance(operation, RenameField) else operation.name
     field = model.fields[old]
     keys = {name for name, each in model.fields.items() if each.primary_key}
     keys |= {part for key in keys for part in getattr(model.fields[key], "field_names", ())}
-    if isinstance(operation, RemoveField):
-        return connection.vendor != "postgresql" and operation.name in definition["fields"].values()
     if old not in {*keys, *definition["fields"].values()} or field.is_relation:
         return False
     if isinstance(operation, RenameField) or column(field, old) != column(operation.field, old):

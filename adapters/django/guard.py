@@ -33,34 +33,56 @@ def _marks(connection: Any) -> WeakSet[Mark]:
     if found is not None:
         return found
     marks: WeakSet[Mark] = WeakSet()
-    kind, of = type(connection), ref(connection)
+    begun: list[str] = []  # the savepoints that are there, those that the application made by hand among them
+    kind: Any = type(connection)
+    connection_of: Callable[[], Any] = ref(connection)
 
     def end(undone: bool) -> None:
         for mark in list(marks):
             mark.undone = undone
         marks.clear()
+        begun.clear()
 
     def commit() -> None:
-        kind.commit(of())
+        kind.commit(connection_of())
         end(undone=False)
 
     def rollback() -> None:
         end(undone=True)
-        kind.rollback(of())
+        kind.rollback(connection_of())
+
+    def savepoint() -> str | None:
+        made: str | None = kind.savepoint(connection_of())
+        if made is not None:
+            begun.append(made)
+        return made
 
     def savepoint_rollback(savepoint: str) -> None:
         for mark in [mark for mark in marks if savepoint in mark.savepoints]:
             mark.undone = True
             marks.discard(mark)
-        kind.savepoint_rollback(of(), savepoint)
+        if savepoint in begun:
+            del begun[begun.index(savepoint) + 1 :]
+        kind.savepoint_rollback(connection_of(), savepoint)
+
+    def savepoint_commit(savepoint: str) -> None:
+        if savepoint in begun:
+            del begun[begun.index(savepoint) :]
+        kind.savepoint_commit(connection_of(), savepoint)
+
+    def clean_savepoints() -> None:
+        for mark in marks:  # from here on the names of those that are gone are given anew
+            mark.savepoints &= {*begun, *connection_of().savepoint_ids}
+        kind.clean_savepoints(connection_of())
 
     def close() -> None:
         end(undone=True)
-        kind.close(of())
+        kind.close(connection_of())
 
     connection.commit, connection.rollback, connection.close = commit, rollback, close
-    connection.savepoint_rollback = savepoint_rollback
-    connection._xq_marks = marks
+    connection.savepoint, connection.clean_savepoints = savepoint, clean_savepoints
+    connection.savepoint_rollback, connection.savepoint_commit = savepoint_rollback, savepoint_commit
+    connection._xq_marks, connection._xq_savepoints = marks, begun
     return marks
 
 
@@ -93,9 +115,10 @@ def remember(instance: Any, names: Iterable[str], connection: Any = None) -> Non
     if connection is None or not (connection.in_atomic_block and connection.commit_on_exit):
         instance._state.xq = Read(instance.pk, values)
         return
-    left = [savepoint for savepoint in connection.savepoint_ids if savepoint is not None]
+    marks = _marks(connection)
+    left = {*connection._xq_savepoints, *(savepoint for savepoint in connection.savepoint_ids if savepoint is not None)}
     mark = Mark(left)
-    _marks(connection).add(mark)
+    marks.add(mark)
     instance._state.xq = Read(instance.pk, values, mark, _stays(before, mark.savepoints, left))
 
 

@@ -196,6 +196,7 @@ class DjangoStore(OrmStore[M]):
         self._concrete = tuple(meta.concrete_fields)
         self._attnames = [field.attname for field in self._concrete]
         self._attributes = [(field.name, field.attname) for field in self._concrete]
+        self._relations = [field for field in self._concrete if field.is_relation]
         # What an instance that was never saved holds where Django, or the database, fills a field as it is saved.
         self._filled = [(field.name, _nothing(field)) for field in self._concrete if _is_filled(field)]
         self.fields = tuple(map(self._field, self._concrete))
@@ -506,6 +507,9 @@ class DjangoStore(OrmStore[M]):
             return None
         held = task.__dict__  # where a field that is deferred is not
         data = {name: held[attribute] for name, attribute in self._attributes if attribute in held}
+        for field in self._relations:
+            if data.get(field.name) is None and field.is_cached(task):  # what was saved since has a key by now
+                data[field.name] = field.get_cached_value(task)
         for name, nothing in self._filled:
             if name in data and isinstance(data[name], nothing):
                 del data[name]

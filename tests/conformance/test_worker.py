@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import multiprocessing
 import os
@@ -183,6 +184,82 @@ def test_an_error_that_no_field_holds_is_written_down_as_far_as_it_goes(make_sha
     Task.xq.run(until_empty=True)
     found = Task.xq.peek(put)
     assert (found.status, found.error[:41]) == ("B", "Failed: \\x00 and \\ud800, and so on and so")
+
+
+class Untold(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("error", [Untold(), GeneratorExit("closed"), asyncio.CancelledError("cancelled")])
+def test_whatever_a_function_raises_its_task_has_failed_and_the_next_one_is_done(make_shared, error):
+    Task = make_shared({"buried": True, "keep": True}, roles=ROLES, attributes=ERROR)
+    put = [Task.put(task(name=name)) for name in ("fails", "works")]
+
+    @Task.xq.worker(max_attempts=1)
+    def work(found: Any) -> None:
+        if found.name == "fails":
+            raise error
+
+    Task.xq.run(until_empty=True)
+    assert [state(Task, each) for each in put] == ["B", "D"]
+    assert Task.xq.peek(put[0]).error.startswith(type(error).__name__)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_function_may_make_another_task_of_the_object_that_it_was_given(make_shared, fails):
+    Task = make_shared({"buried": True, "keep": True}, roles=ROLES, attributes=ERROR)
+    put = Task.put(task())
+
+    @Task.xq.worker(max_attempts=1)
+    def work(found: Any) -> None:
+        found.id += 1
+        if fails:
+            raise Failed
+
+    Task.xq.run(until_empty=True)
+    assert state(Task, put) == ("B" if fails else "D")
+
+
+def test_a_task_is_buried_without_its_error_where_the_field_refuses_that(make_shared):
+    error = {"error": pw.CharField(null=True, unique=True)}
+    Task = make_shared({"buried": True}, roles=ROLES, attributes=error)
+    Task.xq.put_many([task(), task()])
+
+    @Task.xq.worker(max_attempts=1)
+    def work(found: Any) -> None:
+        raise Failed("as the other")
+
+    Task.xq.run(until_empty=True)
+    assert sorted(str(found.error) for found in Task.xq.by_state("B")) == ["Failed: as the other", "None"]
+
+
+def test_a_function_may_close_the_connection_of_its_thread_behind_the_orm(make_shared, shared_db):
+    Task = make_shared({"keep": True})
+    put = [Task.put(task()) for _ in range(3)]
+
+    @Task.xq.worker
+    def work(found: Any) -> None:
+        shared_db.connection().close()
+
+    Task.xq.run(until_empty=True)
+    assert [state(Task, each) for each in put] == ["D"] * 3
+
+
+def test_a_function_that_leaves_manual_commit_is_in_no_other_functions_way(make_shared, shared_db):
+    Task = make_shared({"buried": True, "keep": True}, roles=ROLES, attributes=ERROR)
+    put = [Task.put(task(name=name)) for name in ("left", "done")]
+
+    @Task.xq.worker(max_attempts=1)
+    def work(found: Any) -> None:
+        if found.name == "left":
+            shared_db.manual_commit().__enter__()
+        else:
+            with shared_db.atomic():
+                Task.update(name="written").where(Task.id == found.id).execute()
+
+    Task.xq.run(until_empty=True)
+    assert [state(Task, each) for each in put] == ["B", "D"]
 
 
 @pytest.mark.parametrize("begin", [lambda db: db.atomic().__enter__(), lambda db: db.execute_sql("BEGIN")])

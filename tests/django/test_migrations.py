@@ -563,6 +563,10 @@ def test_a_field_of_the_queue_may_go_and_come_again(migrated):
     migrated.migrate()
     assert migrated.Order.xq.check() == []
     assert migrated.Order.stats().counts["R"] == 2
+    migrated.migrate("0002")
+    assert migrated.Order.xq.check() == []
+    migrated.Order.put({})
+    assert migrated.Order.stats().counts["R"] == 3
 
 
 FULL = {

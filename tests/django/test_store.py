@@ -316,6 +316,39 @@ def test_an_expression_is_written_each_time(make):
     assert Task.objects.get().priority == 10
 
 
+def test_what_a_savepoint_by_hand_undid_is_written_by_the_next_save(make):
+    Task = make(FEATURES)
+    other, task = Task.put({}), Task.put({"name": "a"})
+    with transaction.atomic():
+        other.save()
+        savepoint = transaction.savepoint()
+        task.status = "B"
+        task.save()
+        inner = transaction.savepoint()
+        task.name = "b"
+        task.save()
+        transaction.savepoint_commit(inner)
+        transaction.savepoint_rollback(savepoint)
+        assert Task.objects.get(pk=task.pk).status == "R"
+        task.save()
+    assert Task.objects.get(pk=task.pk).status == "B"
+
+
+def test_savepoints_of_the_same_name_undo_what_was_written_in_them_only(make):
+    Task = make(FEATURES)
+    other, task = Task.put({}), Task.put({"name": "a"})
+    with transaction.atomic():
+        with transaction.atomic():
+            task.status = "B"
+            task.save()
+        transaction.clean_savepoints()  # from here on Django counts from 1
+        with rolled_back():
+            other.save()
+    Task.dig(task.pk)
+    task.save()
+    assert Task.objects.get(pk=task.pk).status == "R"
+
+
 def test_a_refresh_in_a_transaction_does_not_keep_what_that_undoes(make):
     Task = make(FEATURES)
     task = Task.put({"name": "a"})
@@ -627,6 +660,21 @@ def test_what_an_instance_holds_comes_before_a_default_of_the_database(django_db
     assert [Task.put(Task(**given)).grade for given in ({}, {"grade": None}, {"grade": 3})] == [7, None, 3]
     with pytest.raises(xq.BadValue, match="SQL expression"):
         Task.put(Task(grade=models.Value(1) + 2))
+
+
+def test_what_an_instance_refers_to_may_be_saved_after_it_was_assigned(django_db, make):
+    Customer = customers("store_later")
+    django_db.create(Customer)
+    meta = {"app_label": "store_later", "apps": Customer._meta.apps}
+    Task = django_db.model(meta=meta, customer=models.ForeignKey(Customer, models.CASCADE, null=True))
+    make(FEATURES, model=Task)
+    customer = Customer()
+    task = Task(customer=customer)
+    with pytest.raises(xq.BadValue, match="never saved"):
+        Task.put(task)
+    customer.save()
+    assert Task.put(task).customer == customer
+    assert Task.put(Task(customer=None)).customer is None
 
 
 def test_the_times_of_a_put_are_told_without_an_instance(django_db, make):
