@@ -127,6 +127,15 @@ def test_a_foreign_key_may_be_an_instance_or_a_key(make, authors):
     assert Task.put(Task(author=ada)).author_id == ada.id
 
 
+def test_what_a_task_refers_to_may_be_saved_after_it_was_assigned(make, authors):
+    Author, _ = authors
+    Task = make(attributes={"author": pw.ForeignKeyField(Author, null=True)})
+    grace = Author(name="Grace")
+    new = Task(author=grace)
+    grace.save()
+    assert Task.put(new).author == grace
+
+
 def test_a_foreign_key_may_be_the_key_of_a_task(make, authors):
     Author, ada = authors
     Task = make(key=pw.ForeignKeyField(Author, primary_key=True))
