@@ -425,6 +425,7 @@ def test_a_transaction_that_has_emptied_many_utubes_may_go_on_to_take(queue):
 def test_a_transaction_takes_though_others_have_emptied_many_utubes(make_server):
     Task = make_server(FEATURES, roles=ROLES)
     put(Task, *(chr(ord("a") + i) + "0" for i in range(26)))
+    all_heard(Task)
     assert Work(make_server.db, lambda: len(Task.xq.ack_many(Task.xq.take_many(26)))).result() == 26
     with writing(make_server.db):
         assert taken(Task, 5) == []
