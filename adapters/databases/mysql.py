@@ -36,6 +36,7 @@ PUT_SINCE = "another put since this transaction began to read, and the number of
 HIGHEST = "\uffff"  # of the characters in names
 BATCH = 1_000  # rows that one statement changes by their keys: its text names each
 PREFIX = 191  # characters of a long text that an index holds
+LONG = 255  # characters, beyond which an index of several columns cannot be sure to hold the whole
 LONGEST_STATEMENT = "SELECT @@max_allowed_packet"  # bytes: who sends more is hung up on
 
 
@@ -603,7 +604,8 @@ class Mysql(Server):
     def _short(self, column: str) -> str:
         """A column of an index, or so much of it as one can hold."""
         field = next((field for field in self.source.fields if self.quote(field.column) == column), None)
-        return f"{column}({PREFIX})" if field is not None and field.type.upper().endswith("TEXT") else column
+        long = field is not None and (field.type.upper().endswith("TEXT") or (field.max_length or 0) > LONG)
+        return f"{column}({PREFIX})" if long else column
 
     def triggers(self) -> list[Object]:
         bodies = {"insert": self.row_came(), "update": self.row_changed(), "delete": self.row_went()}

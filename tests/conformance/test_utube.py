@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,17 @@ def test_the_table_may_be_called_as_it_likes(make, name):
     put(Task, "a0", "a1", "-0")
     Task.update(priority=-1).where(Task.name == "a1").execute()
     assert taken(Task, 3) == ["a1", "-0"]
+    assert is_exact(Task)
+
+
+def test_tubes_and_utubes_may_be_as_long_as_their_columns(make):
+    attributes = {"tube": pw.CharField(1000, null=True), "utube": pw.CharField(1000, null=True)}
+    Task = make({"utube": True}, roles=("tube", "utube", "priority"), attributes=attributes)
+    long = "x" * 999
+    Task.xq.put_many([{"tube": long + end, "utube": long + end} for end in "abab"])
+    assert [one.utube[-1] for one in iter(partial(Task.take, tube=long + "b"), None)] == ["b"]
+    assert Task.take().tube == long + "a"
+    assert Task.take() is None
     assert is_exact(Task)
 
 
