@@ -80,6 +80,7 @@ class Workers(Generic[T]):
         takes = [take for take in self._takes for _ in range(self._work.workers)]
         threads = [threading.Thread(target=self._loop, args=(take,), daemon=True) for take in takes]
         with self._signals():
+            self._log.info("working on %s with threads=%d", self._store.name, len(threads))
             for thread in threads:
                 thread.start()
             for thread in threads:

@@ -28,9 +28,13 @@ class Failed(Exception):
     pass
 
 
+BEGINS = "working on Task with threads="
+
+
 def logged(caplog: Any) -> list[str]:
     """What was said of the tasks; other databases than that of the test are of no interest."""
-    return [record.getMessage() for record in caplog.records if record.name == "xq.Task"]
+    told = [record.getMessage() for record in caplog.records if record.name == "xq.Task"]
+    return [message for message in told if not message.startswith(BEGINS)]
 
 
 def test_every_task_is_done_by_one_of_the_workers_and_acked(make_shared):
@@ -331,6 +335,14 @@ def test_what_was_given_up_and_is_dug_is_tried_once_more(make_shared, fails, not
             assert found.error == f"Failed: {end}"
             Task.xq.dig(put)
     assert (state(Task, put), row(Task, put).error) == (("R", "Failed: third") if fails else ("D", nothing))
+
+
+def test_who_begins_to_work_says_on_what_and_with_how_many_threads(make_shared, caplog):
+    caplog.set_level(logging.INFO)
+    Task = make_shared()
+    Task.xq.worker(lambda found: None, workers=3)
+    Task.xq.run(until_empty=True)
+    assert f"{BEGINS}3" in caplog.messages
 
 
 @pytest.mark.parametrize("finish", ["ack", "release", "bury", "kill"])
