@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from django.apps import apps
@@ -12,7 +12,7 @@ from django.db.migrations.autodetector import MigrationAutodetector
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import ProjectState
 
-from xq.adapters.django.frozen import in_migrations, of_today
+from xq.adapters.django.frozen import Installed, in_migrations, installs, of_today
 from xq.adapters.django.lookup import alias_of
 from xq.adapters.django.migrations import queue_apart
 from xq.adapters.django.settings import problems_of_xq
@@ -32,7 +32,8 @@ def register() -> None:
 def check_queues(app_configs: Sequence[Any] | None, **given: Any) -> list[checks.CheckMessage]:
     """Whether the settings are right, each queue can be where its model is, and migrations install it as it is."""
     settings = [checks.Error(problem, id="xq.E004") for problem in problems_of_xq()]
-    return [*settings, *(message for config in _apps(app_configs) for message in _of_app(config.label))]
+    loader = MigrationLoader(None, ignore_no_migrations=True)
+    return [*settings, *(message for config in _apps(app_configs) for message in _of_app(config.label, loader))]
 
 
 def check_databases(
@@ -47,28 +48,29 @@ def _apps(app_configs: Sequence[Any] | None) -> list[Any]:
     return list(apps.get_app_configs() if app_configs is None else app_configs)
 
 
-def _of_app(label: str) -> Iterator[checks.CheckMessage]:
-    queues = {name: queue for name, queue in of_today(label).items() if _is_managed(queue)}
+def _of_app(label: str, loader: MigrationLoader) -> Iterator[checks.CheckMessage]:
+    queues = of_today(label)
     spoken = {}
     for name, queue in queues.items():
+        if not queue.model._meta.managed:
+            continue
         wrong = _driver(connections[alias_of(queue)]) or _unfit(queue)
         if wrong:
             yield checks.Error(wrong[0], hint=wrong[1], obj=queue.model, id="xq.E005")
         else:
             spoken[name] = queue
-    if not spoken:
+    if label not in loader.migrated_apps or loader.detect_conflicts() or not (spoken or installs(loader, label)):
         return
-    loader = MigrationLoader(None, ignore_no_migrations=True)
-    if label not in loader.migrated_apps or loader.detect_conflicts():
-        return
-    found = list(_of_migrations(label, spoken, loader))
+    installed = in_migrations(loader, label)
+    found = [*_of_migrations(label, spoken, installed), *_no_more(label, {*installed} - {*queues})]
     # Of a model that is not in the migrations as it is, makemigrations comes first, and must not be kept from it.
     if found and not _changes(loader, label):
         yield from found
 
 
-def _of_migrations(label: str, queues: dict[str, Queue[Any]], loader: MigrationLoader) -> Iterator[checks.CheckMessage]:
-    installed = in_migrations(loader, label)
+def _of_migrations(
+    label: str, queues: Mapping[str, Queue[Any]], installed: Mapping[str, Installed]
+) -> Iterator[checks.CheckMessage]:
     for name, queue in queues.items():
         hint = f"manage.py xq_makemigration {queue.model._meta.label}"
         if name not in installed:
@@ -79,8 +81,16 @@ def _of_migrations(label: str, queues: dict[str, Queue[Any]], loader: MigrationL
             yield checks.Error(said, hint=f"Run {hint}, and migrate", obj=queue.model, id="xq.E002")
 
 
-def _is_managed(queue: Queue[Any]) -> bool:
-    return bool(queue.model._meta.managed)
+def _no_more(label: str, names: Collection[str]) -> Iterator[checks.CheckMessage]:
+    for name in sorted(names):
+        model = apps.all_models[label].get(name)
+        if model is not None and model._meta.managed:
+            yield checks.Warning(
+                f"{model._meta.label} is no queue, and migrations of {label} install one, with triggers and counters",
+                hint=f"Upgrade it; or run manage.py xq_makemigration {model._meta.label}, and migrate",
+                obj=model,
+                id="xq.W006",
+            )
 
 
 def _changes(loader: MigrationLoader, label: str) -> bool:
@@ -114,7 +124,7 @@ def _missing(queue: Queue[Any], alias: str) -> Iterator[checks.CheckMessage]:
     if _unfit(there):
         return  # xq.E005
     here = there.installation
-    if not _is_managed(queue) or here.missing_columns():
+    if not queue.model._meta.managed or here.missing_columns():
         return  # Django tells of migrations that are to be run
     if missing := here.missing():
         # A warning: an error would keep migrate from mending it.

@@ -110,6 +110,12 @@ def in_migrations(
     }
 
 
+def installs(loader: MigrationLoader, label: str) -> bool:
+    """Whether a migration of an app installs a queue at all, which costs less to tell than what is left of it."""
+    operations = (one for (app, _), each in loader.disk_migrations.items() if app == label for one in each.operations)
+    return any(isinstance(part, InstallQueue) for operation in operations for part in in_database(operation))
+
+
 def in_database(operation: Any) -> list[Any]:
     """The operations that one has in a database, of which it may be made up."""
     if not isinstance(operation, SeparateDatabaseAndState):

@@ -64,6 +64,18 @@ def test_another_definition_than_the_one_in_the_migrations_is_told_of_with_what_
     assert f"manage.py xq_makemigration {app.label}.Order" in found["xq.E002"]
 
 
+def test_a_queue_that_migrations_install_on_a_model_that_is_none_any_more_is_told_of(app):
+    app.models(order())
+    app.run("makemigrations", app.label)
+    app.make_queue_migration()
+    app.models(order(features=None))
+    found = told()
+    assert list(found) == ["xq.W006"]
+    assert f"manage.py xq_makemigration {app.label}.Order" in found["xq.W006"]
+    app.make_queue_migration()
+    assert told() == {}
+
+
 def test_what_is_missing_in_a_database_is_told_where_the_databases_are_asked(app):
     app.models(order())
     app.run("makemigrations", app.label)
