@@ -352,7 +352,8 @@ class PeeweeStore(OrmStore[M]):
         self._known_database.connect(reuse_if_open=True)
 
     def disconnect(self) -> None:
-        self._known_database.close()
+        if self.has_threads:  # else it is the others' as well, and with it an in-memory database would go
+            self._known_database.close()
 
     @contextmanager
     def at_work(self) -> Iterator[None]:

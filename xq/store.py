@@ -295,7 +295,7 @@ class Store(Protocol[T]):
         """Have a connection for this thread, where the ORM does not make one by itself."""
 
     def disconnect(self) -> None:
-        """Close the connection of this thread."""
+        """Close the connection of this thread, where it is no other's."""
 
     def at_work(self) -> AbstractContextManager[object]:
         """Around a worker's call of the application's function: what that needs of its thread, and leaves to it.

@@ -281,9 +281,31 @@ def test_a_function_that_leaves_a_transaction_open_has_failed_and_wrote_nothing(
     Task.xq.run(until_empty=True)
     found = Task.xq.peek(left)
     assert (found.name, found.status, found.error[:9]) == ("left", "B", "LeftOpen:")
+    assert str(shared_db.database) not in found.error
     assert state(Task, done) == "D"
     assert not shared_db.in_transaction()
     assert is_exact(Task)
+
+
+def test_a_connection_that_threads_share_is_not_closed_and_a_transaction_there_may_be_anothers():
+    db = pw.SqliteDatabase(":memory:", thread_safe=False, check_same_thread=False)
+    Task = Maker(db, Clock())({"buried": True, "keep": True}, roles=ROLES, attributes=ERROR)
+    put = Task.put(task())
+
+    def another() -> None:
+        db.atomic().__enter__()
+        Task.update(name="written").where(Task.id == put.id).execute()
+
+    @Task.xq.worker(max_attempts=1)
+    def work(found: Any) -> None:
+        thread = threading.Thread(target=another)
+        thread.start()
+        thread.join()
+
+    Task.xq.run(until_empty=True)
+    db.top_transaction().__exit__(None, None, None)
+    found = Task.xq.peek(put)
+    assert (found.name, found.status) == ("written", "D")
 
 
 @pytest.mark.parametrize("features", [{}, {"ttr": 60}, {"retval": "dict"}, {"retval": "tuple"}])
