@@ -24,6 +24,7 @@ from django.test.utils import override_settings
 
 from tests.conformance.steps import STUCK, eventually
 from tests.conftest import SERVERS, chosen, database_on
+from tests.django.conftest import one_more
 from xq.adapters.django import queues
 from xq.adapters.django.admin import QueueAdmin
 from xq.adapters.django.migrations import queue_apart
@@ -212,10 +213,8 @@ def another_alias(django_db: Any, tmp_path: Path) -> Iterator[None]:
         there = {**django_db.settings, "NAME": str(tmp_path / "other.db")}
         if django_db.kind != "sqlite":
             there["NAME"] = stack.enter_context(database_on(SERVERS[django_db.kind]))[1]
-        connections.settings["other"] = connections.configure_settings({"default": {}, "other": there})["other"]
+        stack.enter_context(one_more("other", there))
         yield
-        connections["other"].close()
-        del connections["other"], connections.settings["other"]
 
 
 # the setting XQ
@@ -296,6 +295,17 @@ def test_a_function_that_leaves_a_transaction_open_has_failed_and_wrote_nothing(
     manage("xq_worker", "office.Order", "--until-empty")
     assert {order.note: order.status for order in office.Order.objects.all()} == {"left": "B", "done": "D"}
     assert office.Customer.objects.count() == 0
+
+
+def test_a_look_at_a_database_without_autocommit_is_no_transaction_left_open(office, django_db):
+    def work(order: Any) -> None:
+        connections["by hand"].cursor().execute("SELECT 1")
+
+    office.Order.put({})
+    office.Order.xq.worker(work, max_attempts=1)
+    with one_more("by hand", {**django_db.settings, "AUTOCOMMIT": False}):
+        manage("xq_worker", "office.Order", "--until-empty")
+    assert office.Order.objects.get().status == "D"
 
 
 def enter(block: Any, kept: list[Any]) -> None:
