@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from django.db import connections
 from django.db.migrations import (
@@ -17,6 +17,7 @@ from django.db.migrations import (
 )
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations import base
+from django.db.migrations.utils import field_references
 
 from xq.adapters.django.frozen import Installed, column, fitting, in_database, in_state, of_today, renamed, replay
 from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue
@@ -26,22 +27,28 @@ from xq.handle import Queue
 OTHERS = (InstallQueue, UninstallQueue, RenameModel, AlterModelTable, DeleteModel)  # which are not made around
 
 
+ALTER_OTHERS = (AlterField, RenameField, RenameModel)  # on SQLite: tables that refer to this one are made anew, too
+
+
+class Known(NamedTuple):
+    """What a queue may be, and whether a database refuses the operation for the triggers and indexes of that."""
+
+    definition: Definition
+    takes_down: bool
+
+
 class Edge(base.Operation):
     """What is done before an operation that alters the table of a queue, or after it; when it is undone, the reverse.
 
-    Before it triggers and indexes are taken down, where the database would refuse it otherwise (`takes_down`); after it
-    what is missing is installed, in the same transaction where the database has such. Of the definitions it is the one
-    that is on record there.
+    Before it triggers and indexes are taken down, where they are in its way; after it what is missing is installed, in
+    the same transaction where the database has such. Of what the queue may be it is what is on record there.
     """
 
     reduces_to_sql = False
 
-    def __init__(
-        self, model_name: str, definitions: Sequence[Definition], takes_down: bool, before: bool, kept: dict[str, int]
-    ) -> None:
+    def __init__(self, model_name: str, known: Sequence[Known], before: bool, kept: dict[str, int]) -> None:
         self.model_name = model_name
-        self.definitions = definitions
-        self.takes_down = takes_down
+        self.known = known
         self.before = before
         # Shared by both edges of an operation: the aliases where the queue is to be there after it, as which of these.
         self.kept = kept
@@ -60,7 +67,7 @@ class Edge(base.Operation):
 
     def _do(self, before: bool, app_label: str, editor: Any, state: Any) -> None:
         using = editor.connection.alias
-        for index, definition in enumerate(self.definitions):
+        for index, (definition, takes_down) in enumerate(self.known):
             if not before and self.kept.get(using) != index:
                 continue
             queue = fitting(state.apps, app_label, self.model_name, using, definition)
@@ -70,7 +77,7 @@ class Edge(base.Operation):
                 queue.install()
             elif queue.installation.on_record():
                 self.kept[using] = index
-                if self.takes_down:
+                if takes_down:
                     # In the order in which others lock: what they put and move waits for that first.
                     with queue.installation.dialect.installing(queue.store):
                         queue.installation.take_down()
@@ -116,27 +123,38 @@ def _edges(
     connection: Any, label: str, operation: Any, state: Any, definitions: Mapping[str, Sequence[Definition]]
 ) -> list[tuple[Edge, Edge]]:
     """What is done before an operation and after it, for each queue whose table it alters."""
-    database, known = in_database(operation), in_state(operation)
+    database, told = in_database(operation), in_state(operation)
     if not database:
         return []
-    about = {_model_of(part) for part in (*database, *known)}
-    about -= {_model_of(part) for part in (*database, *known) if isinstance(part, OTHERS)}
+    parts = [*database, *told]
+    about = {_model_of(part) for part in parts} - {_model_of(part) for part in parts if isinstance(part, OTHERS)}
+    on_sqlite = connection.vendor == "sqlite"
+    if on_sqlite:
+        about |= {
+            name for part in database if isinstance(part, ALTER_OTHERS) for name in _referring(label, state, part)
+        }
     found = []
     for name in sorted(definitions.keys() & about):
-        takes_down = any(
-            _takes_down_among(connection, label, name, parts, state, definition)
-            for parts in (database, known)
-            for definition in definitions[name]
-        )
-        if takes_down or connection.vendor == "sqlite":
-            after = definitions[name]
-            for part in known:
-                after = [renamed(each, part) if _model_of(part) == name else each for each in after]
+        before = [
+            Known(each, any(_takes_down_among(connection, label, name, some, state, each) for some in (database, told)))
+            for each in definitions[name]
+        ]
+        if on_sqlite or any(each.takes_down for each in before):
+            after = before
+            for part in told:
+                if _model_of(part) == name:
+                    after = [each._replace(definition=renamed(each.definition, part)) for each in after]
             kept: dict[str, int] = {}
-            found.append(
-                (Edge(name, definitions[name], takes_down, True, kept), Edge(name, after, takes_down, False, kept))
-            )
+            found.append((Edge(name, before, True, kept), Edge(name, after, False, kept)))
     return found
+
+
+def _referring(label: str, state: Any, operation: Any) -> Iterator[str]:
+    """The models of an app that refer to the one that an operation is about."""
+    to = (label, operation.old_name_lower if isinstance(operation, RenameModel) else _model_of(operation))
+    for (app, name), model in state.models.items():
+        if app == label and any(field_references((app, name), field, to) for field in model.fields.values()):
+            yield name
 
 
 def _takes_down_among(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.apps.registry import Apps
 from django.core.management import CommandError
-from django.db import connection, connections, models
+from django.db import DatabaseError, connection, connections, models
 from django.test import override_settings
 
 import xq
@@ -310,6 +310,71 @@ def test_a_field_may_go_before_another_is_altered(migrated):
     migrated.make_queue_migration()
     migrated.migrate()
     assert migrated.Order.xq.check() == []
+
+
+def test_a_field_that_the_queue_is_to_have_comes_without_taking_it_down(app):
+    fields = {role: name for role, name in FIELDS.items() if role != "priority"}
+    app.models(order(fields=fields).replace("priority = models.IntegerField(default=0)", "pass"))
+    app.run("makemigrations", app.label)
+    app.make_queue_migration()
+    app.migrate()
+    app.Order.put({})
+    app.models(order())
+    app.run("makemigrations", app.label)
+    assert app.written[2:] == ["0003_order_priority"]
+    statements: list[str] = []
+
+    def hear(execute, sql, params, many, context):
+        statements.append(str(sql))
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(hear):
+        app.migrate("0003")
+    assert any("priority" in sql for sql in statements)
+    if connection.vendor != "sqlite":  # which may make the table anew
+        assert [sql for sql in statements if sql.startswith("DROP TRIGGER")] == []
+    app.make_queue_migration()
+    app.migrate()
+    assert app.Order.xq.check() == []
+    assert app.Order.stats().counts["R"] == 1
+
+
+TO_CUSTOMER = {
+    "another name": ("RenameModel('Customer', 'Client')", "Client", "key", 10),
+    "another key": (
+        "AlterField('Customer', 'key', models.CharField(max_length=20, primary_key=True, serialize=False))",
+        *("Customer", "key", 20),
+    ),
+    "another name of its key": ("RenameField('Customer', 'key', 'code')", "Customer", "code", 10),
+}
+
+
+@pytest.mark.parametrize("has", TO_CUSTOMER)
+def test_a_queue_stays_whole_when_a_model_that_it_refers_to_has(app, has):
+    operation, *customer = TO_CUSTOMER[has]
+
+    def models_with(name, key, size):
+        return (
+            f"class {name}(models.Model):\n    {key} = models.CharField(max_length={size}, primary_key=True)\n"
+            + order(more=f"customer = models.ForeignKey({name}, models.CASCADE, null=True)")
+        )
+
+    app.models(models_with("Customer", "key", 10))
+    app.run("makemigrations", app.label)
+    app.make_queue_migration()
+    app.migrate()
+    app.Order.put({"customer": app.Customer.objects.create(key="a")})
+    app.models(models_with(*customer))
+    app.migration("0003_customer", f"migrations.{operation},")
+    app.migration("0004_fails", "migrations.RunSQL('SELECT no_such_column', migrations.RunSQL.noop),")
+    assert "No changes" in app.run("makemigrations", app.label)
+    with pytest.raises(DatabaseError):
+        app.migrate()
+    assert app.Order.xq.check() == []
+    assert app.Order.take().customer_id == "a"
+    app.migrate("0002")
+    app.models(models_with("Customer", "key", 10))
+    assert app.Order.xq.check() == []
 
 
 def test_a_field_of_the_queue_may_go(migrated):
