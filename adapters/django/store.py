@@ -198,7 +198,7 @@ class DjangoStore(OrmStore[M]):
         self._attributes = [(field.name, field.attname) for field in self._concrete]
         self._relations = [field for field in self._concrete if field.is_relation]
         # What an instance that was never saved holds where Django, or the database, fills a field as it is saved.
-        self._filled = [(field.name, _nothing(field)) for field in self._concrete if _is_filled(field)]
+        self._filled = [(field.name, nothing) for field in self._concrete if (nothing := _nothing(field))]
         self.fields = tuple(map(self._field, self._concrete))
         self.key = tuple(field.name for field in getattr(meta, "pk_fields", None) or [meta.pk])
         plain = model.__init__ is models.Model.__init__
@@ -536,7 +536,7 @@ class DjangoStore(OrmStore[M]):
 
     @staticmethod
     def _begins_empty(field: Any) -> bool:
-        filled = _is_filled(field) or _is_generated(field)
+        filled = bool(_nothing(field)) or _is_generated(field)
         return bool(field.empty_strings_allowed and not field.null and not filled and not field.primary_key) and (
             field.get_default() == ""
         )
@@ -672,13 +672,11 @@ def _is_of_now(field: Any) -> bool:
     return getattr(field, "auto_now", False) or getattr(field, "auto_now_add", False)
 
 
-def _nothing(field: Any) -> type:
-    return type(None) if _is_of_now(field) else expressions.DatabaseDefault
-
-
-def _is_filled(field: Any) -> bool:
-    """Whether a field has what an instance does not hold before it is saved."""
-    return _is_of_now(field) or getattr(field, "has_db_default", lambda: False)()
+def _nothing(field: Any) -> tuple[type, ...]:
+    """The types of what an instance holds in a field that is filled as it is saved, by Django or by the database."""
+    by_django = [type(None)] if _is_of_now(field) else []
+    by_database = [expressions.DatabaseDefault] if getattr(field, "has_db_default", lambda: False)() else []
+    return (*by_django, *by_database)
 
 
 def _is_generated(field: Any) -> bool:

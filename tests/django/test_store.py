@@ -25,6 +25,7 @@ from django.contrib.contenttypes.fields import GenericForeignKey, GenericRelatio
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DatabaseError, connection, connections, models, transaction
+from django.db.models.functions import Now
 from django.test import SimpleTestCase, TestCase
 from django.test.utils import CaptureQueriesContext, override_settings
 
@@ -655,9 +656,13 @@ def test_an_instance_that_was_never_saved_is_filled_as_django_fills_it(django_db
 
 @pytest.mark.skipif(django.VERSION < (5,), reason="there are no defaults of the database before Django 5.0")
 def test_what_an_instance_holds_comes_before_a_default_of_the_database(django_db, make):
-    Task = django_db.model(grade=models.IntegerField(db_default=7, null=True))
+    Task = django_db.model(
+        grade=models.IntegerField(db_default=7, null=True),
+        created=models.DateTimeField(auto_now_add=True, db_default=Now()),
+    )
     make(FEATURES, model=Task)
     assert [Task.put(Task(**given)).grade for given in ({}, {"grade": None}, {"grade": 3})] == [7, None, 3]
+    assert Task.objects.filter(created=None).count() == 0
     with pytest.raises(xq.BadValue, match="SQL expression"):
         Task.put(Task(grade=models.Value(1) + 2))
 
