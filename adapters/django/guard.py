@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, NamedTuple
 from weakref import WeakSet, ref
@@ -134,6 +134,11 @@ def _stays(read: Read | None, undone: Collection[str], left: Collection[str]) ->
     return read
 
 
+def _seen(read: Read | None, values: Mapping[str, Any]) -> Read | None:
+    """What was read with these values as well, which hold whatever of what was written is undone."""
+    return read and read._replace(values={**read.values, **values}, before=_seen(read.before, values))
+
+
 def guard(model: Any, ours: Sequence[str]) -> None:
     """Have save() of a model leave out those of `ours` (attribute names) that are as they were read.
 
@@ -157,8 +162,14 @@ def guard(model: Any, ours: Sequence[str]) -> None:
         named = None if fields is None else list(fields)
         read = last_read(self)
         refresh_from_db(self, using=using, fields=named, **options)
-        written = read is not None and read.mark is not None and read.mark.undone is None
-        remember(self, among(named), connections[self._state.db] if written else None)
+        names = among(named)
+        if read is None or not _same_key(read.key, self.pk):
+            remember(self, names)
+            return
+        # What was written and is read again may be undone. What differs is somebody else's, and never to be written.
+        held = self.__dict__
+        seen = {name: held[name] for name in names if name in held and not _is_as_read(self, name, read)}
+        self._state.xq = _seen(read, seen)
 
     @wraps(save_base)
     def saving(self: Any, *args: Any, **options: Any) -> None:

@@ -368,6 +368,38 @@ def test_a_refresh_in_a_transaction_does_not_keep_what_that_undoes(make):
     assert Task.objects.get().status == "R", "as the row is, and not as it was"
 
 
+def test_what_was_only_read_in_a_transaction_that_is_undone_is_never_written(make):
+    Task = make(FEATURES)
+    read, deferred = Task.put({}), Task.put({})
+    deferred = Task.objects.only("name").get(pk=deferred.pk)
+    with rolled_back():
+        for task in (read, deferred):
+            task.name = "a"
+            task.save()
+        Task.xq.take_many(2)
+        read.refresh_from_db()
+        assert deferred.status == "T"  # which reads it
+    for task in (read, deferred):
+        task.save()
+    assert [(row.name, row.status) for row in Task.objects.all()] == [("a", "R"), ("a", "R")]
+
+
+def test_what_was_only_read_in_a_savepoint_that_is_undone_is_never_written(make):
+    Task = make(FEATURES)
+    task = Task.put({})
+    with transaction.atomic():
+        task.status = "B"
+        task.save()
+        with rolled_back():
+            task.name = "a"
+            task.save()
+            Task.dig(task.pk)
+            task.refresh_from_db()
+        task.save()
+    assert (Task.objects.get().name, Task.objects.get().status) == ("a", "B")
+    assert Task.xq.check() == []
+
+
 def test_what_one_savepoint_of_many_undid_is_written_by_the_next_save(make):
     Task = make(FEATURES)
     task = Task.put({"name": "a"})
