@@ -146,7 +146,7 @@ def guard(model: Any, ours: Sequence[str]) -> None:
     task was finished, Django would insert it anew: save() raises NotFound.
     """
     from_db: Callable[..., Any] = model.from_db.__func__
-    refresh_from_db, save_base, do_update = model.refresh_from_db, model.save_base, model._do_update
+    refresh_from_db, save_table, do_update = model.refresh_from_db, model._save_table, model._do_update
 
     def among(names: Iterable[str] | None) -> list[str]:
         return [name for name in ours if names is None or {name, _field(model, name).name} & {*names}]
@@ -171,10 +171,19 @@ def guard(model: Any, ours: Sequence[str]) -> None:
         seen = {name: held[name] for name in names if name in held and not _is_as_read(self, name, read)}
         self._state.xq = _seen(read, seen)
 
-    @wraps(save_base)
-    def saving(self: Any, *args: Any, **options: Any) -> None:
-        save_base(self, *args, **options)
-        remember(self, among(options.get("update_fields")), connections[self._state.db])
+    @wraps(save_table)  # and not of save_base(), within which handlers of post_save save the instance again, or fail
+    def saving(
+        self: Any,
+        raw: bool = False,
+        cls: Any = None,
+        force_insert: Any = False,
+        force_update: bool = False,
+        using: Any = None,
+        update_fields: Any = None,
+    ) -> Any:
+        updated = save_table(self, raw, cls, force_insert, force_update, using, update_fields)
+        remember(self, among(update_fields), connections[using])
+        return updated
 
     @wraps(do_update)
     def updating(
@@ -192,7 +201,7 @@ def guard(model: Any, ours: Sequence[str]) -> None:
         return found
 
     model.from_db = classmethod(reading)
-    model.refresh_from_db, model.save_base, model._do_update = refreshing, saving, updating
+    model.refresh_from_db, model._save_table, model._do_update = refreshing, saving, updating
 
 
 def _field(model: Any, attribute: str) -> Any:

@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import unittest
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from decimal import Decimal
 from typing import Any
@@ -26,6 +26,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DatabaseError, connection, connections, models, transaction
 from django.db.models.functions import Now
+from django.db.models.signals import post_save
 from django.test import SimpleTestCase, TestCase
 from django.test.utils import CaptureQueriesContext, override_settings
 
@@ -306,6 +307,65 @@ def test_what_a_test_case_has_set_up_for_its_tests_moves_no_task(office):
     result = unittest.TestResult()
     unittest.TestSuite([Saving()]).run(result)
     assert [told for _, told in [*result.errors, *result.failures]] == []
+
+
+@pytest.fixture
+def saved() -> Iterator[Callable[[Any, Callable[[Any], None]], None]]:
+    """Has a function called with each instance of a model behind its save(), as a handler of post_save."""
+    connected = []
+
+    def connect(model: Any, function: Callable[[Any], None]) -> None:
+        def handler(instance: Any, **others: Any) -> None:
+            function(instance)
+
+        post_save.connect(handler, sender=model)
+        connected.append((handler, model))
+
+    yield connect
+    for handler, model in connected:
+        post_save.disconnect(handler, sender=model)
+
+
+def test_save_within_post_save_moves_no_task(make, saved):
+    Task = make(FEATURES)
+
+    def name_it(task: Any) -> None:
+        if task.name is None:
+            Task.take()
+            task.name = "a"
+            task.save()
+
+    saved(Task, name_it)
+    Task().save()
+    assert (Task.objects.get().name, Task.objects.get().status) == ("a", "T")
+
+
+def test_what_a_handler_of_post_save_assigns_is_written_by_the_next_save(make, saved):
+    Task = make(FEATURES)
+    task = Task.put({})
+    saved(Task, lambda task: setattr(task, "status", "B"))
+    task.save()
+    assert Task.objects.get().status == "R"
+    task.save()
+    assert Task.objects.get().status == "B"
+
+
+def test_what_was_written_is_not_written_again_where_a_handler_of_post_save_failed(make, saved):
+    Task = make(FEATURES)
+    task = Task.put({})
+    task.status = "B"
+
+    def fail(task: Any) -> None:
+        if task.name is None:
+            raise OSError
+
+    saved(Task, fail)
+    with suppress(OSError):
+        task.save()
+    Task.dig(task.pk)
+    task.name = "a"
+    task.save()
+    assert (Task.objects.get().name, Task.objects.get().status) == ("a", "R")
 
 
 def test_an_expression_is_written_each_time(make):
