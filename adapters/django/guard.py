@@ -8,8 +8,11 @@ from typing import Any, NamedTuple
 from weakref import WeakSet, ref
 
 from django.db import connections
+from django.db.backends.signals import connection_created
 
 from xq.errors import NotFound
+
+FOLLOWED = ("commit", "rollback", "close", "savepoint", "clean_savepoints", "savepoint_rollback", "savepoint_commit")
 
 
 class Mark:
@@ -34,8 +37,12 @@ def _marks(connection: Any) -> WeakSet[Mark]:
         return found
     marks: WeakSet[Mark] = WeakSet()
     begun: list[str] = []  # the savepoints that are there, those that the application made by hand among them
+    stood = {name: method for name, method in vars(connection).items() if name in FOLLOWED}  # a tool's
     kind: Any = type(connection)
     connection_of: Callable[[], Any] = ref(connection)
+
+    def call(name: str, *given: Any) -> Any:
+        return stood[name](*given) if name in stood else getattr(kind, name)(connection_of(), *given)
 
     def end(undone: bool) -> None:
         for mark in list(marks):
@@ -44,15 +51,15 @@ def _marks(connection: Any) -> WeakSet[Mark]:
         begun.clear()
 
     def commit() -> None:
-        kind.commit(connection_of())
+        call("commit")
         end(undone=False)
 
     def rollback() -> None:
         end(undone=True)
-        kind.rollback(connection_of())
+        call("rollback")
 
     def savepoint() -> str | None:
-        made: str | None = kind.savepoint(connection_of())
+        made: str | None = call("savepoint")
         if made is not None:
             begun.append(made)
         return made
@@ -63,27 +70,31 @@ def _marks(connection: Any) -> WeakSet[Mark]:
             marks.discard(mark)
         if savepoint in begun:
             del begun[begun.index(savepoint) + 1 :]
-        kind.savepoint_rollback(connection_of(), savepoint)
+        call("savepoint_rollback", savepoint)
 
     def savepoint_commit(savepoint: str) -> None:
         if savepoint in begun:
             del begun[begun.index(savepoint) :]
-        kind.savepoint_commit(connection_of(), savepoint)
+        call("savepoint_commit", savepoint)
 
     def clean_savepoints() -> None:
         for mark in marks:  # from here on the names of those that are gone are given anew
             mark.savepoints &= {*begun, *connection_of().savepoint_ids}
-        kind.clean_savepoints(connection_of())
+        call("clean_savepoints")
 
     def close() -> None:
         end(undone=True)
-        kind.close(connection_of())
+        call("close")
 
     connection.commit, connection.rollback, connection.close = commit, rollback, close
     connection.savepoint, connection.clean_savepoints = savepoint, clean_savepoints
     connection.savepoint_rollback, connection.savepoint_commit = savepoint_rollback, savepoint_commit
     connection._xq_marks, connection._xq_savepoints = marks, begun
     return marks
+
+
+def _follow(connection: Any, **others: Any) -> None:
+    _marks(connection)
 
 
 class Read(NamedTuple):
@@ -199,6 +210,11 @@ def guard(model: Any, ours: Sequence[str]) -> None:
             gone = ": it was finished, or its put was undone. save() would put it as it was, put() puts a new one"
             raise NotFound(type(self).__name__, pk_val, gone)
         return found
+
+    # From its first savepoint on: a later look at a connection does not tell which the application has made by hand.
+    connection_created.connect(_follow, dispatch_uid="xq")
+    for connection in connections.all(initialized_only=True):
+        _marks(connection)
 
     model.from_db = classmethod(reading)
     model.refresh_from_db, model._save_table, model._do_update = refreshing, saving, updating

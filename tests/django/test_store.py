@@ -25,6 +25,7 @@ from django.contrib.contenttypes.fields import GenericForeignKey, GenericRelatio
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DatabaseError, connection, connections, models, transaction
+from django.db.backends.signals import connection_created
 from django.db.models.functions import Now
 from django.db.models.signals import post_save
 from django.test import SimpleTestCase, TestCase
@@ -33,7 +34,7 @@ from django.test.utils import CaptureQueriesContext, override_settings
 import xq
 from tests.conformance.steps import eventually
 from tests.conftest import chosen
-from tests.django.conftest import one_more
+from tests.django.conftest import forget_connections, one_more
 from xq.adapters.django import queue, upgrade
 from xq.adapters.django.guard import last_read
 
@@ -393,6 +394,55 @@ def test_what_a_savepoint_by_hand_undid_is_written_by_the_next_save(make):
         assert Task.objects.get(pk=task.pk).status == "R"
         task.save()
     assert Task.objects.get(pk=task.pk).status == "B"
+
+
+@pytest.fixture
+def unknown(django_db: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread has no connection, and those that it makes are unknown to xq until there is a queue."""
+    monkeypatch.setattr(connection_created, "receivers", [])
+    forget_connections()
+
+
+@pytest.mark.parametrize("opened", ["before there is a queue", "later"])
+def test_a_savepoint_by_hand_is_known_where_it_is_the_first_of_a_connection(unknown, make, opened):
+    if opened != "later":
+        connection.ensure_connection()
+    Task = make(FEATURES)
+    if opened == "later":
+        forget_connections()
+    task = Task.put({})
+    with transaction.atomic():
+        savepoint = transaction.savepoint()
+        task.status = "B"
+        task.save()
+        transaction.savepoint_rollback(savepoint)
+    assert Task.objects.get().status == "R"
+    task.save()
+    assert Task.objects.get().status == "B"
+
+
+def test_methods_that_a_tool_put_on_a_connection_before_are_called(unknown, make):
+    told, commit, savepoint = [], connection.commit, connection.savepoint
+
+    def telling_commit() -> None:
+        told.append("commit")
+        commit()
+
+    def telling_savepoint() -> Any:
+        told.append("savepoint")
+        return savepoint()
+
+    connection.commit, connection.savepoint = telling_commit, telling_savepoint
+    Task = make(FEATURES)
+    task = Task.put({})
+    told.clear()
+    with transaction.atomic():
+        with rolled_back():
+            task.status = "B"
+            task.save()
+        task.save()
+    assert told == ["savepoint", "commit"]
+    assert Task.objects.get().status == "B"
 
 
 def test_savepoints_of_the_same_name_undo_what_was_written_in_them_only(make):
