@@ -88,6 +88,10 @@ class Sqlite3:
     def is_refusal(self, error: BaseException) -> bool:
         return False
 
+    def is_lasting(self, error: BaseException) -> bool:
+        # Of the statement, or of the application's triggers: an overflow, what is not there.
+        return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR
+
     def is_locked(self, error: BaseException) -> bool:
         return False
 
@@ -213,6 +217,9 @@ class Psycopg:
     def is_refusal(self, error: BaseException) -> bool:
         return False
 
+    def is_lasting(self, error: BaseException) -> bool:
+        return False
+
     def is_locked(self, error: BaseException) -> bool:
         return getattr(error, "sqlstate", None) == "55P03"  # lock not available
 
@@ -308,6 +315,10 @@ class Pymysql:
 
     def is_refusal(self, error: BaseException) -> bool:
         return bool(error.args) and error.args[0] == 4025  # a condition of the table is not met
+
+    def is_lasting(self, error: BaseException) -> bool:
+        # What the application's triggers refuse or cannot do: pymysql calls operational whatever it does not know.
+        return bool(error.args) and error.args[0] in (1054, 1305, 1365, 1442, 1644, 1690)
 
     def is_locked(self, error: BaseException) -> bool:
         return bool(error.args) and error.args[0] == 1205

@@ -399,6 +399,7 @@ class PeeweeStore(OrmStore[M]):
         "DateTimeTZField; a FloatField is single precision, which moves a timestamp by minutes",
     }
     integrity_error = pw.IntegrityError
+    operational_errors = (pw.OperationalError, pw.InterfaceError)
 
     def is_failure(self, error: BaseException) -> bool:
         return _is_failure(error)

@@ -108,6 +108,7 @@ class OrmStore(TellsErrors, Generic[M]):
     fields: tuple[Field, ...]
     key: tuple[str, ...]
     installs = ""
+    operational_errors: tuple[type[BaseException], ...]
 
     @cached_property
     def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:
@@ -127,6 +128,13 @@ class OrmStore(TellsErrors, Generic[M]):
                     f"cannot be read ({error}): mend or delete it with plain SQL"
                 ) from error
         return values
+
+    def may_pass(self, error: BaseException) -> bool:
+        if not self.is_failure(error) or self.is_refusal(error):
+            return False
+        operational = isinstance(error, self.operational_errors)
+        lasting = self.driver.is_lasting(self.of_the_driver(error))
+        return (operational and not lasting) or self.is_only_read(error) or self.is_loss(error)
 
     def check_roles(self, roles: Mapping[str, Field]) -> None:
         """The kinds of fields tell enough."""

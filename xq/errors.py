@@ -154,6 +154,17 @@ class LeftOpen(Error):
         )
 
 
+class Undone(Error):
+    """A function of a worker finished its task within a transaction that was rolled back, and returned."""
+
+    def __init__(self, queue: str, key: Any) -> None:
+        self.key = key
+        super().__init__(
+            f"the function finished task {shown(key)} of {queue} within a transaction that was rolled back, and its "
+            "end with that"
+        )
+
+
 class ArchiveBusy(Error):
     """Another process, or another call of this one, archives or restores tasks of this queue."""
 

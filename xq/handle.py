@@ -145,15 +145,17 @@ class Queue(Generic[T]):
     ) -> Any:
         """Have `run` call this function with each task, in so many threads: `@Page.xq.worker(workers=4)`.
 
-        A task is acked when the function returns. When it raises, the task is released, with a delay of a second where
-        the queue has delays, which doubles each time where the role attempts is mapped; after `max_attempts` takes
-        (role attempts, feature buried) it is buried, with the error in the role error, where that is mapped; so is,
-        when it is taken once more, one that never came to an end in as many, since its worker died. The function may
-        finish the task itself.
+        A task is acked when the function returns. When it raises, or the ack is refused, the task is released, with a
+        delay of a second where the queue has delays, which doubles each time where the role attempts is mapped; after
+        `max_attempts` takes (role attempts, feature buried) it is buried, with the error in the role error, where that
+        is mapped; so is, when it is taken once more, one that never came to an end in as many, since its worker died.
+        The function may finish the task itself.
 
         With `finishes` the function is called with the task and `finish(event="ack", update=None, **options)`, which
         moves the task by ack, release or bury as soon as the database lets it, and returns it as it then is; None,
-        where it was lost meanwhile. Where the function does not call that, it is as ever.
+        where it was lost meanwhile. It raises what is wrong with the call, and what the database refuses; within a
+        transaction of the function whatever fails, and where that transaction is rolled back behind it, the task has
+        failed with Undone. Where the function does not call it, or it raised and the function returns, it is as ever.
         """
         if function is None:
             return lambda given: self.worker(given, workers=workers, max_attempts=max_attempts, finishes=finishes)

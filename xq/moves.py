@@ -29,7 +29,7 @@ from xq.errors import (
 from xq.machine import ABSENT, READY, TAKEN, Transition
 from xq.sessions import Session
 from xq.store import Row
-from xq.tasks import Parts, Tasks, chunks, named
+from xq.tasks import Held, Parts, Tasks, chunks, named
 from xq.transitions import BATCH, Call, Transitions
 
 T = TypeVar("T")
@@ -101,6 +101,13 @@ class Moves(Generic[T]):
         stays = Transition(TAKEN, "", TAKEN, fenced=self.machine.settings.fenced, enters=False)  # no event
         if not self._move(self.database.open(), Call("", fields=fields), "key", stays, mark, named(parts)):
             self._find(Call("ack", fields=fields), parts, mark)  # whoever may write is whoever may ack
+
+    def is_in_hand(self, task: Held) -> bool:
+        """Whether a task is still in that take. Raises NotFound."""
+        row, state = self.look(task.parts)
+        owner = row[-1] or ""
+        mine = owner.startswith(self.database.session.prefix) if task.mark is None else owner == task.mark
+        return state == TAKEN and mine
 
     def _move_one(
         self, opened: Opened, call: Call, transition: Transition, parts: Parts, mark: str | None, held: str | None

@@ -177,6 +177,9 @@ class Driver(Protocol):
     def is_refusal(self, error: BaseException) -> bool:
         """Whether the database refused what would break a promise of a table, where the driver calls it otherwise."""
 
+    def is_lasting(self, error: BaseException) -> bool:
+        """Whether a statement fails so however often it is run, where the driver calls that operational."""
+
     def is_taken(self, error: BaseException) -> bool:
         """Whether a row was refused because another has its key already, or a value that is to be unique."""
 
@@ -327,6 +330,12 @@ class Store(Protocol[T]):
 
     def is_locked(self, error: BaseException) -> bool:
         """Whether a statement was given up because another transaction had locked what it needed."""
+
+    def may_pass(self, error: BaseException) -> bool:
+        """Whether the same may succeed later, as when a connection was lost, a row is locked or a disk is full.
+
+        Not where the database has found fault with a statement, its values or a row.
+        """
 
     @property
     def driver(self) -> Driver:

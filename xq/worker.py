@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from xq.errors import BadValue, ConfigurationError, Error, NotFound, NotOwner, WrongState, shown
+from xq.errors import ConfigurationError, Error, NotFound, NotOwner, Undone, WrongState, shown
 from xq.machine import Machine
 from xq.moves import Moves
 from xq.tasks import Held
@@ -22,6 +22,7 @@ T = TypeVar("T")
 LISTEN = 0.5  # seconds after which a worker that waits looks whether it shall stop
 LONGEST_ERROR = 10_000  # characters: a TEXT of MariaDB holds 65,535 bytes
 LEFT_OUT = " [...] "
+LOST = (NotFound, WrongState, NotOwner)  # what a move raises of a task that is in another's hand, or in none
 BACKOFF, LONGEST_BACKOFF = 1.0, 3600.0  # seconds until a task that failed is tried again: the first time, and at most
 
 
@@ -75,7 +76,8 @@ class Workers(Generic[T]):
     def run(self) -> None:
         """Work until SIGTERM or SIGINT, or until there is nothing to take. A second signal releases what is in hand.
 
-        Raises what ended a worker: not what the function raised, nor that the database was away.
+        Raises what ended a worker: not what the function raised, nor what was wrong with a task, nor that the database
+        was away.
         """
         takes = [take for take in self._takes for _ in range(self._work.workers)]
         threads = [threading.Thread(target=self._loop, args=(take,), daemon=True) for take in takes]
@@ -112,7 +114,7 @@ class Workers(Generic[T]):
     def _release(self) -> None:
         for task in list(self._in_hand.values()):
             self._log.warning("released task %s, which was being worked on", self._key(task))
-            self._finish(partial(self._move, "release", task))
+            self._finish(partial(self._move, "release", task), partial(self._leave, task))
 
     def _loop(self, take: Callable[[float], T | None]) -> None:
         try:
@@ -142,6 +144,7 @@ class Workers(Generic[T]):
         self._in_hand[me] = held = self._moves().tasks.held(task)  # the function may change the key of the task
         try:
             attempts = int(self._moves().tasks.in_role(task, "attempts") or 0)
+            failed = partial(self._failed, held, attempts)
             if not self._may_be_tried(task, held, attempts):
                 return
             try:
@@ -150,27 +153,36 @@ class Workers(Generic[T]):
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:  # of a coroutine that was cancelled, say, or a generator that was closed
-                self._failed(held, attempts, f"{type(error).__name__}: {_text(error)}")
-            else:
-                if not finished:
-                    self._finish(partial(self._move, "ack", held), expected=(NotFound, WrongState))
+                failed(error)
+                return
+            if finished is None:
+                self._finish(partial(self._move, "ack", held), failed, expected=(NotFound, WrongState))
+            elif finished.within:
+                self._finish(partial(self._check_finished, held), failed, expected=LOST)
         finally:
             del self._in_hand[me]
 
-    def _call(self, task: T, held: Held) -> bool:
-        """Call the function. Returns whether it has finished the task by what it was given for that."""
+    def _call(self, task: T, held: Held) -> _Finished | None:
+        """Call the function. Returns how it has finished the task by what it was given for that, if it has."""
         if not self._work.finishes:
             self._work.function(task)
-            return False
-        finished = False
+            return None
+        finished: _Finished | None = None
 
         def finish(event: str = "ack", *, update: Mapping[str, Any] | None = None, **options: Any) -> T | None:
             nonlocal finished
-            finished = True
-            return self._finish(lambda: self._moves().one(event, held, options, update))  # type: ignore[no-any-return]
+            within = self._store.in_transaction()
+            move = partial(self._moves().one, event, held, options, update)
+            moved: T | None = self._finish(move, _raise, repeats=not within)
+            finished = _Finished(within)
+            return moved
 
         self._work.function(task, finish)
         return finished
+
+    def _check_finished(self, held: Held) -> None:
+        if self._moves().is_in_hand(held):
+            raise Undone(self._store.name, self._moves().tasks.app_key(held.parts))
 
     def _may_be_tried(self, task: T, held: Held, attempts: int) -> bool:
         """Whether the function shall see a task; it is buried, if it was seen so often and nobody was left to bury it.
@@ -179,26 +191,32 @@ class Workers(Generic[T]):
         """
         if not self._work.max_attempts or attempts <= self._work.max_attempts:
             return True
-        once_more = self._finish(partial(self._may_try_once_more, task))
-        if once_more is False:  # and not None, where the task is lost
+        once_more = self._finish(partial(self._may_try_once_more, task), partial(self._failed, held, attempts))
+        if once_more is False:  # and not None, where the task is lost, or has failed by now
             self._bury(held, f"it was taken {attempts - 1} times and never finished")
         return bool(once_more)
 
-    def _failed(self, task: Held, attempts: int, error: str) -> None:
+    def _failed(self, task: Held, attempts: int, error: BaseException) -> None:
+        """Release a task, or bury it: within the handler of its error, which is logged."""
         self._log.exception("task %s failed", self._key(task))
         if self._work.max_attempts and attempts >= self._work.max_attempts:
-            self._bury(task, error)
+            self._bury(task, f"{type(error).__name__}: {_text(error)}")
             return
+        leave = partial(self._leave, task)
         delay = min(LONGEST_BACKOFF, BACKOFF * 2.0 ** min(attempts - 1, 20)) if attempts > 1 else BACKOFF
         if "delay" in self._moves().machine.options("release"):
-            if self._finish(partial(self._move, "release", task, delay=delay)) is not None:
+            if self._finish(partial(self._move, "release", task, delay=delay), leave) is not None:
                 self._log.info("task %s is tried again in %g s", self._key(task), delay)
         else:
             self._stop.wait(delay)  # else it would come back at once
-            self._finish(partial(self._move, "release", task))
+            self._finish(partial(self._move, "release", task), leave)
+
+    def _leave(self, task: Held, error: Exception) -> None:
+        """What cannot even be given back keeps no other task from being done."""
+        self._log.exception("task %s can be neither finished nor given back, and stays taken", self._key(task))
 
     def _bury(self, task: Held, error: str) -> None:
-        if self._finish(partial(self._give_up, task, error)) is not None:
+        if self._finish(partial(self._give_up, task, error), partial(self._leave, task)) is not None:
             self._log.error("task %s is buried: %s", self._key(task), error)
 
     def _key(self, held: Held) -> str:
@@ -226,26 +244,34 @@ class Workers(Generic[T]):
         try:
             return moves.one("bury", task, {}, {role.name: told}, sets_error=True)
         except Exception as refused:  # of a character set that lacks some, or of values that are to differ
-            if not isinstance(refused, BadValue) and not self._store.is_refusal(refused):
+            if isinstance(refused, LOST) or self._store.may_pass(refused):
                 raise
             self._log.warning("%r of task %s cannot hold its error: %s", role.name, self._key(task), refused)
             return moves.one("bury", task, {})
 
-    def _finish(self, move: Callable[[], Any], expected: tuple[type[Error], ...] = ()) -> Any:
+    def _finish(
+        self,
+        move: Callable[[], Any],
+        otherwise: Callable[[Exception], None],
+        expected: tuple[type[Error], ...] = (),
+        repeats: bool = True,
+    ) -> Any:
         """Move a task on, as soon as the database lets us. Returns what `move` does, or None.
 
-        The function may have lost the task, which is told of, or finished it itself, where that is `expected`.
+        The function may have lost the task, which is told of, or finished it itself, where that is `expected`. What
+        asking again would not mend is left to `otherwise`, within the handler of that error; without `repeats` (a
+        transaction in which something failed is over) so is all else.
         """
         while True:
             try:
                 return move()
-            except (NotFound, WrongState, NotOwner) as error:
+            except LOST as error:
                 self._log.log(logging.DEBUG if isinstance(error, expected) else logging.INFO, "%s", error)
                 return None
-            except Error:
-                self._log.exception("a task could not be moved")
-                return None
             except Exception as error:
+                if not repeats or not self._store.may_pass(error):
+                    otherwise(error)
+                    return None
                 if self._stop.is_set():
                     raise
                 self._wait_for_the_database(error)
@@ -256,6 +282,17 @@ class Workers(Generic[T]):
             raise error
         self._log.warning("the database fails, and is asked again: %s", error)
         self._stop.wait(BACKOFF)
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    """That a function has finished its task by itself."""
+
+    within: bool  # a transaction, which may be rolled back
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def _text(error: BaseException) -> str:

@@ -18,7 +18,17 @@ from weakref import WeakValueDictionary
 
 from django.apps.registry import Apps
 from django.core.exceptions import FieldDoesNotExist
-from django.db import DEFAULT_DB_ALIAS, IntegrityError, close_old_connections, connections, models, router, transaction
+from django.db import (
+    DEFAULT_DB_ALIAS,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    close_old_connections,
+    connections,
+    models,
+    router,
+    transaction,
+)
 from django.db import Error as DjangoError
 from django.db.models import expressions
 from django.db.models.base import ModelState
@@ -474,6 +484,7 @@ class DjangoStore(OrmStore[M]):
     # errors
 
     integrity_error = IntegrityError
+    operational_errors = (OperationalError, InterfaceError)
 
     def is_failure(self, error: BaseException) -> bool:
         return isinstance(error, DjangoError)

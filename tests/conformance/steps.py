@@ -116,6 +116,21 @@ def keep_references(db: pw.Database) -> None:
         db.pragma("foreign_keys", 1, permanent=True)
 
 
+def fail_for(Task: Any, condition: str) -> None:
+    """Have a trigger of the application's fail where a row is updated of which NEW then meets a condition."""
+    store = Task.xq.store
+    begin = f"CREATE TRIGGER fails AFTER UPDATE ON {store.table}"
+    if store.engine == "sqlite":
+        store.change(f"{begin} WHEN {condition} BEGIN SELECT abs(-9223372036854775807 - 1); END")
+    elif store.engine == "postgres":
+        body = "$$ BEGIN RAISE EXCEPTION 'the trigger fails'; END $$"
+        store.change(f"CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS {body}")
+        store.change(f"{begin} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION fails()")
+    else:
+        signal = "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'the trigger fails'"
+        store.change(f"{begin} FOR EACH ROW BEGIN IF {condition} THEN {signal}; END IF; END")
+
+
 def another_program(db: pw.Database, sql: str) -> None:
     """Have a statement run on a connection that neither Peewee nor xq knows of, and commit."""
     connect: Any = db._connect  # type: ignore[attr-defined]

@@ -15,7 +15,17 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import PATIENCE, another_process, eventually, is_exact, row, state, transitions
+from tests.conformance.steps import (
+    PATIENCE,
+    another_process,
+    eventually,
+    fail_for,
+    is_exact,
+    keep_references,
+    row,
+    state,
+    transitions,
+)
 from tests.conftest import Maker
 from tests.factories import task, tasks
 from xq.testing import Clock
@@ -94,6 +104,64 @@ def test_a_function_hears_that_it_cannot_finish_a_task_that_it_has_lost(make_sha
     Task.put(task())
     Task.xq.run(until_empty=True)
     assert ended == [None]
+
+
+@pytest.mark.parametrize("mistake", [{"update": {"nmae": "z"}}, {"event": "release", "delay": 5}, {"event": "bruy"}])
+def test_a_function_that_cannot_finish_a_task_so_is_told_and_has_failed(make_shared, mistake):
+    Task = make_shared({"buried": True, "keep": True}, roles=ROLES, attributes=ERROR)
+    bad, good = Task.put(task(name="bad")), Task.put(task())
+    told: list[Any] = []
+
+    @Task.xq.worker(finishes=True, max_attempts=1)
+    def work(found: Any, finish: Any) -> None:
+        if found.name == "bad":
+            try:
+                finish(**mistake)
+            except xq.Error as error:
+                told.append(error)
+                raise
+
+    Task.xq.run(until_empty=True)
+    (error,) = told
+    assert (state(Task, bad), row(Task, bad).error) == ("B", f"{type(error).__name__}: {error}")
+    assert state(Task, good) == "D"
+
+
+def test_a_function_may_finish_a_task_otherwise_where_it_was_refused(make_shared):
+    text = {"note": pw.CharField(max_length=5, null=True, constraints=[pw.Check("length(note) < 6")])}
+    Task = make_shared({"buried": True, "keep": True}, attributes=text)
+    put = Task.put(task())
+
+    @Task.xq.worker(finishes=True)
+    def work(found: Any, finish: Any) -> None:
+        try:
+            finish(update={"note": "too long"})
+        except pw.DatabaseError:
+            finish("bury", update={"note": "short"})
+
+    Task.xq.run(until_empty=True)
+    assert (state(Task, put), row(Task, put).note) == ("B", "short")
+
+
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+def test_a_task_that_a_function_finishes_in_a_transaction_has_failed_where_that_is_rolled_back(
+    make_shared, shared_db, ends
+):
+    Task = make_shared({"buried": True, "keep": True}, roles=ROLES, attributes=ERROR)
+    put = Task.put(task())
+
+    @Task.xq.worker(finishes=True, max_attempts=1)
+    def work(found: Any, finish: Any) -> None:
+        with shared_db.atomic() as transaction:
+            finish(update={"name": "written"})
+            getattr(transaction, ends)()
+
+    Task.xq.run(until_empty=True)
+    found = row(Task, put)
+    if ends == "commit":
+        assert (found.status, found.name, found.error) == ("D", "written", None)
+    else:
+        assert (found.status, found.name == "written", found.error[:7]) == ("B", False, "Undone:")
 
 
 def test_workers_take_from_the_tubes_that_are_named(make_shared):
@@ -236,6 +304,51 @@ def test_a_task_is_buried_without_its_error_where_the_field_refuses_that(make_sh
 
     Task.xq.run(until_empty=True)
     assert sorted(str(found.error) for found in Task.xq.by_state("B")) == ["Failed: as the other", "None"]
+
+
+def test_a_task_whose_ack_is_refused_has_failed_and_the_others_are_done(make_shared, shared_db):
+    Task = make_shared({"buried": True}, roles=ROLES, attributes=ERROR)
+    meta = type("Meta", (), {"database": shared_db, "table_name": "line"})
+    Line: Any = type("Line", (pw.Model,), {"task": pw.ForeignKeyField(Task), "Meta": meta})
+    shared_db.create_tables([Line])
+    keep_references(shared_db)
+    put = Task.xq.put_many([task(name=name) for name in ("referred", "a", "b")])
+
+    @Task.xq.worker(workers=2, max_attempts=1)
+    def work(found: Any) -> None:
+        if found.name == "referred":
+            Line.create(task=found)
+
+    Task.xq.run(until_empty=True)
+    (left,) = Task.select()
+    assert (left.id, left.status, left.error[:15]) == (put[0].id, "B", "IntegrityError:")
+
+
+@pytest.mark.parametrize("how", ["ack", "finish"])
+def test_what_fails_for_one_task_is_not_asked_of_the_database_for_ever(make_shared, how):
+    Task = make_shared({"buried": True, "keep": True}, roles=ROLES, attributes=ERROR)
+    bad, good = Task.put(task(name="bad")), Task.put(task(name="good"))
+    fail_for(Task, "NEW.name = 'bad' AND NEW.status = 'D'")
+
+    def work(found: Any, *finish: Any) -> None:
+        for each in finish:
+            each(update={"size": 5})
+
+    Task.xq.worker(work, finishes=how == "finish", max_attempts=1)
+    Task.xq.run(until_empty=True)
+    assert (state(Task, bad), state(Task, good)) == ("B", "D")
+    assert any(told in row(Task, bad).error for told in ("overflow", "the trigger fails"))
+
+
+@pytest.mark.parametrize("most", [1, None])
+def test_a_task_that_can_neither_be_finished_nor_given_back_keeps_no_other_from_being_done(make_shared, most, caplog):
+    Task = make_shared({"buried": True, "delayed": True, "keep": True}, roles=ROLES, attributes=ERROR)
+    stuck, good = Task.put(task(name="stuck")), Task.put(task(name="good"))
+    fail_for(Task, "NEW.name = 'stuck' AND NEW.status <> 'T'")
+    Task.xq.worker(lambda found: None, max_attempts=most)
+    Task.xq.run(until_empty=True)
+    assert (state(Task, stuck), state(Task, good)) == ("T", "D")
+    assert logged(caplog)[-1].endswith("stays taken")
 
 
 def test_a_function_may_close_the_connection_of_its_thread_behind_the_orm(make_shared, shared_db):
