@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from django.core import checks
 from django.core.management import call_command
-from django.db import connections, transaction
+from django.db import DatabaseError, connections, transaction
 from django.test import modify_settings, override_settings
 from django.utils import timezone
 from django_tasks import TaskResultStatus, default_task_backend, task_backends
@@ -30,7 +30,7 @@ from django_tasks.exceptions import (
 from django_tasks.signals import task_enqueued, task_finished, task_started
 
 import xq
-from tests.conformance.steps import STUCK, eventually
+from tests.conformance.steps import STUCK, eventually, fail_for
 from tests.django.conftest import ROOT, DjangoDatabase
 from tests.django.on_tasks import BACKEND, asynchronously, backend, install, upgrade_for_this_database
 from tests.django.shop import jobs
@@ -153,6 +153,21 @@ def test_a_task_whose_return_value_is_no_json_has_failed(tasks):
         result.refresh()
         assert result.status == TaskResultStatus.FAILED
     assert [result.errors[0].exception_class for result in results] == [TypeError, TypeError, ValueError]
+
+
+@pytest.mark.parametrize("refused", ["", "OR (NEW.status = 'FAILED' AND NEW.traceback <> '')"])
+def test_a_task_whose_end_the_database_refuses_has_failed(tasks, refused):
+    """By a trigger of the application's, or since a server's character set lacks what is in a text."""
+    result, after = jobs.add.enqueue(1), jobs.note.enqueue("b")
+    fail_for(Task, f"NEW.task_path LIKE '%add' AND (NEW.status = 'SUCCESSFUL' {refused})")
+    work()
+    result.refresh()
+    after.refresh()
+    assert (result.status, after.status) == (TaskResultStatus.FAILED, TaskResultStatus.SUCCESSFUL)
+    assert result.attempts == 1
+    (error,) = result.errors
+    assert issubclass(error.exception_class, DatabaseError)
+    assert (error.traceback == "") == bool(refused)
 
 
 MEGABYTE = 2**20

@@ -72,13 +72,14 @@ def perform(row: Task, finish: Finish) -> None:
         _check_size(text)
         value = json.loads(text)
     except BaseException as error:  # SystemExit, too, is of the task
-        ended = {
-            "exception_class_path": f"{type(error).__module__}.{type(error).__qualname__}",
-            "traceback": storable("".join(traceback.format_exception(error)), LONGEST_TRACEBACK),
-        }
-        _finish(finish, "bury", backend, "keep_failed", ended)
+        _fail(finish, backend, error)
     else:
-        _finish(finish, "ack", backend, "keep", {"return_value": value})
+        try:
+            _finish(finish, "ack", backend, "keep", {"return_value": value})
+        except Exception as error:
+            if Task.xq.store.may_pass(error):  # and the worker, which is to stop, waits no longer
+                raise
+            _fail(finish, backend, error)
 
 
 def _call(result: Any) -> Any:
@@ -96,6 +97,20 @@ def _check_size(text: str) -> None:
     sent = len(text) + sum(map(text.count, "\"'\\"))  # which are escaped
     if sent > most - SMALL:
         raise ValueError(f"the return value has {sent} bytes as JSON, and max_allowed_packet of the database is {most}")
+
+
+def _fail(finish: Finish, backend: Any, error: BaseException) -> None:
+    ended = {
+        "exception_class_path": f"{type(error).__module__}.{type(error).__qualname__}",
+        "traceback": storable("".join(traceback.format_exception(error)), LONGEST_TRACEBACK),
+    }
+    try:
+        _finish(finish, "bury", backend, "keep_failed", ended)
+    except Exception as refused:  # of a character set that lacks some
+        if Task.xq.store.may_pass(refused):
+            raise
+        log.warning("the traceback of a task cannot be kept: %s", refused)
+        _finish(finish, "bury", backend, "keep_failed", {**ended, "traceback": ""})
 
 
 def _finish(finish: Finish, event: str, backend: Any, keep: str, ended: dict[str, Any]) -> None:
