@@ -157,7 +157,7 @@ class Workers(Generic[T]):
                 return
             if finished is None:
                 self._finish(partial(self._move, "ack", held), failed, expected=(NotFound, WrongState))
-            elif finished.within:
+            elif finished.in_doubt:
                 self._finish(partial(self._check_finished, held), failed, expected=LOST)
         finally:
             del self._in_hand[me]
@@ -174,7 +174,9 @@ class Workers(Generic[T]):
             within = self._store.in_transaction()
             move = partial(self._moves().one, event, held, options, update)
             moved: T | None = self._finish(move, _raise, repeats=not within)
-            finished = _Finished(within)
+            # Without a mark a task that was given back may be in this process's hands again, and is another's there.
+            in_doubt = within and moved is not None and (held.mark is not None or event != "release")
+            finished = _Finished(in_doubt)
             return moved
 
         self._work.function(task, finish)
@@ -288,7 +290,7 @@ class Workers(Generic[T]):
 class _Finished:
     """That a function has finished its task by itself."""
 
-    within: bool  # a transaction, which may be rolled back
+    in_doubt: bool  # within a transaction, which may be rolled back
 
 
 def _raise(error: Exception) -> None:

@@ -164,6 +164,32 @@ def test_a_task_that_a_function_finishes_in_a_transaction_has_failed_where_that_
         assert (found.status, found.name == "written", found.error[:7]) == ("B", False, "Undone:")
 
 
+@pytest.mark.parametrize("retval", ["model", "dict", "tuple"])
+def test_what_a_function_gave_back_in_a_transaction_may_be_in_anothers_hand_by_then(make_shared, shared_db, retval):
+    Task = make_shared({"keep": True, "retval": retval}, roles=("runat",))
+    Task.put(task())
+    again: list[Any] = []
+
+    def another() -> None:
+        again.append(Task.xq.take())
+        shared_db.close()
+
+    @Task.xq.worker(finishes=True)
+    def work(found: Any, finish: Any) -> None:
+        if again:
+            return
+        with shared_db.atomic():
+            finish("release")
+        thread = threading.Thread(target=another)
+        thread.start()
+        thread.join()
+
+    Task.xq.run(until_empty=True)
+    assert Task.xq.count("T") == 1
+    Task.xq.ack(again[0])
+    assert transitions(Task)["R-T"] == 2
+
+
 def test_workers_take_from_the_tubes_that_are_named(make_shared):
     done: list[Any] = []
     Task = make_shared(roles=("runat", "tube"), worker=lambda found: done.append(found.tube), workers=2)
