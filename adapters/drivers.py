@@ -249,6 +249,13 @@ class Psycopg:
         return told
 
 
+# What MariaDB never does, though pymysql calls operational whatever it does not know: a column or a function that is
+# not there (1054, 1305), a row too long (1118), collations and characters that do not fit (1267, 1300), a field without
+# a value (1364), a division by zero (1365), a value that cannot be read (1411), what a trigger may not do, or refuses
+# (1442, 1644), an overflow (1690), a computed column that is written (1906).
+LASTING = frozenset({1054, 1118, 1267, 1300, 1305, 1364, 1365, 1411, 1442, 1644, 1690, 1906})
+
+
 class Pymysql:
     """pymysql, in autocommit."""
 
@@ -317,8 +324,7 @@ class Pymysql:
         return bool(error.args) and error.args[0] == 4025  # a condition of the table is not met
 
     def is_lasting(self, error: BaseException) -> bool:
-        # What the application's triggers refuse or cannot do: pymysql calls operational whatever it does not know.
-        return bool(error.args) and error.args[0] in (1054, 1305, 1365, 1442, 1644, 1690)
+        return bool(error.args) and error.args[0] in LASTING
 
     def is_locked(self, error: BaseException) -> bool:
         return bool(error.args) and error.args[0] == 1205

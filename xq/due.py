@@ -102,7 +102,7 @@ class Due:
 
     def _is_refused(self, error: Exception) -> bool:
         """Whether the database keeps a task where it is, or has no place for what it holds where it would come."""
-        return self.store.is_refusal(error) or isinstance(error, BadValue)
+        return isinstance(error, BadValue) or (self.store.is_failure(error) and not self.store.may_pass(error))
 
     def _sweep_singly(self, call: Call, which: Rows, transition: Transition) -> tuple[int, int]:
         """Move what is due one by one: rows that the database keeps, since others refer to them, stop no others."""

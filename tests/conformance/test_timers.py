@@ -17,6 +17,7 @@ from tests.conformance.steps import (
     Other,
     another_process,
     eventually,
+    fail_for,
     in_threads,
     is_exact,
     keep_references,
@@ -27,6 +28,7 @@ from tests.conformance.steps import (
 )
 from tests.conformance.test_life import watch
 from tests.conftest import Maker
+from tests.factories import task
 from xq import sessions, sweep
 from xq.testing import Clock
 
@@ -320,6 +322,17 @@ def test_what_cannot_be_moved_is_told_of_once_until_it_is_due_no_more(make, capl
         Child.delete().execute()
         assert Task.xq.sweep() == 1
         assert told() == []
+
+
+def test_a_row_for_which_a_trigger_fails_stops_no_other(make):
+    Task = make({"ttr": 10, "delayed": True})
+    bad = Task.put(task(name="bad"))
+    fail_for(Task, "NEW.name = 'bad' AND NEW.status = 'R'")
+    Task.put(task(name="good"))
+    assert [found.name for found in Task.xq.take_many(2)] == ["bad", "good"]
+    Task.xq.clock.tick(11)
+    assert Task.take().name == "good"
+    assert state(Task, bad) == "T"
 
 
 def test_more_than_a_batch_of_rows_that_cannot_be_moved_stops_no_other(make):
