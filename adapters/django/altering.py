@@ -19,6 +19,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations import base
 from django.db.migrations.utils import field_references
 
+from xq.adapters.databases.mysql import LONG
 from xq.adapters.django.frozen import Installed, column, fitting, in_database, in_state, of_today, renamed, replay
 from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue
 from xq.errors import ConfigurationError
@@ -196,10 +197,12 @@ def _takes_down(connection: Any, operation: Any, model: Any, definition: Definit
             f"{model.name} is a queue, whose tables hold its key as it is: write UninstallQueue({model.name!r}, ...) "
             f"before the operation that alters {operation.name!r}, and InstallQueue({model.name!r}, ...) after it"
         )
-    if connection.vendor == "mysql":  # whose indexes hold a text in part, and another type whole
-        return _without_length(field.db_type(connection)) != _without_length(operation.field.db_type(connection))
+    if connection.vendor == "mysql":  # whose indexes hold a long text in part, and another type whole
+        return _as_indexed(field.db_type(connection)) != _as_indexed(operation.field.db_type(connection))
     return changes and connection.vendor == "postgresql"
 
 
-def _without_length(declared: str | None) -> str:
-    return str(declared).partition("(")[0]
+def _as_indexed(declared: str | None) -> tuple[str, bool]:
+    """What an index knows of a type of MariaDB's: not its length, but whether it is long."""
+    name, _, length = str(declared).partition("(")
+    return name, length.rstrip(")").isdecimal() and int(length.rstrip(")")) > LONG

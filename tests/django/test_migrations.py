@@ -689,6 +689,7 @@ LATER = {
     "a larger priority": "AlterField('Order', 'priority', models.BigIntegerField(default=0))",
     "a longer unique value": "AlterField('Order', 'job', models.CharField(max_length=80, null=True))",
     "a longer utube": "AlterField('Order', 'utube', models.CharField(max_length=80, null=True))",
+    "a tube that no index holds": "AlterField('Order', 'tube', models.CharField(max_length=1000, null=True))",
     "an index of the application's": "AlterField('Order', 'runat', models.FloatField(null=True, db_index=True))",
     "another name": "RenameField('Order', 'name', 'title')",
     "a field less": "RemoveField('Order', 'name')",
