@@ -133,10 +133,14 @@ class Place:
         return place if place is not None else cls._known.setdefault(name, cls(connection))
 
     def is_of(self, connection: Any) -> bool:
-        """Whether the settings still say so."""
-        there, (name, host, port) = connection.settings_dict, self.at
-        same = there["NAME"] == name and there["HOST"] == host and there["PORT"] == port
-        return bool(same and connection.alias == self.alias and connection.vendor == self.vendor)
+        """Whether the settings of a connection still say so."""
+        same = connection.alias == self.alias and connection.vendor == self.vendor
+        return same and self.is_in(connection.settings_dict)
+
+    def is_in(self, settings: Mapping[str, Any]) -> bool:
+        """Whether settings name it."""
+        name, host, port = self.at
+        return bool(settings["NAME"] == name and settings["HOST"] == host and settings["PORT"] == port)
 
     def __repr__(self) -> str:
         return f"<database {self.alias!r}: {self.at[0]}>"
@@ -199,7 +203,7 @@ class DjangoStore(OrmStore[M]):
         self.model = model
         self.name = name
         self.using = using
-        self._place: Place | None = None
+        self._places: dict[str, Place] = {}  # by alias; sessions end with them
         self._may_wait = False  # whether any thread has had something to call after a transaction by hand
         self._engine = self._find_engine()
         self.schema, _, self.table = _unquoted(meta.db_table, '"').rpartition('"."')  # as one names a schema in Django
@@ -258,13 +262,19 @@ class DjangoStore(OrmStore[M]):
     @property
     def database(self) -> Place | None:
         try:
-            connection, place = self.connection, self._place
+            connection = self.connection
         except ConnectionDoesNotExist:
             return None
+        place = self._places.get(connection.alias)
         if place is None or not place.is_of(connection):
             if not self._speaks(connection):
                 return None
-            place = self._place = Place.of(connection)
+            before, place = place, Place.of(connection)
+            there = connections.settings.get(connection.alias)
+            # This thread's connection may be from before the settings were changed, as for a test. That is no reason to
+            # forget where the queue is for all others, and with that their sessions.
+            if before is None or (there is not None and not before.is_in(there)):
+                self._places[connection.alias] = place
         return place
 
     @property

@@ -13,6 +13,7 @@ import threading
 import unittest
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from decimal import Decimal
 from typing import Any
@@ -32,7 +33,7 @@ from django.test import SimpleTestCase, TestCase
 from django.test.utils import CaptureQueriesContext, override_settings
 
 import xq
-from tests.conformance.steps import eventually
+from tests.conformance.steps import STUCK, eventually
 from tests.conftest import chosen
 from tests.django.conftest import forget_connections, one_more
 from xq.adapters.django import queue, upgrade
@@ -1085,6 +1086,49 @@ def test_a_thread_whose_database_gets_another_name_leaves_the_old_one(django_db,
         Task.take()
     there["NAME"] = before
     assert Task.take().name == "of the app"
+
+
+def test_a_thread_whose_connection_is_older_than_the_settings_ends_no_session_of_others(django_db, tmp_path):
+    def at(name: str) -> dict[str, str]:
+        return {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / name)}
+
+    with ThreadPoolExecutor(1) as older:
+        with one_more("other", at("old.db")):
+            older.submit(lambda: connections["other"].ensure_connection()).result(STUCK)
+        with one_more("other", at("new.db")):
+            Task = django_db.model()
+            upgrade(Task, {"status": "status", "runat": "runat"}, FEATURES, using="other")
+            with connections["other"].schema_editor() as editor:
+                editor.create_model(Task)
+            Task.xq.install()
+            Task.put({})
+            taken = Task.take()
+            older.submit(lambda: Task.xq.store.database).result(STUCK)  # as for the thread of another queue
+            assert Task.ack(taken) is not None
+        older.submit(lambda: connections["other"].close()).result(STUCK)
+
+
+def test_what_routers_change_ends_no_session(django_db, other):
+    class Turns:
+        alias = "default"
+
+        def db_for_write(self, model, **hints):
+            return self.alias
+
+    Task = django_db.model()
+    turns = Turns()
+    with override_settings(DATABASE_ROUTERS=[turns]):
+        upgrade(Task, {"status": "status", "runat": "runat"}, FEATURES)
+        django_db.create(Task)
+        Task.xq.install()
+        Task.put({})
+        taken = Task.take()
+        turns.alias = other
+        if django_db.kind == "sqlite":  # of another vendor the queue is none there
+            with pytest.raises(xq.NotInstalled):
+                Task.take()
+        turns.alias = "default"
+        assert Task.ack(taken) is not None
 
 
 def test_a_transaction_of_the_queue_on_sqlite_lets_nobody_write_between_what_it_reads_and_writes(make_shared, tmp_path):
