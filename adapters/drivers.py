@@ -98,6 +98,9 @@ class Sqlite3:
     def is_only_read(self, error: BaseException) -> bool:
         return getattr(error, "sqlite_errorcode", 0) & 0xFF == 8  # and what SQLite adds to say why
 
+    def is_denied(self, error: BaseException) -> bool:
+        return False
+
     def hear(self, connection: Any) -> bool:
         return False
 
@@ -226,6 +229,12 @@ class Psycopg:
     def is_only_read(self, error: BaseException) -> bool:
         return getattr(error, "sqlstate", None) == "25006"
 
+    def is_denied(self, error: BaseException) -> bool:
+        if getattr(error, "sqlstate", None) != "42501":
+            return False
+        # Not what a policy says of one row.
+        return str(error.diag.source_function).startswith("aclcheck_error")  # type: ignore[attr-defined]
+
     def number(self, connection: Any) -> int:
         return int(connection.info.backend_pid)
 
@@ -331,6 +340,9 @@ class Pymysql:
 
     def is_only_read(self, error: BaseException) -> bool:
         return bool(error.args) and error.args[0] in (1290, 1836)  # what an option of the server does not allow
+
+    def is_denied(self, error: BaseException) -> bool:
+        return bool(error.args) and error.args[0] in (1044, 1142, 1143, 1227, 1370)
 
     def number(self, connection: Any) -> int:
         return int(connection.thread_id())

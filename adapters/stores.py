@@ -56,6 +56,9 @@ class TellsErrors(ABC):
     def is_only_read(self, error: BaseException) -> bool:
         return self.is_failure(error) and self.driver.is_only_read(self.of_the_driver(error))
 
+    def is_denied(self, error: BaseException) -> bool:
+        return self.is_failure(error) and self.driver.is_denied(self.of_the_driver(error))
+
     def is_locked(self, error: BaseException) -> bool:
         return self.is_failure(error) and self.driver.is_locked(self.of_the_driver(error))
 

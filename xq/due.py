@@ -101,8 +101,14 @@ class Due:
         return moved, refused
 
     def _is_refused(self, error: Exception) -> bool:
-        """Whether the database keeps a task where it is, or has no place for what it holds where it would come."""
-        return isinstance(error, BadValue) or (self.store.is_failure(error) and not self.store.may_pass(error))
+        """Whether the database keeps a task where it is, or has no place for what it holds where it would come.
+
+        Not where it would let none go, for want of a right: that is told to who sweeps.
+        """
+        store = self.store
+        if isinstance(error, BadValue):
+            return True
+        return store.is_failure(error) and not store.may_pass(error) and not store.is_denied(error)
 
     def _sweep_singly(self, call: Call, which: Rows, transition: Transition) -> tuple[int, int]:
         """Move what is due one by one: rows that the database keeps, since others refer to them, stop no others."""

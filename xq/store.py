@@ -189,6 +189,9 @@ class Driver(Protocol):
     def is_only_read(self, error: BaseException) -> bool:
         """Whether a write was refused as such: the server, the file or the transaction only reads."""
 
+    def is_denied(self, error: BaseException) -> bool:
+        """Whether the user of the database has no right to what a statement does, to whichever row."""
+
     def is_locked(self, error: BaseException) -> bool:
         """Whether a statement was given up because another transaction had locked what it needed."""
 
@@ -327,6 +330,9 @@ class Store(Protocol[T]):
 
     def is_only_read(self, error: BaseException) -> bool:
         """Whether a write was refused as such: the server, the file or the transaction only reads."""
+
+    def is_denied(self, error: BaseException) -> bool:
+        """Whether the user of the database has no right to what a statement does, to whichever row."""
 
     def is_locked(self, error: BaseException) -> bool:
         """Whether a statement was given up because another transaction had locked what it needed."""

@@ -349,6 +349,31 @@ def test_each_right_is_needed(land, kind, role):
     assert idle == []
 
 
+def test_who_may_not_move_what_is_due_is_told_so(land):
+    queue, user = land.queue("all"), land.user()
+    queue.grant(user, "consumer")
+    land.server.run(f"REVOKE DELETE ON task FROM {land.quoted(user)}", land.name)
+    with land.connected(user) as db:
+        mine = land.of(db)
+        queue.put({"name": "a"}, ttl=1e-6)
+        assert is_denied(mine.sweep)
+
+
+@pytest.mark.parametrize("land", chosen(["postgres"]), indirect=True)
+def test_a_policy_that_keeps_one_row_where_it_is_stops_no_other(land):
+    queue, user = land.queue("all"), land.user()
+    queue.grant(user, "consumer")
+    land.server.run("ALTER TABLE task ENABLE ROW LEVEL SECURITY", land.name)
+    refused = "WITH CHECK (NOT (name = 'bad' AND status = 'R'))"
+    land.server.run(f"CREATE POLICY p ON task USING (true) {refused}", land.name)
+    with land.connected(user) as db:
+        mine = land.of(db)
+        for name in ("bad", "good"):
+            mine.put({"name": name}, delay=1e-6)
+        assert eventually(lambda: [mine.sweep(), mine.count("R")][1] == 1)
+        assert [found.name for found in mine.by_state("W")] == ["bad"]
+
+
 def test_a_producer_can_take_and_delete_and_count_nothing_by_plain_sql(land):
     queue = land.queue("all")
     task, user = put(queue), land.user()
