@@ -221,7 +221,7 @@ class Psycopg:
         return False
 
     def is_lasting(self, error: BaseException) -> bool:
-        return False
+        return getattr(error, "sqlstate", None) == "55000"  # not in this state, as triggers like to say
 
     def is_locked(self, error: BaseException) -> bool:
         return getattr(error, "sqlstate", None) == "55P03"  # lock not available
@@ -232,8 +232,9 @@ class Psycopg:
     def is_denied(self, error: BaseException) -> bool:
         if getattr(error, "sqlstate", None) != "42501":
             return False
-        # Not what a policy says of one row.
-        return str(error.diag.source_function).startswith("aclcheck_error")  # type: ignore[attr-defined]
+        # Not what a policy says of one row, nor what a trigger of the application's does for one.
+        told: Any = error
+        return str(told.diag.source_function).startswith("aclcheck_error") and not told.diag.context
 
     def number(self, connection: Any) -> int:
         return int(connection.info.backend_pid)
@@ -259,10 +260,10 @@ class Psycopg:
 
 
 # What MariaDB never does, though pymysql calls operational whatever it does not know: a column or a function that is
-# not there (1054, 1305), a row too long (1118), collations and characters that do not fit (1267, 1300), a field without
-# a value (1364), a division by zero (1365), a value that cannot be read (1411), what a trigger may not do, or refuses
-# (1442, 1644), an overflow (1690), a computed column that is written (1906).
-LASTING = frozenset({1054, 1118, 1267, 1300, 1305, 1364, 1365, 1411, 1442, 1644, 1690, 1906})
+# not there (1054, 1305), a row too long (1118), several rows for one (1172, 1242), collations and characters that do
+# not fit (1267, 1300), a field without a value (1364), a division by zero (1365), a value that cannot be read (1411),
+# what a trigger may not do, or refuses (1442, 1644), an overflow (1690), a computed column that is written (1906).
+LASTING = frozenset({1054, 1118, 1172, 1242, 1267, 1300, 1305, 1364, 1365, 1411, 1442, 1644, 1690, 1906})
 
 
 class Pymysql:

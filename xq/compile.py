@@ -18,8 +18,8 @@ Fence = Literal["", "session", "take"]
 class Rows(NamedTuple):
     """Which rows, all of them in `state`, or in one of `more`.
 
-    key: one by its key. keys: those of a list. oldest: the first `n` by priority and key that are not due. first: the
-    one of them that comes first, found faster than a list of one.
+    key: one by its key, which may have to be due, too. keys: those of a list. oldest: the first `n` by priority and key
+    that are not due. first: the one of them that comes first, found faster than a list of one.
     due: up to `n` whose time in `column` has passed. held: up to `n` of a session. all: whosesoever; not returned.
     each: the same, returned.
     """

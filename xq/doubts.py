@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from xq.batches import Batches
 from xq.errors import BadType, BadValue, Error
-from xq.transitions import Transitions
 
 LASTS = 10.0  # seconds within which a server has done, or forgotten, what a lost connection told it to do
 
@@ -14,9 +14,9 @@ LASTS = 10.0  # seconds within which a server has done, or forgotten, what a los
 class Doubts:
     """Marks of takes in one queue whose callers got an error in the place of what they may have taken."""
 
-    def __init__(self, transitions: Transitions) -> None:
-        self.store = transitions.store
-        self.transitions = transitions
+    def __init__(self, batches: Batches) -> None:
+        self.store = batches.store
+        self.batches = batches
         self._until: dict[str, float] = {}  # mark -> the monotonic time by which it was done, or never
         self._look_at = 0.0  # the monotonic time at which to look for them
 
@@ -47,6 +47,6 @@ class Doubts:
             self._look_at = now + LASTS / 20
             for mark, until in list(self._until.items()):
                 # Of this take alone: no mark goes on with a !, or less.
-                self.transitions.give_back(mark, f"{mark}!", "release")
-                if now > until:
+                refused = self.batches.give_back_what_goes(mark, f"{mark}!", "release", "take")
+                if now > until and not refused:
                     self._until.pop(mark, None)  # another thread may have found so at the same time

@@ -10,6 +10,7 @@ from types import NoneType
 from typing import Any, Final, Generic, TypeVar
 
 from xq import sessions as sessions_of
+from xq.batches import Batches
 from xq.compile import Fence, Rows, Way
 from xq.database import Opened
 from xq.doubts import Doubts
@@ -52,8 +53,9 @@ class Moves(Generic[T]):
         self.machine = transitions.machine
         self.log = logging.getLogger(f"xq.{self.store.name}")
         self.transitions = transitions
-        self.due = Due(transitions)
-        self.doubts = Doubts(transitions)
+        self.batches = Batches(transitions)
+        self.due = Due(self.batches)
+        self.doubts = Doubts(self.batches)
 
     # one task
 
@@ -423,8 +425,12 @@ class Moves(Generic[T]):
         return moved
 
     def give_back(self, session: str, event: str) -> None:
-        """Release what a session that has ended still holds, as the event `event`."""
-        self.transitions.give_back(*sessions_of.marks_of(session), event)
+        """Release what a session that has ended still holds, as the event `event`: all, or it raises."""
+        self.batches.give_back(*sessions_of.marks_of(session), event)
+
+    def give_back_what_goes(self, session: str, event: str) -> None:
+        """The same, but for what the database does not let go."""
+        self.batches.give_back_what_goes(*sessions_of.marks_of(session), event, "session")
 
     def any_ready(self) -> bool:
         """Whether a take would find something."""

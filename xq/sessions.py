@@ -535,19 +535,22 @@ class Sessions:
             if session.uuid not in ends:
                 self._lose(session)
                 self.end(session.uuid, "release")
+        orphans: set[str] = set()
         if self.looked_at > self._orphans_at:
             self._orphans_at = self.looked_at + ORPHANS
             for keeper in keepers:
                 with suppress(NotInstalled):
-                    ends |= dict.fromkeys(filter(_is_uuid, keeper.orphans()))
+                    orphans.update(filter(_is_uuid, keeper.orphans()))
+            ends |= dict.fromkeys(orphans)
         here = {session.uuid for session in self.held()}
         others = {uuid: seconds for uuid, seconds in ends.items() if uuid not in here or seconds is not None}
         living = [name for name, seconds in others.items() if seconds is None]
         for name in (self.proof.gone(living) if self.proof else living) if all_prove else ():
             with self.alone(name) as alone:
                 if alone:
-                    ended = self.end(name, "died")
-                    log.info("session %s is gone, and %s", name, "has ended" if ended else "ends after session_ttr")
+                    ended = "has ended" if self.end(name, "died") else "ends after session_ttr"
+                    level = logging.DEBUG if name in orphans else logging.INFO  # whoever ended it has told
+                    log.log(level, "session %s is gone, and %s", name, ended)
                     self.deaths += 1
         for name, seconds in others.items():
             if seconds is not None and seconds <= 0:

@@ -10,8 +10,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, finalize, ref
 
@@ -206,16 +207,24 @@ class QueueKeeper:
     def give_back(self, uuid: str, event: str) -> None:
         if not self.database.may_move:
             return  # the session stays listed for this queue, and whoever may finds it gone
-        dialect = self.database.dialect
 
-        def give_back() -> None:
+        def over(work: Callable[[str, str], None] | None = None) -> None:
             self.database.begin_writing()
-            self.moves.give_back(uuid, event)
+            if work:
+                work(uuid, event)
             if event == "died":
                 self.forget_waits(uuid)
+            dialect = self.database.dialect
             self._run(dialect.session_struck, uuid=uuid, queue=dialect.source_name)
 
-        self.database.whole(give_back)
+        try:
+            self.database.whole(partial(over, self.moves.give_back))
+        except Exception as error:
+            if not self.moves.batches.is_refused(error):
+                raise
+            # What stays is found by whoever looks for tasks of sessions that nobody lists.
+            self.moves.give_back_what_goes(uuid, event)
+            self.database.whole(over)
         self.waiting.heard()  # signals given within the transaction were of what nobody could see yet
 
 

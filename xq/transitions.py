@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from xq.compile import Rows
 from xq.database import Database, Opened
 from xq.errors import Duplicate
-from xq.machine import ABSENT, TAKEN, Machine, Transition
+from xq.machine import ABSENT, Machine, Transition
 from xq.stats import apart
 from xq.store import Row
 from xq.tasks import Seconds, Tasks
@@ -102,10 +102,3 @@ class Transitions:
                 if self.database.dialect.is_duplicate(self._unique, str(error)):
                     raise Duplicate(self.store.name) from error
             raise
-
-    def give_back(self, first: str, end: str, event: str) -> None:
-        """Release, as the event `event`, what is held by marks from one on, and before another."""
-        which, release = Rows("held", TAKEN), self.choose(TAKEN, Call("release"))
-        values = {"n": BATCH, "session": first, "session_end": end}
-        while self.run(self.database.open(), Call(event), which, release, values):
-            pass

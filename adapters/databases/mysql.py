@@ -233,8 +233,8 @@ class Mysql(Server):
             found["among"] = f"{among} ORDER BY {self.order} LIMIT {limit}"
         return found
 
-    def due(self, rows: Rows) -> str:
-        return self._locked(rows, ", ".join(self.keys))
+    def listing(self, rows: Rows) -> str:
+        return self._locked(rows, ", ".join(self._keys_of_table))
 
     # what changes
 

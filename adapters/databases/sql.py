@@ -519,7 +519,8 @@ class Dialect(ABC):
     def named(self, rows: Rows, of: str = "") -> str:
         """The row of the key, or those of the list of keys, in their state; `of` as in `by_key`."""
         if rows.way == "key":
-            return f"{self.by_key(of)} AND {self.is_state(rows.state)}"
+            due = f" AND {self.fell_due(rows.column, of)}" if rows.column else ""
+            return f"{self.by_key(of)} AND {self.is_state(rows.state)}{due}"
         # By the key: an index that leads with the status would read all that are taken.
         state = self.is_state(rows.state, self.not_by_index(self.roles["status"]))
         listed = self.holds(f"{of}{self.keys[0]}", f"IN ({self.keys_at_once})", self.source.key[0].kind)
@@ -549,12 +550,14 @@ class Dialect(ABC):
         if rows.way == "held":
             return "", f"{state} AND {self.held}"
         if rows.way == "due":
-            column = self.roles[rows.column]
-            due = f"{state} AND {column} <= {self.bound(self.kind(rows.column))} ORDER BY {column}"
+            due = f"{state} AND {self.fell_due(rows.column)} ORDER BY {self.roles[rows.column]}"
             return self.by_index(self.name(rows.column)), due
         tube = f" AND {self.in_tube}" if rows.tube else ""
         index = self.name(f"oldest_{rows.state}{'_of_tube' * rows.tube}")
         return self.by_index(index), f"{state}{tube}{self.not_due(rows.state)} ORDER BY {self.order}"
+
+    def fell_due(self, role: str, of: str = "") -> str:
+        return f"{of}{self.roles[role]} <= {self.bound(self.kind(role))}"
 
     @property
     def held_by(self) -> str:
@@ -758,8 +761,8 @@ class Dialect(ABC):
     def table_in_schema(self) -> str:
         return self.object(self.source.name)
 
-    def due(self, rows: Rows) -> str:
-        """The keys of the rows that a timer makes due."""
+    def listing(self, rows: Rows) -> str:
+        """The keys of these rows."""
         return f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE {self.where(rows)}"
 
     @property

@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -116,19 +116,45 @@ def keep_references(db: pw.Database) -> None:
         db.pragma("foreign_keys", 1, permanent=True)
 
 
-def fail_for(Task: Any, condition: str) -> None:
+# What a trigger of the application's may do so that a row stays as it was, on each kind of database.
+FAILURES: Mapping[str, Mapping[str, str]] = {
+    "sqlite": {
+        "fails": "SELECT abs(-9223372036854775807 - 1)",
+        "ends the transaction": "SELECT RAISE(ROLLBACK, 'the trigger fails')",
+    },
+    "postgres": {
+        "fails": "RAISE EXCEPTION 'the trigger fails'",
+        "fails at the commit": "RAISE EXCEPTION 'the trigger fails'",
+        "says not in this state": "RAISE object_not_in_prerequisite_state",
+        "has no right": "PERFORM 1 FROM pg_authid",
+    },
+    "mariadb": {
+        "fails": "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'the trigger fails'",
+        "finds too much": "SET @found = (SELECT 1 UNION SELECT 2)",
+    },
+}
+
+
+def fail_for(Task: Any, condition: str, how: str = "fails") -> None:
     """Have a trigger of the application's fail where a row is updated of which NEW then meets a condition."""
     store = Task.xq.store
     begin = f"CREATE TRIGGER fails AFTER UPDATE ON {store.table}"
     if store.engine == "sqlite":
-        store.change(f"{begin} WHEN {condition} BEGIN SELECT abs(-9223372036854775807 - 1); END")
+        store.change(f"{begin} WHEN {condition} BEGIN {FAILURES['sqlite'][how]}; END")
     elif store.engine == "postgres":
-        body = "$$ BEGIN RAISE EXCEPTION 'the trigger fails'; END $$"
+        body = f"$$ BEGIN {FAILURES['postgres'][how]}; RETURN NULL; END $$"
         store.change(f"CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS {body}")
+        if how == "fails at the commit":
+            begin = begin.replace("TRIGGER", "CONSTRAINT TRIGGER") + " DEFERRABLE INITIALLY DEFERRED"
         store.change(f"{begin} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION fails()")
     else:
-        signal = "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'the trigger fails'"
-        store.change(f"{begin} FOR EACH ROW BEGIN IF {condition} THEN {signal}; END IF; END")
+        store.change(f"{begin} FOR EACH ROW BEGIN IF {condition} THEN {FAILURES['mariadb'][how]}; END IF; END")
+
+
+def fail_no_more(Task: Any) -> None:
+    """Drop the trigger of `fail_for`."""
+    store = Task.xq.store
+    store.change(f"DROP TRIGGER fails{f' ON {store.table}' if store.engine == 'postgres' else ''}")
 
 
 def another_program(db: pw.Database, sql: str) -> None:

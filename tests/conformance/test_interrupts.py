@@ -22,11 +22,11 @@ from tests.factories import tasks
 from xq import doubts, sweep
 from xq.adapters.databases.links import Link
 from xq.adapters.databases.sqlite_files import Locks
+from xq.batches import Batches
 from xq.doubts import Doubts
 from xq.machine import Feature, Transition
 from xq.moves import Moves
 from xq.sessions import Session, Sessions
-from xq.transitions import Transitions
 from xq.wait import Waiting
 
 FEATURES = {"keep": True, "ttr": 3600, "history": True}
@@ -274,15 +274,15 @@ def test_a_wait_that_is_interrupted_just_before_it_ends_leaves_nobody_waiting(ma
 
 def test_two_threads_may_settle_the_same_doubt(shared_db, monkeypatch):
     Task, together = Maker(shared_db, None)(FEATURES), threading.Barrier(2)
-    of_queue, give_back = Task.xq._moves.doubts, Transitions.give_back
+    of_queue, give_back = Task.xq._moves.doubts, Batches.give_back
     monkeypatch.setattr(doubts, "LASTS", 0)
     of_queue.add(["of nobody"], Late())
 
-    def give_back_together(self: Transitions, first: str, end: str, event: str) -> None:
+    def give_back_together(self: Batches, first: str, end: str, event: str) -> None:
         together.wait(PATIENCE)
         give_back(self, first, end, event)
 
-    monkeypatch.setattr(Transitions, "give_back", give_back_together)
+    monkeypatch.setattr(Batches, "give_back", give_back_together)
     in_threads(shared_db, of_queue.settle, of_queue.settle)
     assert not of_queue._until
 
