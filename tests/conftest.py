@@ -1,10 +1,10 @@
-"""Databases and models for the tests. Every test that takes `make` runs on every database."""
+"""Databases, models and tiers for the tests. A test that takes `make` runs on every database of its tier."""
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -75,10 +75,65 @@ DATABASES: Mapping[str, Database] = {
 SHARED = [name for name in DATABASES if name != "memory"]  # those that another process can open
 
 
-def chosen(names: Iterable[str]) -> list[str]:
-    """Those of these databases that shall be tested now."""
-    only = os.environ.get("XQ_TEST_DB")
-    return [name for name in names if not only or name.startswith(only)]
+# tiers
+
+TIERS = ("test", "rest", "long")
+
+# The databases on which `make test` runs the tests of a folder; the longest folder counts. The others are left to
+# `make test-all`, and tests/long to `make test-long`.
+QUICK: Mapping[str, Sequence[str]] = {
+    "unit": list(DATABASES),
+    "contract": ["sqlite"],
+    "contract/core": SHARED,
+    "django": ["sqlite"],
+    "spark/core": ["sqlite"],
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--tier",
+        choices=TIERS,
+        help="run the tests of this tier: those of `make test`, the rest of `make test-all`, those of `make test-long`; "
+        "without it, whatever the arguments name",
+    )
+
+
+def _tier(item: pytest.Item) -> str:
+    """Return the tier that a test belongs to: its folder and its database decide."""
+    folder = item.path.parent.relative_to(item.config.rootpath / "tests").as_posix()
+    if folder.split("/")[0] == "long":
+        return "long"
+    while folder not in QUICK and "/" in folder:
+        folder = folder.rpartition("/")[0]
+    return "test" if folder in QUICK and _databases(item) <= set(QUICK[folder]) else "rest"
+
+
+def _databases(item: pytest.Item) -> set[str]:
+    """Return the databases that the parameters of a test name."""
+    callspec = getattr(item, "callspec", None)
+    values = callspec.params.values() if callspec else ()
+    names = {kind: name for name, kind in SERVERS.items()}
+    found = {names.get(value, value) if isinstance(value, (str, type)) else None for value in values}
+    return {name for name in found if isinstance(name, str)} & set(DATABASES)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the tests of other tiers, and those of other databases where XQ_TEST_DB names one.
+
+    A database in memory is SQLite's as in a file, but for what a file of tests says `IN_MEMORY = True` of.
+    """
+    tier, only = config.getoption("--tier"), os.environ.get("XQ_TEST_DB")
+
+    def is_wanted(item: pytest.Item) -> bool:
+        databases = _databases(item)
+        if "memory" in databases and not getattr(getattr(item, "module", None), "IN_MEMORY", False):
+            return False
+        return (not tier or _tier(item) == tier) and (not only or not databases or only in databases)
+
+    wanted = [item for item in items if is_wanted(item)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(wanted)])
+    items[:] = wanted
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -92,21 +147,21 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.longrepr = f"skipped although everything is required: {report.longrepr}"
 
 
-@pytest.fixture(params=chosen(DATABASES))
+@pytest.fixture(params=DATABASES)
 def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Database]:
     """A fresh database, of each kind in turn."""
     with DATABASES[request.param](tmp_path) as database:
         yield database
 
 
-@pytest.fixture(params=chosen(SHARED))
+@pytest.fixture(params=SHARED)
 def shared_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Database]:
     """A fresh database that other processes and threads can open."""
     with DATABASES[request.param](tmp_path) as database:
         yield database
 
 
-@pytest.fixture(params=chosen(["sqlite", "memory"]))
+@pytest.fixture(params=["sqlite", "memory"])
 def sqlite_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Database]:
     """A fresh database of SQLite, for what only SQLite has; a file's fixture `db` may be this one."""
     with DATABASES[request.param](tmp_path) as database:
@@ -126,6 +181,8 @@ def another_database(
 
 class Maker:
     """Makes queues on one database: `Task = make({"ttl": 10})`."""
+
+    INSTALLS = True
 
     def __init__(self, db: pw.Database, clock: Clock | None) -> None:
         self.db = db
@@ -168,7 +225,8 @@ class Maker:
         model = model or self.model(key, **(attributes or {}))
         mapped = {role: "job" if role == "unique" else role for role in ("status", *roles)}
         xq.upgrade(model, fields or mapped, features or {}, clock=self.clock, **options)
-        self.db.create_tables([model])
+        if self.INSTALLS:
+            self.db.create_tables([model])
         return model
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import xq
 from tests.conformance.steps import Bytes, refused
-from tests.conftest import DATABASES, Maker, chosen
+from tests.conftest import DATABASES, Maker
 from xq.features import FEATURES
 from xq.testing import Clock
 
@@ -467,7 +467,7 @@ def fits(name: str, value: Any) -> bool:
     return True
 
 
-@pytest.fixture(scope="module", params=chosen(DATABASES))
+@pytest.fixture(scope="module", params=DATABASES)
 def stocked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
     """One queue for many tests, since none of them leaves it changed: to make one takes longer than most of them."""
     with DATABASES[request.param](tmp_path_factory.mktemp("stocked")) as database:

@@ -15,7 +15,7 @@ import xq
 from tests.conformance.steps import is_exact, make_impatient
 from tests.conformance.test_bulk import elsewhere, names, put, staged_rows, timed
 from tests.conformance.test_names import NAMES, QUOTED, is_possible
-from tests.conftest import SERVERS, chosen
+from tests.conftest import SERVERS
 from xq.adapters import plain
 from xq.adapters.databases.bulk import Staging
 from xq.bulk import Job
@@ -71,7 +71,7 @@ def drop(db: pw.Database, trigger: str, table: str) -> None:
     db.execute_sql(f"DROP TRIGGER {trigger}" + f" ON {table}" * isinstance(db, pw.PostgresqlDatabase))
 
 
-@pytest.mark.parametrize("shared_db", chosen(["sqlite", "postgres"]), indirect=True)  # no trigger of MariaDB can
+@pytest.mark.parametrize("shared_db", ["sqlite", "postgres"], indirect=True)  # no trigger of MariaDB can
 def test_rows_that_a_trigger_ignores_are_told_and_nothing_is_put(make_shared):
     Task = make_shared()
     make_shared.db.execute_sql(of_this(make_shared.db, IGNORES))
@@ -83,7 +83,7 @@ def test_rows_that_a_trigger_ignores_are_told_and_nothing_is_put(make_shared):
     assert is_exact(Task)
 
 
-@pytest.mark.parametrize("shared_db", chosen(SERVERS), indirect=True)  # who puts into SQLite is alone
+@pytest.mark.parametrize("shared_db", SERVERS, indirect=True)  # who puts into SQLite is alone
 def test_a_unique_value_that_is_put_between_look_and_put_is_a_duplicate_and_left_out_by_skip_alone(
     make_shared, monkeypatch
 ):
@@ -130,7 +130,7 @@ def test_a_job_that_was_put_is_put_though_it_cannot_be_cleared_up(timed, caplog)
     assert is_exact(Task)
 
 
-@pytest.mark.parametrize("shared_db", chosen(["mariadb"]), indirect=True)  # whose client has such a flag
+@pytest.mark.parametrize("shared_db", ["mariadb"], indirect=True)  # whose client has such a flag
 def test_a_job_with_a_name_is_put_once_where_rows_that_were_found_count_as_changed(make_shared):
     Task = make_shared()
     bulk = Task.xq.bulk()
@@ -202,7 +202,7 @@ def test_what_is_installed_anew_leaves_the_jobs_that_run_alone(make_shared, kind
     assert is_exact(Task)
 
 
-@pytest.mark.parametrize("shared_db", chosen(SERVERS), indirect=True)  # who puts into SQLite is alone
+@pytest.mark.parametrize("shared_db", SERVERS, indirect=True)  # who puts into SQLite is alone
 def test_other_jobs_begin_and_stage_while_one_is_put(make_shared, monkeypatch):
     make_impatient(make_shared.db, 5)
     Task = make_shared()

@@ -14,7 +14,7 @@ import pytest
 
 import xq
 from tests.conformance.steps import PATIENCE, Work, another_process, eventually, is_exact, look, waiter
-from tests.conftest import SERVERS, Maker, chosen, database_on
+from tests.conftest import SERVERS, Maker, database_on
 from tests.proxy import Proxy, port_of
 from xq import sessions
 
@@ -22,7 +22,7 @@ FEATURES = {"keep": True, "buried": True, "delayed": True}
 CUTS = 20  # places at which one call may be cut, at most
 
 
-@pytest.fixture(params=chosen(SERVERS))
+@pytest.fixture(params=SERVERS)
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     with database_on(SERVERS[request.param]) as (server, name), Proxy(server.host, server.port) as proxy:
         made = Place(server, name, proxy)

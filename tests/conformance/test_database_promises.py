@@ -16,7 +16,7 @@ import pytest
 
 import xq
 from tests.conformance.steps import PATIENCE, STUCK, eventually, is_exact
-from tests.conformance.test_databases import CHOSEN, KINDS
+from tests.conformance.test_databases import KINDS
 from tests.conftest import Maker, database_on
 from tests.servers import MariaDB, PgBouncer, Postgres, Server
 from xq import sessions, sweep
@@ -25,8 +25,8 @@ from xq.errors import ConfigurationError
 
 FEATURES = {"keep": True, "ttr": 60, "delayed": True, "history": True}
 ROOT = Path(__file__).parents[2]
-ON_POSTGRES = pytest.mark.skipif("postgres" not in CHOSEN, reason="of PostgreSQL")
-ON_MARIADB = pytest.mark.skipif("mariadb" not in CHOSEN, reason="of MariaDB")
+ON_POSTGRES = pytest.mark.skipif("postgres" not in KINDS, reason="of PostgreSQL")
+ON_MARIADB = pytest.mark.skipif("mariadb" not in KINDS, reason="of MariaDB")
 
 CONNECTIONS = {
     "postgres": "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = '{name}' AND usename = 'xq'",
@@ -48,7 +48,7 @@ def queue_on(
 # connections
 
 
-@pytest.mark.parametrize("kind", CHOSEN)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_process_that_puts_has_a_connection_for_each_thread_and_one_that_takes_two_more(kind):
     with database_on(KINDS[kind]) as (server, name):
 
@@ -593,7 +593,7 @@ def test_postgresql_refuses_to_take_from_a_table_with_a_rule_on_update():
         assert is_exact(Task)
 
 
-@pytest.mark.parametrize("kind", CHOSEN)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_column_that_triggers_name_is_altered_between_uninstall_and_install(kind):
     with database_on(KINDS[kind]) as (server, name), closing(server.peewee(name)) as database:
         Task = queue_on(database)

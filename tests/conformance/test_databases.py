@@ -21,14 +21,13 @@ from playhouse.cockroachdb import CockroachDatabase
 
 import xq
 from tests.conformance.steps import PATIENCE, STUCK, another_process, eventually, is_exact, transitions
-from tests.conftest import Maker, chosen, database_on
+from tests.conftest import Maker, database_on
 from tests.servers import MariaDB, Postgres, Server
 from xq.adapters.drivers import DRIVERS
 from xq.errors import ConfigurationError
 from xq.testing import Clock
 
 KINDS: Mapping[str, type[Server]] = {"postgres": Postgres, "mariadb": MariaDB}
-CHOSEN = chosen(KINDS)
 FEATURES = {"keep": True, "ttr": 60, "delayed": True, "history": True}
 
 
@@ -71,7 +70,7 @@ WAYS: Mapping[str, Mapping[str, Callable[[Server, str], pw.Database]]] = {
         "mysql+pool:": at("mysql+pool", "?ssl_disabled=true&max_connections=4"),
     },
 }
-EACH = [pytest.param(kind, way, id=f"{kind}-{way}") for kind in CHOSEN for way in WAYS[kind]]
+EACH = [pytest.param(kind, way, id=f"{kind}-{way}") for kind in KINDS for way in WAYS[kind]]
 
 
 def works(database: Any) -> bool:
@@ -139,12 +138,11 @@ def test_a_child_takes_no_connection_from_the_pool_of_its_parent(kind, way):
         assert goes_on_in_a_child(WAYS[kind][way](server, name))
 
 
-@pytest.mark.skipif(not chosen(["sqlite"]), reason="of SQLite")
 def test_a_child_takes_no_connection_from_the_pool_of_its_parent_on_sqlite(tmp_path):
     assert goes_on_in_a_child(pool.PooledSqliteDatabase(str(tmp_path / "app.db"), timeout=20))
 
 
-@pytest.mark.parametrize("kind", CHOSEN)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_proxy_may_be_initialised_after_the_queue_was_declared(kind):
     proxy = pw.DatabaseProxy()
 
@@ -167,7 +165,7 @@ def test_a_proxy_may_be_initialised_after_the_queue_was_declared(kind):
         proxy.close()
 
 
-@pytest.mark.parametrize("kind", CHOSEN)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_thread_of_a_database_that_a_proxy_has_no_more_ends_silently(kind, caplog):
     proxy = pw.DatabaseProxy()
 
@@ -273,7 +271,6 @@ def queue_in(database: pw.Database, schema: str | None, table: str = "task", fea
     return maker(features, model=maker.model(meta={"schema": schema, "table_name": table}))
 
 
-@pytest.mark.skipif("postgres" not in CHOSEN, reason="of PostgreSQL")
 def test_a_table_may_be_in_any_schema(postgres):
     postgres.execute_sql('CREATE SCHEMA "the other"')
     Task = queue_in(postgres, "the other")
@@ -286,7 +283,6 @@ def test_a_table_may_be_in_any_schema(postgres):
     assert left == []
 
 
-@pytest.mark.skipif("postgres" not in CHOSEN, reason="of PostgreSQL")
 def test_two_schemas_may_have_tables_of_one_name(postgres):
     postgres.execute_sql("CREATE SCHEMA one")
     postgres.execute_sql("CREATE SCHEMA two")
@@ -301,7 +297,6 @@ def test_two_schemas_may_have_tables_of_one_name(postgres):
     assert is_exact(queues[2])
 
 
-@pytest.mark.skipif("postgres" not in CHOSEN, reason="of PostgreSQL")
 def test_a_program_with_another_search_path_is_counted_as_well(postgres):
     Task = queue_in(postgres, None)
     postgres.execute_sql("CREATE SCHEMA other")
@@ -313,7 +308,6 @@ def test_a_program_with_another_search_path_is_counted_as_well(postgres):
     assert is_exact(Task)
 
 
-@pytest.mark.skipif("postgres" not in CHOSEN, reason="of PostgreSQL")
 def test_a_table_behind_the_first_schema_of_the_search_path_must_be_named_with_its_own():
     with database_on(Postgres) as (server, name):
         with closing(server.peewee(name)) as database:
@@ -352,7 +346,7 @@ def two_ways(kind: str) -> Iterator[list[tuple[pw.Database, str | None]]]:
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["there", "elsewhere"])
-@pytest.mark.parametrize("kind", CHOSEN)
+@pytest.mark.parametrize("kind", KINDS)
 def test_one_table_is_a_queue_from_one_schema_only(kind, first):
     with two_ways(kind) as ways:
         (one, one_schema), (other, other_schema) = ways[first], ways[1 - first]
@@ -371,7 +365,7 @@ def test_one_table_is_a_queue_from_one_schema_only(kind, first):
         assert is_exact(Another)
 
 
-@pytest.mark.parametrize("kind", CHOSEN)
+@pytest.mark.parametrize("kind", KINDS)
 def test_of_two_schemas_at_once_only_one_makes_a_queue_of_a_table(kind):
     with two_ways(kind) as ways:
         maker = Maker(ways[0][0], None)
@@ -397,7 +391,7 @@ def test_of_two_schemas_at_once_only_one_makes_a_queue_of_a_table(kind):
         assert "names its table as" in refused
 
 
-@pytest.mark.parametrize("kind", CHOSEN)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_table_that_was_a_queue_from_another_schema_may_become_one_again(kind):
     with two_ways(kind) as ways:
         first = queue_in(*ways[0])
@@ -409,7 +403,7 @@ def test_a_table_that_was_a_queue_from_another_schema_may_become_one_again(kind)
         assert is_exact(Task)
 
 
-@pytest.mark.parametrize("kind", CHOSEN)
+@pytest.mark.parametrize("kind", KINDS)
 def test_check_tells_of_a_table_that_is_a_queue_from_two_schemas(kind):
     with two_ways(kind) as ways:
         first = queue_in(*ways[0])
@@ -424,7 +418,7 @@ def test_check_tells_of_a_table_that_is_a_queue_from_two_schemas(kind):
         assert "names its table as task" in told
 
 
-@pytest.mark.parametrize("kind", CHOSEN)
+@pytest.mark.parametrize("kind", KINDS)
 def test_records_in_a_schema_that_may_not_be_read_are_passed_by(kind):
     with two_ways(kind) as ((straight, _), (_, there)), database_on(KINDS[kind]) as (server, another):
         closed = {"postgres": ["closed", "half_open"], "mariadb": [another]}[kind]
@@ -469,7 +463,7 @@ IDENTITIES: Mapping[str, tuple[dict[str, Any], Any]] = {  # of PostgreSQL
     "identity": ({"id": pw.IdentityField()}, {}),
     "identity-always": ({"id": pw.IdentityField(generate_always=True)}, {}),
 }
-OF_KINDS = [(kind, key) for kind in CHOSEN for key in (KEYS if kind == "mariadb" else {**KEYS, **IDENTITIES})]
+OF_KINDS = [(kind, key) for kind in KINDS for key in (KEYS if kind == "mariadb" else {**KEYS, **IDENTITIES})]
 
 
 @pytest.mark.parametrize(("kind", "key"), OF_KINDS)
@@ -489,7 +483,6 @@ def test_a_key_may_be_of_each_kind(kind, key):
         maker.db.close()
 
 
-@pytest.mark.skipif("postgres" not in CHOSEN, reason="of PostgreSQL")
 def test_the_timer_may_be_a_timestamptz_in_any_time_zone(postgres):
     postgres.execute_sql("SET TIME ZONE 'Asia/Kathmandu'")
     clock = Clock(1_700_000_000)
@@ -509,7 +502,7 @@ class Microseconds(pw.DateTimeField):
 
 
 @pytest.mark.parametrize(("field", "due"), [(pw.DateTimeField, 11), (Microseconds, 10.75)])
-@pytest.mark.parametrize("kind", [kind for kind in CHOSEN if kind == "mariadb"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind == "mariadb"])
 def test_a_timer_of_mariadb_is_rounded_up_to_what_its_column_holds(kind, field, due):
     with database_on(KINDS[kind]) as (server, name):
         clock = Clock(1_700_000_000)
@@ -533,7 +526,6 @@ JSONS: Mapping[str, Callable[[], pw.Field]] = {
 
 
 @pytest.mark.parametrize("field", JSONS)
-@pytest.mark.skipif("postgres" not in CHOSEN, reason="of PostgreSQL")
 def test_the_application_may_have_columns_of_json_and_arrays(postgres, field):
     maker = Maker(postgres, Clock())
     Task = maker({"keep": True}, model=maker.model(data=JSONS[field]()))
@@ -546,7 +538,7 @@ def test_the_application_may_have_columns_of_json_and_arrays(postgres, field):
     assert Task.get_by_id(taken.id).data == changed
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CHOSEN if kind == "mariadb"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind == "mariadb"])
 def test_the_application_may_have_columns_of_json_on_mariadb(kind):
     with database_on(KINDS[kind]) as (server, name):
         maker = Maker(server.peewee(name, mariadb=True), Clock())
@@ -556,7 +548,7 @@ def test_the_application_may_have_columns_of_json_on_mariadb(kind):
         maker.db.close()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CHOSEN if kind == "mariadb"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind == "mariadb"])
 def test_a_column_of_json_on_mariadb_needs_a_database_that_says_so(kind):
     with database_on(KINDS[kind]) as (server, name):
         maker = Maker(server.peewee(name), Clock())

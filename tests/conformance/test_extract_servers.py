@@ -7,12 +7,12 @@ import pytest
 
 from tests.conformance.steps import eventually, put_late
 from tests.conformance.test_extract import rows, unpickled
-from tests.conftest import DATABASES, SERVERS, chosen
+from tests.conftest import DATABASES, SERVERS
 from tests.factories import task, tasks
 from xq.adapters.databases import mysql_extracts
 
 
-@pytest.fixture(params=chosen(SERVERS))
+@pytest.fixture(params=SERVERS)
 def shared_db(request, tmp_path):
     with DATABASES[request.param](tmp_path) as database:
         yield database

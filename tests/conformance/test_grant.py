@@ -15,7 +15,7 @@ import pytest
 
 import xq
 from tests.conformance.steps import PATIENCE, STUCK, eventually
-from tests.conftest import SERVERS, Maker, chosen, database_on
+from tests.conftest import SERVERS, Maker, database_on
 from xq import sessions
 from xq.adapters.databases.rights import RIGHTS
 from xq.machine import Feature, Transition
@@ -96,7 +96,7 @@ class Land:
             self.server.run(f"DROP {'ROLE' if self.is_postgres else 'USER'} {self.quoted(user)}", self.name)
 
 
-@pytest.fixture(params=chosen(SERVERS))
+@pytest.fixture(params=SERVERS)
 def land(request):
     with database_on(SERVERS[request.param]) as (server, name):
         land = Land(server, name)
@@ -359,7 +359,7 @@ def test_who_may_not_move_what_is_due_is_told_so(land):
         assert is_denied(mine.sweep)
 
 
-@pytest.mark.parametrize("land", chosen(["postgres"]), indirect=True)
+@pytest.mark.parametrize("land", ["postgres"], indirect=True)
 def test_a_policy_that_keeps_one_row_where_it_is_stops_no_other(land):
     queue, user = land.queue("all"), land.user()
     queue.grant(user, "consumer")
@@ -512,7 +512,7 @@ def test_who_is_nobody_or_has_no_such_role_is_refused_in_words(land):
         queue.grant("public", "producer")
 
 
-@pytest.mark.parametrize("land", chosen(["mariadb"]), indirect=True)
+@pytest.mark.parametrize("land", ["mariadb"], indirect=True)
 def test_a_role_of_mariadb_is_a_user_too_and_a_pattern_names_no_other_database(land):
     queue, role, user = land.queue(), f"r{next(_numbers)}", land.user()
     land.server.run(f"CREATE ROLE {role}")
@@ -527,7 +527,7 @@ def test_a_role_of_mariadb_is_a_user_too_and_a_pattern_names_no_other_database(l
         land.server.run(f"DROP ROLE {role}")
 
 
-@pytest.mark.parametrize("land", chosen(["postgres"]), indirect=True)
+@pytest.mark.parametrize("land", ["postgres"], indirect=True)
 def test_no_function_of_a_users_own_runs_with_the_rights_of_the_owner(land):
     queue, user = land.queue("all"), land.user()
     queue.grant(user, "producer")
@@ -625,7 +625,7 @@ def test_the_document_tells_of_each_table_and_of_the_rights_of_each_role():
     }
 
 
-@pytest.mark.parametrize("land", chosen(["postgres"]), indirect=True)
+@pytest.mark.parametrize("land", ["postgres"], indirect=True)
 def test_the_sql_that_the_document_shows_is_what_is_run(land):
     Page = Maker(land.owner, None).model(table_name="page")
     queue = xq.upgrade(Page, {"status": "status", "runat": "runat"}, {"ttr": True, "limit": 100})

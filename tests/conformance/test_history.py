@@ -27,7 +27,7 @@ from tests.conformance.steps import (
     make_impatient,
     run_script,
 )
-from tests.conftest import DATABASES, SERVERS, Maker, chosen
+from tests.conftest import DATABASES, SERVERS, Maker
 from tests.factories import task, tasks
 from xq import BadType, BadValue, FeatureOff, NotInstalled
 from xq.testing import Clock
@@ -644,7 +644,7 @@ def test_the_statistics_count_as_before(make):
 
 
 @pytest.mark.parametrize("call", ["put", "another program"])
-@pytest.mark.parametrize("kind", chosen(SERVERS))
+@pytest.mark.parametrize("kind", SERVERS)
 def test_nobody_waits_for_a_transaction_that_has_inserted_a_task(kind, call, tmp_path):
     with DATABASES[kind](tmp_path) as db:
         make_impatient(db, STUCK // 2)

@@ -23,7 +23,7 @@ from tests.conformance.steps import (
     run_script,
     transitions,
 )
-from tests.conftest import SERVERS, Maker, chosen, database_on
+from tests.conftest import SERVERS, Maker, database_on
 from tests.factories import task, tasks
 from xq import database
 from xq.testing import Clock
@@ -164,7 +164,7 @@ def test_many_processes_may_create_the_tables_at_once(make_shared):
     create_at_once(make_shared, nullcontext)
 
 
-@pytest.mark.parametrize("shared_db", chosen(["postgres"]), indirect=True)  # MariaDB ends it, SQLite has one at a time
+@pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)  # MariaDB ends it, SQLite has one at a time
 def test_many_processes_may_create_the_tables_at_once_within_transactions(make_shared):
     create_at_once(make_shared, make_shared.db.atomic)
 
@@ -242,7 +242,7 @@ def at_once(server, name, mode, text):
 
 @pytest.mark.parametrize(("mode", "odd"), [("", "'"), ("", "\\"), ("NO_BACKSLASH_ESCAPES", "'"), ("ANSI_QUOTES", '"')])
 @pytest.mark.parametrize("run", [by_the_client, one_by_one, at_once])
-@pytest.mark.parametrize("kind", chosen(["mariadb"]))
+@pytest.mark.parametrize("kind", ["mariadb"])
 def test_the_ddl_of_mariadb_is_run_by_its_client_and_by_what_runs_one_line_after_the_other(kind, run, mode, odd):
     with database_on(SERVERS[kind]) as (server, name), closing(server.peewee(name)) as db:
         make = Maker(db, Clock())

@@ -31,7 +31,7 @@ from tests.conformance.steps import (
     state,
     writing,
 )
-from tests.conftest import SERVERS, Maker, chosen, database_on
+from tests.conftest import SERVERS, Maker, database_on
 from tests.factories import task
 from tests.servers import Postgres
 from xq import moves, sessions, sweep
@@ -335,7 +335,7 @@ def test_a_session_closed_elsewhere_that_two_threads_notice_at_once_is_not_taken
             held.ack()
 
 
-ON_SERVERS = pytest.mark.parametrize("shared_db", chosen(SERVERS), indirect=True)  # where writers are side by side
+ON_SERVERS = pytest.mark.parametrize("shared_db", SERVERS, indirect=True)  # where writers are side by side
 LEVELS = pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
 
 
@@ -398,7 +398,7 @@ def test_who_waits_for_a_task_that_is_taken_away_and_again_does_not_finish_it(ma
     assert is_exact(Task)
 
 
-@pytest.mark.parametrize("shared_db", chosen(["postgres"]), indirect=True)  # which tells who looks
+@pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)  # which tells who looks
 def test_a_session_that_could_be_listed_in_a_transaction_only_is_looked_after_from_its_commit_on(
     make_shared, monkeypatch
 ):
@@ -451,7 +451,6 @@ def test_what_proves_that_a_process_lives_is_in_no_conflict_at_the_level_of_the_
     assert taken.ack().id == taken.id
 
 
-@pytest.mark.skipif(not chosen(["postgres"]), reason="of PostgreSQL")
 def test_a_call_that_postgresql_ends_in_a_deadlock_with_the_application_is_made_again_unseen():
     with database_on(Postgres) as (server, name), closing(server.peewee(name)) as db:
         Task = Maker(db, None)({"keep": True})

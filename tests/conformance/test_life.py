@@ -36,7 +36,7 @@ from tests.conformance.steps import (
     waiter,
     writing,
 )
-from tests.conftest import DATABASES, SHARED, Maker, chosen
+from tests.conftest import DATABASES, SHARED, Maker
 from xq import sessions, sweep
 
 FEATURES = {"buried": True, "delayed": True}
@@ -326,7 +326,7 @@ def test_threads_may_share_a_task_and_one_of_them_finishes_it(queue):
 PROGRAM = """
 import multiprocessing, os, sys
 import peewee as pw
-from tests.conftest import DATABASES, SHARED, Maker, chosen
+from tests.conftest import DATABASES, SHARED, Maker
 
 def work():
     db = pw.{kind}({name!r}, **{params!r})
@@ -801,7 +801,7 @@ def test_a_session_that_is_made_while_who_lives_is_looked_at_is_not_taken_for_an
     in_threads(make_shared.db, work, look_again_and_again, look_again_and_again)
 
 
-@pytest.mark.parametrize("kind", chosen(SHARED))
+@pytest.mark.parametrize("kind", SHARED)
 def test_a_database_that_nobody_has_any_more_is_forgotten_and_its_thread_ends(kind, tmp_path, caplog):
     caplog.set_level(logging.CRITICAL, "xq")  # what is logged is kept, with whatever it knows
     before = set(threading.enumerate())

@@ -8,7 +8,7 @@ import pytest
 
 import xq
 from tests.conformance.steps import PATIENCE, begun_anew, bring, in_threads, is_exact, isolate, processes, transitions
-from tests.conftest import DATABASES, SERVERS, Maker, chosen
+from tests.conftest import DATABASES, SERVERS, Maker
 from tests.factories import task, tasks
 
 
@@ -183,7 +183,7 @@ def test_processes_together_put_no_more_than_the_limit(make_shared):
 
 
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
-@pytest.mark.parametrize("kind", chosen(SERVERS))
+@pytest.mark.parametrize("kind", SERVERS)
 def test_transactions_that_looked_before_they_put_keep_the_limit_together(kind, level, tmp_path):
     with DATABASES[kind](tmp_path) as db:
         isolate(db, level)
@@ -214,7 +214,7 @@ def test_transactions_that_looked_before_they_put_keep_the_limit_together(kind, 
         assert is_exact(Task)
 
 
-@pytest.mark.parametrize("kind", chosen(SERVERS))
+@pytest.mark.parametrize("kind", SERVERS)
 def test_a_transaction_may_put_until_the_queue_is_full_while_nobody_else_puts(kind, tmp_path):
     with DATABASES[kind](tmp_path) as db:
         isolate(db, "REPEATABLE READ")

@@ -10,15 +10,15 @@ import peewee as pw
 import pytest
 
 from tests.conformance.steps import STUCK, Work, another_process, eventually, is_exact, isolate, make_impatient
-from tests.conftest import SERVERS, Maker, chosen, database_on
+from tests.conftest import SERVERS, Maker, database_on
 from tests.factories import task, tasks
 from xq import database
 from xq.errors import ConfigurationError
 
-KIND = pytest.mark.parametrize("kind", chosen(["mariadb"]))
+KIND = pytest.mark.parametrize("kind", ["mariadb"])
 
 
-@pytest.fixture(params=chosen(["mariadb"]))
+@pytest.fixture(params=["mariadb"])
 def db(request):
     with database_on(SERVERS[request.param]) as (server, name), closing(server.peewee(name)) as database:
         yield database

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import DATABASES, SERVERS, chosen
+from tests.conftest import DATABASES, SERVERS
 from tests.random_calls import PeeweeApplication, check_random_calls
 
 
-@pytest.mark.parametrize("kind", chosen(DATABASES))
+@pytest.mark.parametrize("kind", DATABASES)
 def test_random_calls_leave_what_the_model_says(kind, tmp_path_factory):
     check_random_calls(
         lambda: PeeweeApplication(kind, tmp_path_factory.mktemp("model")), programs=40 if kind in SERVERS else 150

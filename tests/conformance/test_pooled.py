@@ -12,7 +12,7 @@ import pytest
 import xq
 from tests import servers
 from tests.conformance.steps import PATIENCE, another_process, eventually, in_threads, is_exact, waiter
-from tests.conftest import Maker, chosen, database_on
+from tests.conftest import Maker, database_on
 from xq.adapters.databases import links
 
 FEATURES = {"keep": True, "delayed": True, "history": True}
@@ -22,8 +22,6 @@ LEASE = 7.0  # seconds, for the tests: longer than a busy machine keeps a proces
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Maker]:
     """Makes queues on a database behind a pooler."""
-    if not chosen(["postgres"]):
-        pytest.skip("PostgreSQL is not chosen")
     if reason := servers.Postgres.missing() or servers.PgBouncer.missing():
         pytest.skip(reason)
     monkeypatch.setattr(links, "LEASE", LEASE)

@@ -14,14 +14,14 @@ import pytest
 
 import xq
 from tests.conformance.steps import PATIENCE, eventually, is_exact, transitions
-from tests.conformance.test_databases import CHOSEN
+from tests.conformance.test_databases import KINDS
 from tests.conformance.test_servers_fail import Standby
 from tests.conftest import database_on
 from tests.servers import Postgres
 from xq.errors import ConfigurationError
 from xq.testing import Clock
 
-pytestmark = pytest.mark.skipif("postgres" not in CHOSEN, reason="of PostgreSQL")
+pytestmark = pytest.mark.skipif("postgres" not in KINDS, reason="of PostgreSQL")
 
 FEATURES = {"id": "required", "buried": True, "delayed": True, "keep": True, "ttr": 60, "history": True}
 COLUMNS = "id bigint NOT NULL, day date NOT NULL, name text, status text NOT NULL, runat float8, tube text"

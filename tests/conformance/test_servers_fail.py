@@ -25,7 +25,7 @@ import xq
 from tests import servers
 from tests.conformance.clocks import another_clock, needs_another_clock
 from tests.conformance.steps import PATIENCE, eventually, is_exact, processes, waiter
-from tests.conftest import SERVERS, Maker, chosen
+from tests.conftest import SERVERS, Maker
 from tests.servers import Server
 
 FEATURES = {"keep": True, "delayed": True}
@@ -34,7 +34,7 @@ STEPS = 20  # that each process makes between two ends of the server
 FULL = 160 * 2**20  # bytes of the disk that fills up
 
 
-@pytest.fixture(scope="module", params=chosen(SERVERS))
+@pytest.fixture(scope="module", params=SERVERS)
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server that a test may stop."""
     kind = SERVERS[request.param]
@@ -202,7 +202,7 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs a disk in memory: Linux has them")
-@pytest.mark.parametrize("kind", chosen(SERVERS))
+@pytest.mark.parametrize("kind", SERVERS)
 def test_on_a_full_disk_puts_fail_and_change_nothing_and_go_on_when_there_is_room_again(kind, monkeypatch):
     if reason := SERVERS[kind].missing():
         pytest.skip(reason)
@@ -293,7 +293,6 @@ class Standby(servers.Postgres):
         return [self.program("pg_basebackup"), f"--pgdata={self.folder}/data", *where, *how]
 
 
-@pytest.mark.skipif(not chosen(["postgres"]), reason="PostgreSQL is not chosen")
 def test_a_standby_can_be_read_and_when_it_is_promoted_the_same_process_works_on(caplog):
     if reason := servers.Postgres.missing():
         pytest.skip(reason)

@@ -21,7 +21,7 @@ import xq
 from tests.conformance.steps import PATIENCE, STUCK, Work, another_process, eventually, in_threads
 from tests.conformance.test_servers_fail import ONLY_READ, Standby
 from tests.conformance.test_tubes import Rows
-from tests.conftest import SERVERS, chosen
+from tests.conftest import SERVERS
 from tests.servers import MariaDB, Postgres, Server
 from xq import sweep
 from xq.state import LOOK, STATES, State
@@ -171,10 +171,8 @@ def for_reading(file: Path) -> pw.SqliteDatabase:
     return pw.SqliteDatabase(f"file:{file}?mode=ro", uri=True)
 
 
-sqlite_is_chosen = pytest.mark.skipif(not chosen(["sqlite"]), reason="SQLite is not chosen")
 
 
-@sqlite_is_chosen
 def test_the_tubes_of_a_file_that_is_opened_for_reading_wait_and_can_be_looked_at(file, filled):
     with closing(for_reading(file)) as db:
         queue = Tubes(db)
@@ -191,7 +189,6 @@ def test_the_tubes_of_a_file_that_is_opened_for_reading_wait_and_can_be_looked_a
     assert filled.tube.tube.take(0).data == "a"
 
 
-@sqlite_is_chosen
 def test_a_file_without_tubes_that_is_opened_for_reading_is_at_its_beginning(file):
     with closing(sqlite3.connect(file)) as made:
         made.execute("CREATE TABLE other (id)")
@@ -203,7 +200,6 @@ def test_a_file_without_tubes_that_is_opened_for_reading_is_at_its_beginning(fil
         assert uuid.UUID(queue.identify())
 
 
-@sqlite_is_chosen
 @pytest.mark.parametrize("name", ["tube", "rows"])
 def test_a_connection_that_may_only_ask_is_refused_at_once_and_others_are_not(filled, name):
     tube, db = filled.tube[name], filled.database
@@ -220,7 +216,6 @@ def test_a_connection_that_may_only_ask_is_refused_at_once_and_others_are_not(fi
     assert tube.put("d").state == "r"
 
 
-@sqlite_is_chosen
 def test_within_a_transaction_of_the_application_the_state_is_told_and_nothing_is_lost(filled):
     tube, db = filled.tube.tube, filled.database
     with db.atomic():
@@ -232,7 +227,6 @@ def test_within_a_transaction_of_the_application_the_state_is_told_and_nothing_i
     assert [task.data for task in tube.tasks_by_state("r")] == ["a", "kept"]
 
 
-@sqlite_is_chosen
 def test_to_ask_for_the_state_locks_nobody_out(filled):
     db = filled.database
     with closing(sqlite3.connect(db.database, isolation_level=None)) as other:
@@ -241,7 +235,6 @@ def test_to_ask_for_the_state_locks_nobody_out(filled):
         other.execute("ROLLBACK")
 
 
-@sqlite_is_chosen
 def test_a_user_who_may_not_write_the_file_is_told_so():
     with tempfile.TemporaryDirectory() as made, closing(pw.SqliteDatabase(f"{made}/app.db", timeout=20)) as db:
         os.chmod(made, 0o755)
@@ -282,7 +275,7 @@ def test_a_user_who_may_not_write_the_file_is_told_so():
 # servers
 
 
-@pytest.fixture(scope="module", params=chosen(SERVERS))
+@pytest.fixture(scope="module", params=SERVERS)
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server that a test may stop."""
     kind = SERVERS[request.param]
@@ -439,7 +432,6 @@ def test_a_process_that_only_puts_is_refused_at_once(server, there):
     assert tube.put("b").id > 1
 
 
-@pytest.mark.skipif(not chosen(["mariadb"]), reason="MariaDB is not chosen")
 def test_who_may_write_a_replica_all_the_same_does_not():
     if reason := MariaDB.missing():
         pytest.skip(reason)
@@ -464,7 +456,6 @@ def test_who_may_write_a_replica_all_the_same_does_not():
             assert tube.take(PATIENCE).data == "late"
 
 
-@pytest.mark.skipif(not chosen(["postgres"]), reason="PostgreSQL is not chosen")
 def test_a_standby_begins_waits_and_runs_when_it_is_promoted():
     if reason := Postgres.missing():
         pytest.skip(reason)

@@ -22,7 +22,7 @@ from tests.conformance.steps import (
     transitions,
     waiter,
 )
-from tests.conftest import DATABASES, SERVERS, SHARED, Maker, chosen
+from tests.conftest import DATABASES, SERVERS, SHARED, Maker
 from tests.factories import task, tasks
 from xq import database
 from xq.adapters.databases import mysql, postgres
@@ -363,7 +363,7 @@ def test_recount_changes_nothing_that_is_right(tubes):
 LEVELS = [(name, "") for name in SHARED] + [(name, "SERIALIZABLE") for name in SERVERS]
 
 
-@pytest.mark.parametrize(("name", "level"), [case for case in LEVELS if case[0] in chosen(SHARED)])
+@pytest.mark.parametrize(("name", "level"), LEVELS)
 def test_a_recount_beside_writers_sets_the_numbers_right(name, level, tmp_path):
     with DATABASES[name](tmp_path) as db:
         if level:
@@ -392,7 +392,7 @@ def test_a_recount_beside_writers_sets_the_numbers_right(name, level, tmp_path):
         assert is_exact(Task)
 
 
-@pytest.mark.parametrize("name", chosen(SERVERS))
+@pytest.mark.parametrize("name", SERVERS)
 def test_counters_that_another_program_piles_up_are_added_up_by_a_process_that_waits(name, tmp_path, monkeypatch):
     for module, number, value in ((database, "MANY", 10), (postgres, "ROLL_UP", 20), (mysql, "ROLL_UP", 20)):
         monkeypatch.setattr(module, number, value)

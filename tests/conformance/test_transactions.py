@@ -24,7 +24,7 @@ from tests.conformance.steps import (
     until_one_waits_for_a_lock,
     writing,
 )
-from tests.conftest import DATABASES, SERVERS, Maker, chosen
+from tests.conftest import DATABASES, SERVERS, Maker
 from tests.factories import task, tasks
 
 FEATURES = {"buried": True, "delayed": True, "keep": True, "ttr": 20}
@@ -225,7 +225,7 @@ def test_what_only_the_database_finds_fault_with_leaves_the_transaction_usable(m
     assert is_exact(Task)
 
 
-@pytest.mark.parametrize("db", chosen(["sqlite", "memory", "postgres"]), indirect=True)  # MariaDB's is closed for it
+@pytest.mark.parametrize("db", ["sqlite", "memory", "postgres"], indirect=True)  # MariaDB's is closed for it
 def test_a_call_that_is_interrupted_as_it_releases_its_savepoint_has_changed_nothing(queue, monkeypatch):
     def interrupted(self: Any, begin: bool = True) -> None:
         raise KeyboardInterrupt
@@ -379,7 +379,7 @@ def test_a_session_may_be_joined_within_a_transaction_and_take_there(make_shared
         assert other.send(session.uuid) == 2
 
 
-@pytest.mark.parametrize("kind", chosen(SERVERS))
+@pytest.mark.parametrize("kind", SERVERS)
 def test_a_first_take_in_an_open_transaction_keeps_nobody_waiting(kind, tmp_path):
     with DATABASES[kind](tmp_path) as db:
         isolate(db, "READ COMMITTED")  # by default, MariaDB locks more than the row
@@ -434,7 +434,7 @@ SEEN_AFRESH = {"postgres": "READ COMMITTED", "mariadb": "REPEATABLE READ"}  # Po
 
 @pytest.mark.parametrize("roles", [(), ("owner",)], ids=["side table", "role"])
 @pytest.mark.parametrize("what", MEANWHILE)
-@pytest.mark.parametrize("kind", chosen(SERVERS))
+@pytest.mark.parametrize("kind", SERVERS)
 def test_what_another_process_did_since_a_transaction_looked_is_known_to_its_calls(kind, what, roles, tmp_path):
     others, call, expected = MEANWHILE[what]
     with DATABASES[kind](tmp_path) as db:
@@ -469,7 +469,7 @@ def test_reconfigure_refuses_and_moves_within_one_transaction(queue):
     assert everything(queue) == before
 
 
-@pytest.mark.parametrize("db_kind", chosen(SERVERS))
+@pytest.mark.parametrize("db_kind", SERVERS)
 def test_a_take_passes_by_what_an_open_transaction_has_taken(db_kind, tmp_path):
     with DATABASES[db_kind](tmp_path) as db:
         if db_kind == "mariadb":  # where its default would lock the gaps beside the row
@@ -484,7 +484,7 @@ def test_a_take_passes_by_what_an_open_transaction_has_taken(db_kind, tmp_path):
         assert is_exact(Task)
 
 
-@pytest.mark.parametrize("db_kind", chosen(SERVERS))
+@pytest.mark.parametrize("db_kind", SERVERS)
 def test_truncate_counts_what_it_deletes_where_others_put_meanwhile(db_kind, tmp_path):
     with DATABASES[db_kind](tmp_path) as db:
         isolate(db, "READ COMMITTED")  # where a second look may find what was put since the first

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import SERVERS, chosen, database_on
+from tests.conftest import SERVERS, database_on
 from xq.tubes import Tubes
 
 
-@pytest.mark.parametrize("kind", chosen(SERVERS))
+@pytest.mark.parametrize("kind", SERVERS)
 def test_a_url_leads_to_the_tubes_of_a_server(kind):
     with database_on(SERVERS[kind]) as (server, name):
         url = server.url(name)
@@ -36,7 +36,7 @@ def server(request):
         yield server
 
 
-@pytest.mark.parametrize("server", chosen(SERVERS), indirect=True)
+@pytest.mark.parametrize("server", SERVERS, indirect=True)
 def test_a_crash_takes_the_tasks_of_no_tube_that_is_not_temporary_and_no_id_comes_again(server):
     with closing(server.peewee("app")) as database:
         queue: Any = Tubes(database)

@@ -24,7 +24,7 @@ from tests.conformance.steps import (
     transitions,
     writing,
 )
-from tests.conftest import DATABASES, SERVERS, SHARED, Maker, chosen
+from tests.conftest import DATABASES, SERVERS, SHARED, Maker
 from tests.factories import task
 from xq.adapters.databases.utube_news import OPEN, News
 
@@ -366,7 +366,7 @@ def test_another_process_that_waits_for_a_utube_hears_that_its_task_is_done(make
 # transactions of the application
 
 
-@pytest.fixture(params=chosen(SERVERS))
+@pytest.fixture(params=SERVERS)
 def make_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Maker]:
     """Makes queues on a server."""
     with DATABASES[request.param](tmp_path) as db:
@@ -374,7 +374,7 @@ def make_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make
 
 
 LEVELS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
-EACH_LEVEL = [(kind, level) for kind in chosen(SHARED) for level in (LEVELS if kind in SERVERS else [""])]
+EACH_LEVEL = [(kind, level) for kind in SHARED for level in (LEVELS if kind in SERVERS else [""])]
 
 
 @pytest.fixture
@@ -526,7 +526,7 @@ def test_news_are_heard_by_those_alone_who_have_looked_since_they_were_left(make
     assert is_exact(Task)
 
 
-@pytest.mark.parametrize("kind", chosen(["postgres"]))
+@pytest.mark.parametrize("kind", ["postgres"])
 @pytest.mark.parametrize("field", [pw.FixedCharField(5, null=True), pw.TextField(null=True, collation="loose")])
 def test_utubes_are_told_apart_to_the_last_letter_whatever_the_column_is(kind, field, tmp_path):
     with DATABASES[kind](tmp_path) as db:

@@ -17,7 +17,7 @@ import pytest
 
 import xq
 from tests.conformance.steps import PATIENCE, Work, another_process, bring, eventually, row, sleeps, waiter
-from tests.conftest import SERVERS, Maker, chosen
+from tests.conftest import SERVERS, Maker
 from tests.factories import task, tasks
 from xq import sweep
 from xq.wait import Alarm, Deadline
@@ -178,7 +178,7 @@ def test_an_end_is_told_of_after_its_commit(make_shared):
     assert waits.result()[1]
 
 
-@pytest.mark.parametrize("shared_db", chosen(SERVERS), indirect=True)
+@pytest.mark.parametrize("shared_db", SERVERS, indirect=True)
 def test_a_wait_for_what_a_transaction_has_locked_keeps_to_its_time_and_is_in_no_others_way(make_shared):
     Task = make_shared()
     locked, other = Task.xq.put_many(tasks(2))
@@ -194,7 +194,7 @@ def test_a_wait_for_what_a_transaction_has_locked_keeps_to_its_time_and_is_in_no
     assert waits.result()[1]
 
 
-@pytest.mark.parametrize("shared_db", chosen(SERVERS), indirect=True)
+@pytest.mark.parametrize("shared_db", SERVERS, indirect=True)
 def test_a_wait_for_a_task_that_a_transaction_ends_is_told_so_where_its_row_stays(make_shared):
     Task = make_shared({"keep": True})
     put = Task.put(task())

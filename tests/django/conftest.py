@@ -71,7 +71,7 @@ from django.core.management import call_command
 from django.db import connections, models
 from django.test.utils import modify_settings
 
-from tests.conftest import SERVERS, chosen, database_on
+from tests.conftest import SERVERS, database_on
 from tests.django.browser import browser, window  # noqa: F401 (fixtures)
 from tests.django.sites import manage, served  # noqa: F401
 from tests.servers import Server
@@ -189,7 +189,7 @@ def one_more(alias: str, settings: Mapping[str, Any]) -> Iterator[str]:
         del connections.settings[alias], connections[alias]
 
 
-@pytest.fixture(params=chosen(ENGINES))
+@pytest.fixture(params=ENGINES)
 def django_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DjangoDatabase]:
     """A fresh database of each kind in turn, as the alias "default"."""
     with fresh(request.param, tmp_path) as database:

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import chosen
 from tests.django.sites import one_of_each
 
-on_one_database = pytest.mark.parametrize("django_db", chosen(["sqlite"]), indirect=True)  # what the page decides
+on_one_database = pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)  # what the page decides
 
 
 class Pages:

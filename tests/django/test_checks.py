@@ -11,7 +11,6 @@ from django.db import connection
 from django.test import override_settings
 
 import xq
-from tests.conftest import chosen
 from tests.django.apps import installed
 from tests.django.conftest import one_more
 from tests.django.test_migrations import FIELDS, SECOND, order
@@ -184,7 +183,7 @@ def test_a_database_that_xq_does_not_speak_may_be_there_and_hold_no_queue(app, b
         app.models(order(using="own"))
 
 
-@pytest.mark.parametrize("django_db", chosen(["mariadb"]), indirect=True)
+@pytest.mark.parametrize("django_db", ["mariadb"], indirect=True)
 def test_a_name_that_the_database_cannot_hold_is_told_of_whether_it_is_asked_or_not(app):
     app.models(order(more="class Meta:\n        db_table = 'x\U0001f511'"))
     app.run("makemigrations", app.label)

@@ -23,7 +23,7 @@ from django.db import connections, transaction
 from django.test.utils import override_settings
 
 from tests.conformance.steps import STUCK, eventually
-from tests.conftest import SERVERS, chosen, database_on
+from tests.conftest import SERVERS, database_on
 from tests.django.conftest import one_more
 from xq.adapters.django import queues
 from xq.adapters.django.admin import QueueAdmin
@@ -394,7 +394,7 @@ def test_a_worker_that_is_told_to_end_finishes_what_is_in_hand(office, project):
     assert office.Order.xq.peek(other).status == "R"
 
 
-@pytest.mark.parametrize("django_db", chosen(["sqlite"]), indirect=True)
+@pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)
 def test_a_worker_that_is_told_twice_releases_what_is_in_hand(office, project):
     put = office.Order.put({})
     with project.worker() as worker:
@@ -406,7 +406,7 @@ def test_a_worker_that_is_told_twice_releases_what_is_in_hand(office, project):
     assert office.Order.xq.peek(put).status == "R"
 
 
-@pytest.mark.parametrize("django_db", chosen(["sqlite"]), indirect=True)
+@pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)
 def test_a_worker_starts_anew_when_the_code_changes_and_nothing_is_lost(office, project):
     first = office.Order.put({})
     second = JOBS.replace("version 1", "version 2")

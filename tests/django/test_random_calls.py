@@ -11,7 +11,6 @@ import pytest
 from django.db import Error, models, transaction
 
 import xq
-from tests.conftest import chosen
 from tests.django.conftest import ENGINES, fresh
 from tests.random_calls import check_random_calls
 from xq.adapters.django import upgrade
@@ -114,6 +113,6 @@ class DjangoApplication:
         self._made.__exit__(None, None, None)
 
 
-@pytest.mark.parametrize("kind", chosen(ENGINES))
+@pytest.mark.parametrize("kind", ENGINES)
 def test_random_calls_leave_what_the_model_says(kind, tmp_path_factory):
     check_random_calls(lambda: DjangoApplication(kind, tmp_path_factory.mktemp("model")), programs=30)

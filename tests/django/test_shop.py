@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.steps import eventually
-from tests.conftest import SERVERS, chosen
+from tests.conftest import SERVERS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE = 120  # seconds: it is four processes that import Django
@@ -172,7 +172,7 @@ def test_an_order_is_mailed_once_and_invoiced_though_its_worker_is_killed_in_the
     assert shop.said("The shop is (closed)") == ["closed"]
 
 
-@pytest.mark.parametrize("django_db", chosen(SERVERS), indirect=True)
+@pytest.mark.parametrize("django_db", SERVERS, indirect=True)
 def test_the_shop_runs_on_the_database_that_it_is_told(browser, open_shop, django_db):
     shop = open_shop("{}://{USER}@{HOST}:{PORT}/{NAME}".format(django_db.kind, **django_db.settings))
     shop.post.touch()

@@ -34,7 +34,6 @@ from django.test.utils import CaptureQueriesContext, override_settings
 
 import xq
 from tests.conformance.steps import STUCK, eventually
-from tests.conftest import chosen
 from tests.django.conftest import forget_connections, one_more
 from xq.adapters.django import queue, upgrade
 from xq.adapters.django.guard import last_read
@@ -908,7 +907,7 @@ def test_times_may_be_date_times(django_db, make):
     assert Task.take() == later
 
 
-@pytest.mark.parametrize("django_db", chosen(["sqlite", "mariadb"]), indirect=True)
+@pytest.mark.parametrize("django_db", ["sqlite", "mariadb"], indirect=True)
 def test_times_that_django_writes_in_another_zone_are_refused_and_leave_the_model_as_it_was(django_db):
     Task = django_db.model(runat=models.DateTimeField(null=True))
     with override_settings(**IN_BERLIN), pytest.raises(xq.ConfigurationError, match="USE_TZ = True"):
@@ -918,7 +917,7 @@ def test_times_that_django_writes_in_another_zone_are_refused_and_leave_the_mode
     assert Task.xq.roles == {"status": "status", "runat": "runat"}
 
 
-@pytest.mark.parametrize("django_db", chosen(["postgres"]), indirect=True)
+@pytest.mark.parametrize("django_db", ["postgres"], indirect=True)
 def test_times_are_in_any_zone_where_the_database_knows_it(make, django_db):
     attributes = {"runat": models.DateTimeField(null=True), "deadline": models.DateTimeField(null=True)}
     with override_settings(**IN_BERLIN):
@@ -1205,7 +1204,7 @@ def test_a_queue_that_no_migration_installed_says_so(django_db):
         Task.put({})
 
 
-@pytest.mark.parametrize("django_db", chosen(["postgres", "mariadb"]), indirect=True)
+@pytest.mark.parametrize("django_db", ["postgres", "mariadb"], indirect=True)
 def test_a_connection_that_was_lost_is_made_anew(make_shared, django_db):
     Task = make_shared(FEATURES, roles=TAKING)
     Task.put({"name": "a"})
@@ -1237,7 +1236,7 @@ def test_a_database_in_memory_has_queues_as_well(make, tmp_path):
         del connections.settings["memory"], connections["memory"]
 
 
-@pytest.mark.parametrize("django_db", chosen(["postgres"]), indirect=True)
+@pytest.mark.parametrize("django_db", ["postgres"], indirect=True)
 def test_a_schema_may_stand_in_the_name_of_the_table(django_db):
     with connection.cursor() as cursor:
         cursor.execute("CREATE SCHEMA shop")

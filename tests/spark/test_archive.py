@@ -21,7 +21,6 @@ from pyspark.errors import PySparkException
 
 import xq
 from tests.conformance.steps import is_exact, row, state
-from tests.conftest import chosen
 from tests.factories import tasks
 from xq.adapters.spark.archives import Archived, archive, history, restore
 from xq.adapters.spark.archives import tasks as all_tasks
@@ -333,7 +332,7 @@ def test_a_run_that_lost_its_files_is_not_taken_for_one_that_has_them(spark, mak
     assert not Task.xq.archives.runs()
 
 
-@pytest.mark.parametrize("shared_db", chosen(["sqlite"]), indirect=True)  # where a number may be a text
+@pytest.mark.parametrize("shared_db", ["sqlite"], indirect=True)  # where a number may be a text
 def test_what_cannot_be_read_comes_back_into_the_table_with_all_else(spark, make_shared, tmp_path):
     Task, out = make_shared(FEATURES), str(tmp_path)
     keys = done(Task, 2)

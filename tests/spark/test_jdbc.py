@@ -18,7 +18,7 @@ from playhouse.postgres_ext import BinaryJSONField
 import xq
 from tests.conformance.steps import eventually
 from tests.conformance.test_grant import Land
-from tests.conftest import SERVERS, Maker, chosen, database_on
+from tests.conftest import SERVERS, Maker, database_on
 from xq.adapters.drivers import connect
 from xq.adapters.spark.jdbc import DRIVERS, reached
 
@@ -229,7 +229,7 @@ def test_what_a_snapshot_holds_stays_as_it_was(spark, make_shared):
 # who may read
 
 
-@pytest.mark.parametrize("kind", chosen(SERVERS))
+@pytest.mark.parametrize("kind", SERVERS)
 def test_the_rights_of_a_reader_are_enough(spark, kind):
     with database_on(SERVERS[kind]) as (server, name):
         land = Land(server, name)
@@ -312,7 +312,7 @@ def test_a_driver_that_is_not_there_is_named(spark, make_shared, monkeypatch):
         xq.spark.jdbc(spark, Task)
 
 
-@pytest.mark.parametrize("kind", chosen(["postgres"]))  # which lets anybody in here, with any password
+@pytest.mark.parametrize("kind", ["postgres"])  # which lets anybody in here, with any password
 def test_a_password_is_in_no_plan(spark, kind):
     with database_on(SERVERS[kind]) as (server, name), closing(server.peewee(name, password="hush")) as database:
         Task = Maker(database, None)()

@@ -15,7 +15,7 @@ from benchmarks import spark as benchmark
 from benchmarks.databases import HOMES, Files, OnServer, Sqlite
 from benchmarks.report import SMOKE
 from tests import servers
-from tests.conftest import SHARED, chosen
+from tests.conftest import SHARED
 from xq.machine import NAMES
 
 SECONDS = "unix_seconds(bucket) AS bucket"
@@ -95,7 +95,7 @@ def test_the_section_fills_its_table(spark, monkeypatch):  # `spark`, because wh
     assert {len(row) for row in table.rows} == {len(table.head)}
 
 
-@pytest.fixture(params=chosen(SHARED))
+@pytest.fixture(params=SHARED)
 def home(request):
     kind = HOMES[request.param]
     if reason := kind.missing():

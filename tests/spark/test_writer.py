@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 
 import xq
 from tests.conformance.steps import STUCK, eventually, is_exact, transitions, waiter
-from tests.conftest import DATABASES, SHARED, Maker, chosen
+from tests.conftest import DATABASES, SHARED, Maker
 from tests.spark.failing import ROWS, frame
 from xq.tubes import Tubes
 
@@ -97,7 +97,7 @@ def test_a_frame_fills_a_tube(spark, shared_db):
 def test_nothing_is_lost_nor_doubled_when_tasks_fail_and_a_driver_is_killed(spark, tmp_path):
     with ExitStack() as stack:
         queues = []
-        for name in chosen(SHARED):
+        for name in SHARED:
             (folder := tmp_path / name).mkdir()
             queues.append(Maker(stack.enter_context(DATABASES[name](folder)), None)({"id": "auto_increment"}))
         told = [tmp_path / f"told{i}" for i in range(len(queues))]
