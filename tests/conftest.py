@@ -94,8 +94,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--tier",
         choices=TIERS,
-        help="run the tests of this tier: those of `make test`, the rest of `make test-all`, those of `make test-long`; "
-        "without it, whatever the arguments name",
+        action="append",
+        help="run the tests of this tier: those of `make test`, the rest of those of `make test-all`, or those of "
+        "`make test-long`; without it, all that the arguments name",
     )
 
 
@@ -123,13 +124,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     A database in memory is SQLite's as in a file, but for what a file of tests says `IN_MEMORY = True` of.
     """
-    tier, only = config.getoption("--tier"), os.environ.get("XQ_TEST_DB")
+    tiers, only = config.getoption("--tier"), os.environ.get("XQ_TEST_DB")
 
     def is_wanted(item: pytest.Item) -> bool:
         databases = _databases(item)
         if "memory" in databases and not getattr(getattr(item, "module", None), "IN_MEMORY", False):
             return False
-        return (not tier or _tier(item) == tier) and (not only or not databases or only in databases)
+        return (not tiers or _tier(item) in tiers) and (not only or not databases or only in databases)
 
     wanted = [item for item in items if is_wanted(item)]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(wanted)])

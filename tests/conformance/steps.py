@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -18,8 +17,6 @@ import peewee as pw
 from pymysql.constants import CLIENT
 
 from tests.factories import task
-from xq import sessions
-from xq.wait import Alarm
 
 Script = Callable[[], Generator[Any, Any, None]]
 
@@ -184,14 +181,6 @@ def refused(db: pw.Database) -> Any:
     return db.savepoint() if isinstance(db, pw.PostgresqlDatabase) else nullcontext()
 
 
-def look(db: pw.Database) -> None:
-    """Look who lives, as the thread of each process does twice a second."""
-    mine = sessions.of(db)
-    assert mine.proof is not None, "this process has taken nothing"
-    eventually(mine.proof.renew)  # a new lock file proves no death yet
-    mine.end_the_dead()
-
-
 def bring(Task: Any, state: str, brought: Any = None, **options: Any) -> Any:
     """A new task, brought into a state. Takes the oldest one, so no other may be ready."""
     if state == "W":
@@ -354,20 +343,19 @@ def in_threads(db: pw.Database, *works: Callable[[], Any]) -> list[Any]:
     return results
 
 
+# How drivers name a transaction that the server has undone for the sake of another one.
+CONFLICTS = {"40001", "40P01", 1020, 1213, 1467}
+
+
 def begun_anew(Task: Any, work: Callable[[], Any]) -> Any:
-    """What an application's own statement or transaction returns, done again when the server undid it for another's."""
+    """Return the result of `work`, a statement or transaction, and repeat it when the server undid it for another's."""
     while True:
         try:
             return work()
         except pw.OperationalError as error:
-            if not Task.xq.store.is_conflict(error):
+            cause = error.__cause__
+            if {getattr(cause, "sqlstate", None), *getattr(cause, "args", ())[:1]}.isdisjoint(CONFLICTS):
                 raise
-
-
-def sleeps(thread: int | None) -> bool:
-    """Whether a thread sleeps until it is called, and is not on its way there: drivers have a `wait`, too."""
-    frame = sys._current_frames().get(thread or 0)
-    return frame is not None and frame.f_code is Alarm.wait.__code__
 
 
 class Work:
@@ -391,8 +379,9 @@ class Work:
         return self._thread.is_alive()
 
     @property
-    def sleeps(self) -> bool:
-        return sleeps(self._thread.ident)
+    def thread(self) -> int | None:
+        """The identifier of its thread."""
+        return self._thread.ident
 
     def result(self) -> Any:
         """What it returned, or raised."""

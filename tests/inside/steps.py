@@ -1,0 +1,26 @@
+"""Steps that need xq's internals."""
+
+from __future__ import annotations
+
+import sys
+
+import peewee as pw
+
+from tests.steps import Work, eventually
+from xq import sessions
+from xq.wait import Alarm
+
+
+def look(db: pw.Database) -> None:
+    """Check which sessions live, as the maintenance thread of each process does twice a second."""
+    mine = sessions.of(db)
+    assert mine.proof is not None, "this process has taken nothing"
+    eventually(mine.proof.renew)  # a new lock file proves no death yet
+    mine.end_the_dead()
+
+
+def sleeps(waiting: Work | int | None) -> bool:
+    """Return whether a thread sleeps until it is woken, and is not on its way there: drivers have a `wait`, too."""
+    thread = waiting.thread if isinstance(waiting, Work) else waiting
+    frame = sys._current_frames().get(thread or 0)
+    return frame is not None and frame.f_code is Alarm.wait.__code__
