@@ -15,6 +15,7 @@ from tests.conformance.steps import bring, state
 from tests.conftest import Maker
 from tests.factories import task
 from tests.golden.regenerate import DATABASES, QUEUES, entries
+from tests.support.features import PARK, RETRY
 from xq import Column, Detour, Feature, Timer, Transition
 from xq.adapters.databases.named import by_position
 from xq.adapters.databases.sql import Dialect
@@ -216,3 +217,18 @@ def test_a_feature_of_the_same_name_with_another_duration_is_the_same_queue(make
     second = make.model()
     xq.upgrade(second, ROLES, {"late": late(5)}, clock=make.clock)
     assert second.take().runat == make.clock.now + 5
+
+
+def test_a_users_feature_works_on_a_table(make):
+    Task = make({"buried": True, "delayed": True, "retry": RETRY, "park": PARK})
+    Task.put({"name": "a"})
+    assert Task.xq.call("retry", Task.take(), delay=5).status == "W"
+    Task.xq.clock.tick(5)
+    parked = Task.xq.call("park", Task.take(), hours=10, update={"name": "b"})
+    assert (parked.status, parked.runat, parked.name) == ("P", Task.xq.clock.now + 10, "b")
+    with pytest.raises(xq.BadType):
+        Task.xq.call("unpark", parked, hours=10)
+    Task.xq.clock.tick(10)
+    assert Task.xq.sweep() == 1
+    assert Task.xq.peek(parked).status == "B"
+    assert Task.stats().transition == {"X-R": 1, "R-T": 2, "T-W": 1, "T-P": 1, "W-R": 1, "P-B": 1}

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-import xq
+from tests.support.features import PARK, RETRY
 from xq import Choice, Column, ConfigurationError, Conflict, Detour, Feature, Machine, Timer, Transition
 from xq.catalogue import catalogue, compose
 from xq.features import FEATURES
@@ -447,8 +447,6 @@ def test_the_states_that_an_event_leaves():
 
 # features of a user's own
 
-RETRY = Feature("retry", transitions=(Transition("T", "retry", "R", fenced=True),))
-
 
 def test_a_users_retry_takes_a_delay_though_neither_feature_names_the_other():
     assert "\n".join(line for line in str(machine(RETRY, delayed=True)).splitlines() if "retry" in line) == table("""
@@ -468,14 +466,6 @@ def test_a_users_feature_may_stand_in_for_one_of_xq():
     row = Machine(compose({"keep": parked}), ROLES).choose("T", "ack", ())
     assert row is not None
     assert row.target == "P"
-
-
-PARK = Feature(
-    "park",
-    needs=("runat",),
-    transitions=(Transition("T", "park", "P", fenced=True), Transition("P", "unpark", "R")),
-    timers=(Timer("P", "tow", "B", option="hours", default=7200),),
-)
 
 
 def test_a_users_state_is_one_like_the_others():
@@ -505,21 +495,6 @@ def test_a_users_state_is_one_like_the_others():
         B          dig (picks)    delay   W   delay       delayed
         P          unpark         delay   W   delay       delayed
     """)
-
-
-def test_a_users_feature_works_on_a_table(make):
-    Task = make({"buried": True, "delayed": True, "retry": RETRY, "park": PARK})
-    Task.put({"name": "a"})
-    assert Task.xq.call("retry", Task.take(), delay=5).status == "W"
-    Task.xq.clock.tick(5)
-    parked = Task.xq.call("park", Task.take(), hours=10, update={"name": "b"})
-    assert (parked.status, parked.runat, parked.name) == ("P", Task.xq.clock.now + 10, "b")
-    with pytest.raises(xq.BadType):
-        Task.xq.call("unpark", parked, hours=10)
-    Task.xq.clock.tick(10)
-    assert Task.xq.sweep() == 1
-    assert Task.xq.peek(parked).status == "B"
-    assert Task.stats().transition == {"X-R": 1, "R-T": 2, "T-W": 1, "T-P": 1, "W-R": 1, "P-B": 1}
 
 
 def test_a_users_feature_may_replace_a_row_of_the_core():

@@ -1,4 +1,4 @@
-"""A smoke test of an installed wheel, away from the checkout: `python tests/wheel.py` in the folder of its environment."""
+"""A smoke test of an installed wheel, away from the checkout: `python tests/wheel.py` with its environment's Python."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def main() -> None:
             class Meta:
                 database = db
 
-        pages = xq.upgrade(Page, {"status": "status", "runat": "runat"}, {"delayed": True, "buried": True, "keep": True})
+        pages = xq.upgrade(
+            Page, {"status": "status", "runat": "runat"}, {"delayed": True, "buried": True, "keep": True}
+        )
         db.create_tables([Page])
         pages.put({"url": "https://example.org"})
         page = pages.take()

@@ -171,8 +171,6 @@ def for_reading(file: Path) -> pw.SqliteDatabase:
     return pw.SqliteDatabase(f"file:{file}?mode=ro", uri=True)
 
 
-
-
 def test_the_tubes_of_a_file_that_is_opened_for_reading_wait_and_can_be_looked_at(file, filled):
     with closing(for_reading(file)) as db:
         queue = Tubes(db)
