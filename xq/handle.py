@@ -71,7 +71,9 @@ class Queue(Generic[T]):
     def _define(self, definition: Definition) -> None:
         self._database = Database(self.store, definition, self._clock, self._observers)
         self._machine = definition.machine
-        self._tasks: Tasks[T] = Tasks(self.store, definition.table, definition.machine, definition.catalogue)
+        self._tasks: Tasks[T] = Tasks(
+            self.store, definition.table, definition.machine, definition.catalogue, definition.wording
+        )
         self._history = History(self._database, self._tasks, definition.machine)
         self._observers.read = self._tasks.returned
         transitions = Transitions(self._database, self._tasks, definition.machine)
@@ -391,7 +393,8 @@ class Queue(Generic[T]):
         """Move a task that nobody holds to another state of this queue: R, W (with delay), B, D or Z."""
         targets = tuple(dict.fromkeys(row.target for row in self.machine.rows if row.named))
         if not isinstance(to, str) or to not in targets:
-            raise BadValue(f"switch moves tasks of {self.store.name} to {', '.join(targets)}, not to {shown(to)}")
+            known = self._tasks.wording.states(targets)
+            raise BadValue(f"switch moves tasks of {self.store.name} to one of {known}, not to {shown(to)}")
         return self._moves.one("switch", key, options, to=to)
 
     def call(self, event: str, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
@@ -422,7 +425,8 @@ class Queue(Generic[T]):
 
     def _state(self, state: object) -> str:
         if not isinstance(state, str) or state not in self.machine.states:
-            raise BadValue(f"{self.store.name} has the states {', '.join(self.machine.states)}, not {shown(state)}")
+            known = self._tasks.wording.states(self.machine.states)
+            raise BadValue(f"{self.store.name} has the states {known}, not {shown(state)}")
         return state
 
     def peek(self, key: object) -> T:
