@@ -150,8 +150,9 @@ class Queue(Generic[T]):
         A task is acked when the function returns. When it raises, or the ack is refused, the task is released, with a
         delay of a second where the queue has delays, which doubles each time where the role attempts is mapped; after
         `max_attempts` takes (role attempts, feature buried) it is buried, with the error in the role error, where that
-        is mapped; so is, when it is taken once more, one that never came to an end in as many, since its worker died.
-        The function may finish the task itself.
+        is mapped (`Type: message`, then the traceback); so is, when it is taken once more, one that never came to an
+        end in as many, since its worker died. The function may finish the task itself. The log warns of each attempt
+        that is followed by another, in a line, and has an error with the traceback when the task is buried.
 
         With `finishes` the function is called with the task and `finish(event="ack", update=None, **options)`, which
         moves the task by ack, release or bury as soon as the database lets it, and returns it as it then is; None,
