@@ -153,10 +153,10 @@ class Driven(Tube):
         """The id of a task that the current session has taken. Raises NotFound, WrongState, NotOwner."""
         id, task = self._named(id)
         if task.state != STATES["T"]:
-            raise WrongState(what, id, LETTERS.get(task.state, task.state), ["T"])
+            raise WrongState(what, id, LETTERS.get(task.state, task.state), ["T"], self._host.wording)
         owner = self._owner(id)
         if owner != self._host.session():
-            raise NotOwner(what, id, owner)
+            raise NotOwner(what, id, owner, self._host.wording)
         return id
 
     def put(self, data: Any, **options: Any) -> Task | None:

@@ -9,16 +9,17 @@ from typing import Any
 
 from xq import sessions, sweep
 from xq.adapters import tubes as tables
-from xq.adapters.peewee import upgrade
+from xq.adapters.peewee import PeeweeStore, upgrade
 from xq.adapters.tubes import Record, Records
 from xq.clock import Clock
+from xq.compose import build
 from xq.driven import MAKES, Driven, lacking
 from xq.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
 from xq.handle import Queue
 from xq.presets import OPTIONS, PRESETS, STORAGE_MODES, Preset, check_preset, features, roles
 from xq.sessions import Session
 from xq.state import RUNNING, State
-from xq.tube import Host, OnChange, Task, Tube, is_text, stored
+from xq.tube import Host, OnChange, Task, Tube, TubeWording, is_text, stored
 
 __all__ = ["PRESETS", "Task", "Tube", "Tubes"]
 
@@ -157,7 +158,7 @@ class Tubes:
             if option not in OPTIONS:
                 known = ", ".join([*OPTIONS, "temporary", "if_not_exists", "on_task_change", "storage_mode"])
                 raise BadType(f"create_tube has no option {shown(option)}: it has {known}")
-        return features(type, self._drivers[type], options)
+        return features(type, options, self._drivers)
 
     def _standing(self, name: str) -> Record | None:
         """The tube of this name. One without its table, which who died while he dropped it has left, is none."""
@@ -203,14 +204,20 @@ class Tubes:
             self._open.pop((record.table, id(self._clock)), None)
             return there
 
-        host = Host(self._running, self._queue, lambda: self._installed().current_session().uuid, forget)
+        wording = TubeWording(type=record.type, types=self._drivers)
+        host = Host(self._running, self._queue, lambda: self._installed().current_session().uuid, forget, wording)
         driver = self._drivers[record.type]
         if not isinstance(driver, Mapping):
             return Driven(record, driver, self.database, host)
         held = roles(chosen)
         model = tables.model(self.database, record.name, record.table, held)
         fields = {role: role for role in ("status", *held)}
-        queue = upgrade(model, fields, chosen, methods=False, clock=self._clock)
+        store: PeeweeStore[Any] = PeeweeStore(model)
+        store.installs = (
+            f"tube[{record.name!r}].model.xq.install() installs it as this process defines it; where processes differ, "
+            "give all of them the same xq and the same drivers first"
+        )
+        queue = build(store, fields, chosen, methods=False, clock=self._clock, wording=wording)
         queue.while_waiting = self._running.check_waiting
         return Tube(record, model, host, [feature.name for feature in queue.machine.features])
 
