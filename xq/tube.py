@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from xq.adapters import tubes as tables
 from xq.adapters.tubes import Record
+from xq.arguments import by_name
 from xq.errors import BadType, BadValue, FeatureOff, Full, NotInstalled, TubeBusy, TubeDropped, shown
 from xq.handle import Queue
 from xq.presets import lacks
@@ -195,6 +196,7 @@ class Tube:
 
     # producers
 
+    @by_name
     def put(
         self,
         data: Any,
@@ -258,6 +260,7 @@ class Tube:
         with self._calls:
             return self._told(self._queue.ack(task_id(id)), GONE)
 
+    @by_name
     def release(self, id: object, *, delay: float | None = None) -> Task:
         """Give a task, taken by this session, back: ready, or delayed for `delay` seconds, by which it lives longer."""
         with self._calls:

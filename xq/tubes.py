@@ -11,6 +11,7 @@ from xq import sessions, sweep
 from xq.adapters import tubes as tables
 from xq.adapters.peewee import PeeweeStore, upgrade
 from xq.adapters.tubes import Record, Records
+from xq.arguments import by_name
 from xq.clock import Clock
 from xq.compose import build
 from xq.driven import MAKES, Driven, lacking
@@ -47,7 +48,9 @@ class TubeMap(Mapping[str, Tube]):
         except UnknownTube as error:
             raise AttributeError(str(error)) from error
 
-    def __call__(self) -> list[str]:
+    def __call__(self, *name: object) -> list[str]:
+        if name:
+            raise BadType(f"tube() returns the names of all tubes: tube[{shown(name[0])}] is one of them")
         return list(self)
 
     def __repr__(self) -> str:
@@ -100,6 +103,7 @@ class Tubes:
 
     # tubes
 
+    @by_name
     def create_tube(
         self,
         name: str,
@@ -325,6 +329,7 @@ class Tubes:
         mine.join(None if wanted == mine.own().uuid else queue.session(wanted))
         return str(wanted)
 
+    @by_name
     def cfg(self, *, ttr: float | None = None, in_replicaset: bool | None = None) -> None:
         """Set what holds for all tubes of this database, and is stored in it.
 
