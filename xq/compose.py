@@ -17,6 +17,7 @@ from xq.handle import Queue
 from xq.machine import Machine
 from xq.methods import QueueAttribute, attach
 from xq.store import Store, Table
+from xq.words import Wording
 
 T = TypeVar("T")
 
@@ -50,8 +51,12 @@ def build(
     methods: bool | Sequence[str] = True,
     clock: Clock | None = None,
     apart: bool = False,
+    wording: Wording | None = None,
 ) -> Queue[T]:
-    """A queue on any store: what `upgrade` does for one ORM. `apart` from its model, which never hears of it."""
+    """A queue on any store: what `upgrade` does for one ORM. `apart` from its model, which never hears of it.
+
+    `wording` is that of its messages, where they are not to speak of queues.
+    """
     if not apart and isinstance(vars(store.model).get("xq"), QueueAttribute):
         raise ConfigurationError(f"{store.name} is a queue already: its xq.reconfigure(features=...) changes it")
     if clock is not None and not isinstance(getattr(clock, "now", None), (int, float)):
@@ -64,6 +69,7 @@ def build(
         table,
         {} if statuses is None else statuses,
         tubes_of(table, () if tube_stats is None else tube_stats),
+        wording,
         {} if features is None else features,
     )
     handle = Queue(store, definition, clock)
@@ -82,6 +88,7 @@ def _define(
     table: Table,
     statuses: Mapping[str, str | int],
     tube_stats: tuple[str, ...],
+    wording: Wording | None,
     features: Mapping[str, Any],
 ) -> Definition:
     chosen = compose(features, default_id(table))
@@ -95,14 +102,16 @@ def _define(
     machine = Machine(chosen, table.roles)
     check_key(table, machine.settings.id)
     words = words_of(machine, table.roles["status"], statuses)
+    named = {letter: word for letter, word in statuses.items() if letter != word}
     return Definition(
         machine=machine,
         table=table,
         words=words,
+        wording=wording or Wording(named),
         tube_stats=tube_stats,
         structure={
             "roles": {role: field.column for role, field in table.roles.items()},
-            "statuses": {letter: word for letter, word in statuses.items() if letter != word},
+            "statuses": named,
             "tube_stats": sorted(tube_stats),
             "features": {f.name: f.structure for f in chosen if f.structure is not None},
             "states": {state: words[state] for state in machine.states},
@@ -111,5 +120,5 @@ def _define(
         features=features,
         catalogue=catalogue,
         dialects=DIALECTS,
-        redefine=partial(_define, store, table, statuses, tube_stats),
+        redefine=partial(_define, store, table, statuses, tube_stats, wording),
     )

@@ -20,6 +20,7 @@ from xq.observers import Observers
 from xq.sessions import Session, Sessions
 from xq.store import Row, Store, Table, Writes
 from xq.tasks import Catalogue, Seconds
+from xq.words import Wording
 
 if TYPE_CHECKING:
     from xq.adapters.databases.sql import Dialect
@@ -42,6 +43,7 @@ class Definition:
     machine: Machine
     table: Table
     words: Mapping[str, str | int]  # letter -> what the status field holds
+    wording: Wording  # of messages
     tube_stats: tuple[str, ...]
     structure: Mapping[str, Any]  # what must be the same in every process
     features: Mapping[str, Any]  # as they were given
@@ -104,7 +106,7 @@ class Database:
             ref(database),
             dialect,
             Statements(definition.machine, dialect),
-            Installation(self.store, dialect, definition.structure),
+            Installation(self.store, dialect, definition.structure, definition.wording),
             sessions.of(database),
         )
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from xq import sessions
 from xq.adapters import tubes as tables
 from xq.adapters.tubes import Record
+from xq.arguments import by_name
 from xq.errors import (
     BadType,
     BadValue,
@@ -153,12 +154,13 @@ class Driven(Tube):
         """The id of a task that the current session has taken. Raises NotFound, WrongState, NotOwner."""
         id, task = self._named(id)
         if task.state != STATES["T"]:
-            raise WrongState(what, id, LETTERS.get(task.state, task.state), ["T"])
+            raise WrongState(what, id, LETTERS.get(task.state, task.state), ["T"], self._host.wording)
         owner = self._owner(id)
         if owner != self._host.session():
-            raise NotOwner(what, id, owner)
+            raise NotOwner(what, id, owner, self._host.wording)
         return id
 
+    @by_name
     def put(self, data: Any, **options: Any) -> Task | None:
         """Put a task, with the options that the class takes."""
         with self._calls:
@@ -204,6 +206,7 @@ class Driven(Tube):
         with self._changes:
             self._counted.update({"ack": 1, "delete": -1})
 
+    @by_name
     def release(self, id: object, **options: Any) -> Task:
         """Give a task, taken by this session, back. Raises NotFound, WrongState, NotOwner."""
         with self._calls:

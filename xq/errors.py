@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from xq.words import PLAIN, Wording
+
 
 def shown(value: object) -> str:
     """A value for a message, whatever it is and however long."""
@@ -104,19 +106,20 @@ class WrongState(Error):
     `state` is the letter it is in, `allowed` those that the event moves.
     """
 
-    def __init__(self, event: str, key: Any, state: str, allowed: Iterable[str]) -> None:
+    def __init__(self, event: str, key: Any, state: str, allowed: Iterable[str], wording: Wording = PLAIN) -> None:
         self.key, self.state, self.allowed = key, state, tuple(allowed)
-        wanted = ", ".join(self.allowed) or "no state of this queue"
-        super().__init__(f"cannot {event} task {shown(key)}: it is {state}, {event} moves {wanted}")
+        super().__init__(
+            f"cannot {event} task {shown(key)}: it is {wording.state(state)}; "
+            f"{event} needs {wording.task_in(self.allowed)}"
+        )
 
 
 class NotOwner(Error):
     """The task is taken, but by another session, or by another take than the one this object came from."""
 
-    def __init__(self, event: str, key: Any, owner: str | None) -> None:
+    def __init__(self, event: str, key: Any, owner: str | None, wording: Wording = PLAIN) -> None:
         self.key, self.owner = key, owner
-        holder = f"another session, or by another take of this one ({owner})" if owner else "nobody known (plain SQL?)"
-        super().__init__(f"cannot {event} task {shown(key)}: it is taken by {holder}; snatch() would take it away")
+        super().__init__(f"cannot {event} task {shown(key)}: it is taken by {wording.owner(owner)}")
 
 
 class SessionLost(NotOwner):

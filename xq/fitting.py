@@ -9,6 +9,7 @@ from typing import Any, Final
 from xq.errors import ConfigurationError, shown
 from xq.machine import ABSENT, ELSEWHERE, MANAGED, NAMES, Machine
 from xq.store import Field, Store, Table, fits_a_column
+from xq.words import PLAIN
 
 MOMENTS: Final = ("double", "bigint", "datetime", "timestamptz")
 NUMBERS: Final = ("integer", "bigint", "float", "double", "decimal", "auto", "bigauto")
@@ -101,18 +102,18 @@ def words_of(machine: Machine, field: Field, statuses: Mapping[str, str | int]) 
     for letter, word in statuses.items():
         if not isinstance(letter, str) or letter not in known:
             raise ConfigurationError(
-                f"statuses: {shown(letter)} is no state; the states are {', '.join(machine.states)}"
+                f"statuses: {shown(letter)} is no state; the states are {PLAIN.states(machine.states)}"
             )
         if isinstance(word, bool) or not fits_a_column(word):
-            raise ConfigurationError(f"statuses: {letter} is text or an integer, not {shown(word)}")
+            raise ConfigurationError(f"statuses: {PLAIN.state(letter)} is text or an integer, not {shown(word)}")
     words: dict[str, str | int] = {state: statuses.get(state, state) for state in machine.states} | dict(statuses)
     wanted = str if field.kind == "text" else int
     for state in machine.states:
         word = words[state]
         if not isinstance(word, wanted):
             raise ConfigurationError(
-                f"statuses: {field.name!r} holds {'text' if wanted is str else 'integers'}, so {state} needs "
-                f"{'text' if wanted is str else 'an integer'}, not {shown(word)}"
+                f"statuses: {field.name!r} holds {'text' if wanted is str else 'integers'}, so "
+                f"{PLAIN.state(state)} needs {'text' if wanted is str else 'an integer'}, not {shown(word)}"
             )
         if isinstance(word, str) and field.max_length is not None and len(word) > field.max_length:
             raise ConfigurationError(f"statuses: {shown(word)} is longer than the {field.max_length} of {field.name!r}")

@@ -71,7 +71,9 @@ class Queue(Generic[T]):
     def _define(self, definition: Definition) -> None:
         self._database = Database(self.store, definition, self._clock, self._observers)
         self._machine = definition.machine
-        self._tasks: Tasks[T] = Tasks(self.store, definition.table, definition.machine, definition.catalogue)
+        self._tasks: Tasks[T] = Tasks(
+            self.store, definition.table, definition.machine, definition.catalogue, definition.wording
+        )
         self._history = History(self._database, self._tasks, definition.machine)
         self._observers.read = self._tasks.returned
         transitions = Transitions(self._database, self._tasks, definition.machine)
@@ -148,8 +150,9 @@ class Queue(Generic[T]):
         A task is acked when the function returns. When it raises, or the ack is refused, the task is released, with a
         delay of a second where the queue has delays, which doubles each time where the role attempts is mapped; after
         `max_attempts` takes (role attempts, feature buried) it is buried, with the error in the role error, where that
-        is mapped; so is, when it is taken once more, one that never came to an end in as many, since its worker died.
-        The function may finish the task itself.
+        is mapped (`Type: message`, then the traceback); so is, when it is taken once more, one that never came to an
+        end in as many, since its worker died. The function may finish the task itself. The log warns of each attempt
+        that is followed by another, in a line, and has an error with the traceback when the task is buried.
 
         With `finishes` the function is called with the task and `finish(event="ack", update=None, **options)`, which
         moves the task by ack, release or bury as soon as the database lets it, and returns it as it then is; None,
@@ -391,7 +394,8 @@ class Queue(Generic[T]):
         """Move a task that nobody holds to another state of this queue: R, W (with delay), B, D or Z."""
         targets = tuple(dict.fromkeys(row.target for row in self.machine.rows if row.named))
         if not isinstance(to, str) or to not in targets:
-            raise BadValue(f"switch moves tasks of {self.store.name} to {', '.join(targets)}, not to {shown(to)}")
+            known = self._tasks.wording.states(targets)
+            raise BadValue(f"switch moves tasks of {self.store.name} to one of {known}, not to {shown(to)}")
         return self._moves.one("switch", key, options, to=to)
 
     def call(self, event: str, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
@@ -422,7 +426,8 @@ class Queue(Generic[T]):
 
     def _state(self, state: object) -> str:
         if not isinstance(state, str) or state not in self.machine.states:
-            raise BadValue(f"{self.store.name} has the states {', '.join(self.machine.states)}, not {shown(state)}")
+            known = self._tasks.wording.states(self.machine.states)
+            raise BadValue(f"{self.store.name} has the states {known}, not {shown(state)}")
         return state
 
     def peek(self, key: object) -> T:

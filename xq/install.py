@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from xq.errors import ConfigurationError, NotInstalled
 from xq.stats import corrections
 from xq.store import Store
+from xq.words import PLAIN, Wording
 
 if TYPE_CHECKING:
     from xq.adapters.databases.sql import Dialect
@@ -19,9 +21,12 @@ VERSION = "5"  # of what is installed; a change of triggers, indexes or side tab
 class Installation:
     """One queue in one database. `structure` is what must be the same in every process that uses it."""
 
-    def __init__(self, store: Store[Any], dialect: Dialect, structure: Mapping[str, Any]) -> None:
+    def __init__(
+        self, store: Store[Any], dialect: Dialect, structure: Mapping[str, Any], wording: Wording = PLAIN
+    ) -> None:
         self.store = store
         self.dialect = dialect
+        self.wording = wording
         self.fingerprint = json.dumps(structure, sort_keys=True, default=str)
 
     def ddl(self) -> str:
@@ -82,10 +87,10 @@ class Installation:
         counts = dict(map(tuple, self.store.execute(self.dialect.statuses_in_use))) if lost else {}
         stranded = {state: counts[word] for state, word in lost.items() if counts.get(word)}
         if stranded:
-            told = ", ".join(f"{n} in {state}" for state, n in stranded.items())
             raise ConfigurationError(
-                f"{self.store.name} was installed with states that this definition lacks, and tasks are in them "
-                f"({told}): start with the definition that is installed, and reconfigure(features, move=...) from it"
+                f"{self.store.name} was installed with states that this definition lacks, and tasks are in them, "
+                f"{self.wording.counts(stranded)}: start with the definition that is installed, and "
+                "reconfigure(features, move=...) from it"
             )
 
     def _check_table(self) -> None:
@@ -160,10 +165,17 @@ class Installation:
             return [f"it was installed by another version of xq (layout {version}, this is {VERSION})"]
         there, here = json.loads(fingerprint), json.loads(self.fingerprint)
         return [
-            f"its {name} are {there.get(name)!r} there and {here.get(name)!r} here"
+            f"its {name} are {self._told(name, there)} there and {self._told(name, here)} here"
             for name in sorted({*there, *here})
             if there.get(name) != here.get(name)
         ]
+
+    def _told(self, name: str, structure: Mapping[str, Any]) -> str:
+        value = structure.get(name)
+        if name != "states" or not value:
+            return repr(value)
+        stored = {state: word for state, word in value.items() if word != state}
+        return replace(self.wording, stored=stored).states(value)
 
     def grant(self, user: str, role: str, run: bool) -> list[str]:
         """Give a user of the database the rights that a role needs. Returns the SQL, which is run, or not."""
@@ -200,8 +212,8 @@ class Installation:
             if wrong:
                 found.append(f"{wrong} heads of utubes are not as the table has them: recount() repairs it")
         return found + [
-            f"{abs(n)} tasks in {state} {'of tube ' + repr(tube) if tube else 'in all'} were "
-            f"{'written' if n > 0 else 'removed'} uncounted: recount() repairs it"
+            f"{abs(n)} tasks {'of tube ' + repr(tube) if tube else 'in all'} that are {self.wording.state(state)} "
+            f"were {'written' if n > 0 else 'removed'} uncounted: recount() repairs it"
             for (tube, state), n in sorted(self._corrections().items())
         ]
 

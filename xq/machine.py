@@ -13,12 +13,13 @@ from typing import Annotated, Any, Final, Literal
 from annotated_types import Interval
 
 from xq.errors import ConfigurationError, Conflict
+from xq.words import NAMES as NAMES
+from xq.words import PLAIN
 
 ABSENT: Final = "X"
 ELSEWHERE: Final = "S"
 TAKEN: Final = "T"
 READY: Final = "R"
-NAMES: Final = {"R": "Ready", "T": "Taken", "W": "Waiting", "B": "Buried", "Z": "Zombie", "D": "Done"}
 
 # Seconds: an hour is 3600, and nobody means more than these 300 years. math.inf is never.
 LONGEST: Final = 10_000_000_000.0
@@ -401,14 +402,15 @@ class Machine:
             if unknown or (guard.states and not known):
                 raise ConfigurationError(
                     f"feature {guard.name!r}: {guard.states!r} are letters of states, of which this queue has "
-                    f"{', '.join(self.states)}"
+                    f"{PLAIN.states(self.states)}"
                 )
             for row in self.rows if guard.role else ():
                 by_itself = row.due or (row.source, row.event) == (TAKEN, "release")  # when its session ends
                 if by_itself and row.target in guard.states and row.source not in guard.states:
                     raise ConfigurationError(
-                        f"feature {guard.name!r} holds in {row.target} ({guard.states!r}) but not in {row.source}, "
-                        f"which {row.event!r} moves there by itself, so two tasks could meet: add {row.source!r}"
+                        f"feature {guard.name!r} holds for {PLAIN.state(row.target)}, and not for "
+                        f"{PLAIN.state(row.source)}, from where {row.event!r} moves tasks there by itself, so two "
+                        f"tasks could meet: add {row.source!r} to {guard.states!r}"
                     )
 
     # asking

@@ -95,7 +95,7 @@ class Moves(Generic[T]):
                 self.doubts.add([held] if session else [], failure)
                 raise
             state = self._find(call, parts, mark)
-        raise WrongState(event, self.tasks.app_key(parts), state, self.machine.sources(event))
+        raise WrongState(event, self.tasks.app_key(parts), state, self.machine.sources(event), self.tasks.wording)
 
     def write(self, task: T, fields: Mapping[str, Any]) -> None:
         """Write fields of a task that a take returned, and leave it taken. Raises as `one`."""
@@ -184,14 +184,14 @@ class Moves(Generic[T]):
         row, state = self.look(parts, afresh)
         sources = self.machine.sources(call.event)
         if state not in sources:
-            raise WrongState(call.event, self.tasks.app_key(parts), state, sources)
+            raise WrongState(call.event, self.tasks.app_key(parts), state, sources, self.tasks.wording)
         if self.transitions.choose(state, call).fenced:
             owner = row[-1]
             if afresh and "owner" not in self.tasks.table.roles:
                 found = self.database.execute(self.database.dialect.look_for_owner(afresh), named(parts))
                 owner = found[0][0] if found else None
             if not (owner or "").startswith(self.database.session.prefix) or (mark is not None and owner != mark):
-                raise NotOwner(call.event, self.tasks.app_key(parts), owner)
+                raise NotOwner(call.event, self.tasks.app_key(parts), owner, self.tasks.wording)
         return state
 
     def _check_not_lost(self, call: Call, parts: Parts, mark: str | None) -> None:
@@ -391,7 +391,8 @@ class Moves(Generic[T]):
         moved = {self.tasks.app_key_of(row): row for row in rows}
         for parts in keys if len(moved) < len(keys) else ():
             if self.tasks.app_key(parts) not in moved:
-                raise WrongState(call.event, self.tasks.app_key(parts), self._find(call, parts, mark), [state])
+                found = self._find(call, parts, mark)
+                raise WrongState(call.event, self.tasks.app_key(parts), found, [state], self.tasks.wording)
         return moved
 
     def all(self, event: str, states: Sequence[str], as_event: str = "") -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from xq.adapters.tubes import FIELDS
@@ -11,6 +11,7 @@ from xq.catalogue import compose
 from xq.errors import BadType, BadValue, ConfigurationError, FeatureOff, shown
 from xq.machine import LONGEST, REMEMBERED, Feature, Machine
 from xq.store import fits_a_column
+from xq.words import either
 
 Preset = Mapping[str, Any]  # features=, as upgrade takes it
 
@@ -83,12 +84,20 @@ def _counted(preset: Preset) -> dict[str, Any]:
     }
 
 
-def features(type: str, preset: Preset, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The features of a tube with these options, all of them known.
+def lacks(call: str, features: Sequence[str], type: str, types: Mapping[str, Any]) -> str:
+    """Return which of the types of tubes have what a call needs: one of these features."""
+    presets = {name: preset for name, preset in types.items() if isinstance(preset, Mapping)}
+    have = [name for name, preset in presets.items() if not {*features}.isdisjoint(_counted(preset))]
+    wanted = f"a tube of the type {either(have)}" if have else f"a type of tubes with the feature {features[0]!r}"
+    return f"{call} needs {wanted}, and this one is of the type {type}"
+
+
+def features(type: str, options: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
+    """The features of a tube of a type that is a preset, with these options, all of them known.
 
     Raises FeatureOff for one that the type lacks, BadType and BadValue.
     """
-    found = _counted(preset)
+    found = _counted(types[type])
     given = {name: value for name, value in options.items() if value is not None}
     if "ttl" in given and found.get("ttr") is True:
         given.setdefault("ttr", given["ttl"])
@@ -96,10 +105,7 @@ def features(type: str, preset: Preset, options: Mapping[str, Any]) -> dict[str,
         wanted, read = OPTIONS[name]
         feature = next((each for each in wanted if each in found), None)
         if feature is None:
-            raise FeatureOff(
-                f"create_tube({name}=) needs the feature {wanted[0]!r}, which tubes of the type {type} do not have",
-                feature=wanted[0],
-            )
+            raise FeatureOff(lacks(f"create_tube({name}=)", wanted, type, types), feature=wanted[0])
         found[feature] = read(name, value)
     return found
 

@@ -87,9 +87,8 @@ class Puts(Generic[T]):
         """Update a task in place, as if it were put anew."""
         parts, state = self.tasks.key_of(found), self.database.dialect.state(found) or ""
         if state == TAKEN:
-            raise WrongState(
-                "replace", self.tasks.app_key(parts), state, [s for s in self.machine.states if s != TAKEN]
-            )
+            others = [s for s in self.machine.states if s != TAKEN]
+            raise WrongState("replace", self.tasks.app_key(parts), state, others, self.tasks.wording)
         keys = [field.name for field in self.tasks.table.key]
         # Nothing of the earlier put is remembered, unless this one says so.
         forgotten = {f.name: None for role, f in self.tasks.table.roles.items() if role in REMEMBERED}

@@ -25,18 +25,17 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
     new = old.redefine(features)
     new = replace(new, words={**old.words, **new.words})  # of the states that are lost as well
     lost = [state for state in old.machine.states if state not in new.machine.states]
-    _check(new.machine, lost, move)
+    _check(new, lost, move)
     before, after = database.open(), Database(store, new, database.clock, database.observers).compile()
     after.installation.close_outbox()  # who archives is waited for before anything is kept from him
     with before.dialect.installing(store):
         after.installation.close_outbox()
         counts = [row for row in database.execute(before.dialect.actual_counts) if row[1] in lost]
-        stranded = [(state, n) for tube, state, n in counts if tube == "" and state not in move]
+        stranded = {state: n for tube, state, n in counts if tube == "" and state not in move}
         if stranded:
-            told = ", ".join(f"{n} in {state}" for state, n in stranded)
             raise ConfigurationError(
-                f"{store.name} holds tasks in states that the new features do not have ({told}): "
-                f"say where they go, as in move={{{stranded[0][0]!r}: 'R'}}"
+                f"{store.name} holds tasks in states that the new features do not have, "
+                f"{old.wording.counts(stranded)}: say where they go, as in move={{{next(iter(stranded))!r}: 'R'}}"
             )
         _check_guards(database, after, {state: move.get(state, state) for state in old.machine.states})
         before.installation.take_down()  # the old triggers do not know the new states, nor an old index the new rules
@@ -79,14 +78,14 @@ def _check_guards(database: Database, after: Opened, becomes: Mapping[str, str])
             )
 
 
-def _check(machine: Machine, lost: Sequence[str], move: Mapping[str, str]) -> None:
+def _check(new: Definition, lost: Sequence[str], move: Mapping[str, str]) -> None:
     if not isinstance(move, Mapping):
         raise ConfigurationError(f"move is a mapping of states, as {{'Z': 'D'}}, not a {type(move).__name__}")
-    targets = [ABSENT, *(state for state in machine.states if state not in (TAKEN, "W"))]
+    targets = [ABSENT, *(state for state in new.machine.states if state not in (TAKEN, "W"))]
     for state, target in move.items():
         if state not in lost:
             raise ConfigurationError(
-                f"move: the new features keep {shown(state)}; they lose {', '.join(lost) or 'no state'}"
+                f"move: the new features keep {shown(state)}; they lose {new.wording.states(lost) or 'no state'}"
             )
         if target not in targets:
-            raise ConfigurationError(f"move: tasks cannot go to {shown(target)}, but to {', '.join(targets)}")
+            raise ConfigurationError(f"move: tasks cannot go to {shown(target)}, but to {new.wording.states(targets)}")

@@ -15,6 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from xq.errors import BadType, BadValue, FeatureOff, shown
 from xq.machine import FOREVER, LONGEST, MANAGED, REMEMBERED, Machine, Transition
 from xq.store import INTEGERS, Field, Row, Store, Table, fits_a_column
+from xq.words import PLAIN, Wording
 
 T = TypeVar("T")
 
@@ -67,11 +68,19 @@ class New(NamedTuple):
 class Tasks(Generic[T]):
     """The tasks of one queue on their way in and out. Runs no SQL."""
 
-    def __init__(self, store: Store[T], table: Table, machine: Machine, off: Callable[[], Catalogue]) -> None:
+    def __init__(
+        self,
+        store: Store[T],
+        table: Table,
+        machine: Machine,
+        off: Callable[[], Catalogue],
+        wording: Wording = PLAIN,
+    ) -> None:
         self.store = store
         self.table = table
         self.machine = machine
         self.off = off
+        self.wording = wording
         self._fields = {field.column: field for field in table.fields} | {field.name: field for field in table.fields}
         self._role_of = {field.name: role for role, field in table.roles.items()}
         self._names = [field.name for field in table.fields]
@@ -389,16 +398,17 @@ class Tasks(Generic[T]):
         row = self.machine.choose(source, event, options, to)
         if row is None:
             needed = next(row.given for row in self.machine.rows if row.event == event and row.target == to)
-            raise BadValue(f"{event} to {to} needs {needed}=seconds")
+            raise BadValue(f"{event} to {self.wording.state(to or '')} needs {needed}=seconds")
         for option in options:
             if option not in self.machine.accepts(row):
+                becomes = f"of a task that becomes {self.wording.state(row.target)}"
                 if option in REMEMBERED and option not in self.machine.roles and self.machine.before_take(row):
                     raise FeatureOff(
-                        f"{event} into {row.target} cannot remember {option!r} until it counts: "
+                        f"{event} {becomes} cannot remember {option!r} until it counts: "
                         f"map the role {option!r} to a field that holds it",
                         role=option,
                     )
-                raise BadValue(f"{event} into {row.target} takes no {option!r}")
+                raise BadValue(f"{event} {becomes} takes no {option!r}")
         return row
 
     def words(self, event: str, options: dict[str, Any]) -> dict[str, str]:
@@ -421,10 +431,7 @@ class Tasks(Generic[T]):
         features = self.off().events.get(event, ())
         if not features or self._on & {*features}:
             raise BadValue(f"{self.store.name} has no event {event!r}: it has {', '.join(self.machine.events)}")
-        raise FeatureOff(
-            f"{event} needs the feature {' or '.join(map(repr, features))}, which {self.store.name} does not have",
-            feature=features[0],
-        )
+        raise FeatureOff(self.wording.lacks(self.store.name, event, "", features), feature=features[0])
 
     def refuse_option(self, event: str, option: str) -> None:
         """Raise what is wrong with an option that `event` does not take here."""
@@ -435,11 +442,7 @@ class Tasks(Generic[T]):
             raise BadType(f"{event} of {self.store.name} has no option {option!r}: it takes {taken}")
         if on:
             raise FeatureOff(f"{event} keeps {option!r} in the role {option!r}: map it to a field", role=option)
-        raise FeatureOff(
-            f"{event}({option}=) needs the feature {' or '.join(map(repr, features))}, "
-            f"which {self.store.name} does not have",
-            feature=features[0],
-        )
+        raise FeatureOff(self.wording.lacks(self.store.name, event, option, features), feature=features[0])
 
 
 def check_role(role: str, value: Any) -> None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from xq.adapters import tubes as tables
 from xq.adapters.tubes import Record
+from xq.arguments import by_name
 from xq.errors import BadType, BadValue, FeatureOff, Full, NotInstalled, TubeBusy, TubeDropped, shown
 from xq.handle import Queue
+from xq.presets import lacks
 from xq.presets import pri as checked_pri
+from xq.sessions import owner_of
 from xq.state import State
 from xq.store import fits_a_column
+from xq.words import Wording, called
 
 STATES: Final[Mapping[str, str]] = {"R": "r", "T": "t", "W": "~", "B": "!"}
 LETTERS: Final = {state: letter for letter, state in STATES.items()}
@@ -84,6 +88,26 @@ def read(row: Any) -> Any:
 
 
 @dataclass(frozen=True)
+class TubeWording(Wording):
+    """What the messages of a tube name: the states and the calls of tubes, and their types instead of features."""
+
+    type: str = ""
+    types: Mapping[str, Any] = field(default_factory=dict)  # those that are registered: presets, and classes
+
+    names: ClassVar = {letter: name for name, letter in NAMES.items()} | dict.fromkeys(ENDS, "done")
+    signs: ClassVar = {**STATES, **dict.fromkeys(ENDS, GONE)}
+
+    def owner(self, token: str | None) -> str:
+        if token is None:
+            return "nobody known (plain SQL?); release_all() gives every taken task back"
+        uuid, _ = owner_of(token)
+        return f"another session ({uuid}), which identify({uuid!r}) joins"
+
+    def lacks(self, queue: str, event: str, option: str, features: Sequence[str]) -> str:
+        return lacks(called(TOLD.get(event, event), option), features, self.type, self.types)
+
+
+@dataclass(frozen=True)
 class Host:
     """What a tube knows of the database that it is in."""
 
@@ -91,6 +115,7 @@ class Host:
     records: Queue[Any]  # without tasks, by which what all queues share is there
     session: Callable[[], str]  # the uuid of the current one, which the database knows
     forget: Callable[[], bool]  # that there is the tube; whether there was
+    wording: TubeWording
 
 
 class Calls:
@@ -171,6 +196,7 @@ class Tube:
 
     # producers
 
+    @by_name
     def put(
         self,
         data: Any,
@@ -209,10 +235,7 @@ class Tube:
 
     def _needs(self, feature: str, option: str) -> None:
         if feature not in self._features:
-            raise FeatureOff(
-                f"put({option}=) needs the feature {feature!r}, which tubes of the type {self.type} do not have",
-                feature=feature,
-            )
+            raise FeatureOff(self._host.wording.lacks(self.name, "put", option, [feature]), feature=feature)
 
     def _delayed(self, options: Mapping[str, Any], delay: float | None) -> dict[str, Any]:
         """Options of a call that may be delayed; a delay of 0 is none."""
@@ -237,6 +260,7 @@ class Tube:
         with self._calls:
             return self._told(self._queue.ack(task_id(id)), GONE)
 
+    @by_name
     def release(self, id: object, *, delay: float | None = None) -> Task:
         """Give a task, taken by this session, back: ready, or delayed for `delay` seconds, by which it lives longer."""
         with self._calls:

@@ -9,16 +9,18 @@ from typing import Any
 
 from xq import sessions, sweep
 from xq.adapters import tubes as tables
-from xq.adapters.peewee import upgrade
+from xq.adapters.peewee import PeeweeStore, upgrade
 from xq.adapters.tubes import Record, Records
+from xq.arguments import by_name
 from xq.clock import Clock
+from xq.compose import build
 from xq.driven import MAKES, Driven, lacking
 from xq.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
 from xq.handle import Queue
 from xq.presets import OPTIONS, PRESETS, STORAGE_MODES, Preset, check_preset, features, roles
 from xq.sessions import Session
 from xq.state import RUNNING, State
-from xq.tube import Host, OnChange, Task, Tube, is_text, stored
+from xq.tube import Host, OnChange, Task, Tube, TubeWording, is_text, stored
 
 __all__ = ["PRESETS", "Task", "Tube", "Tubes"]
 
@@ -46,7 +48,9 @@ class TubeMap(Mapping[str, Tube]):
         except UnknownTube as error:
             raise AttributeError(str(error)) from error
 
-    def __call__(self) -> list[str]:
+    def __call__(self, *name: object) -> list[str]:
+        if name:
+            raise BadType(f"tube() returns the names of all tubes: tube[{shown(name[0])}] is one of them")
         return list(self)
 
     def __repr__(self) -> str:
@@ -99,6 +103,7 @@ class Tubes:
 
     # tubes
 
+    @by_name
     def create_tube(
         self,
         name: str,
@@ -157,7 +162,7 @@ class Tubes:
             if option not in OPTIONS:
                 known = ", ".join([*OPTIONS, "temporary", "if_not_exists", "on_task_change", "storage_mode"])
                 raise BadType(f"create_tube has no option {shown(option)}: it has {known}")
-        return features(type, self._drivers[type], options)
+        return features(type, options, self._drivers)
 
     def _standing(self, name: str) -> Record | None:
         """The tube of this name. One without its table, which who died while he dropped it has left, is none."""
@@ -203,14 +208,20 @@ class Tubes:
             self._open.pop((record.table, id(self._clock)), None)
             return there
 
-        host = Host(self._running, self._queue, lambda: self._installed().current_session().uuid, forget)
+        wording = TubeWording(type=record.type, types=self._drivers)
+        host = Host(self._running, self._queue, lambda: self._installed().current_session().uuid, forget, wording)
         driver = self._drivers[record.type]
         if not isinstance(driver, Mapping):
             return Driven(record, driver, self.database, host)
         held = roles(chosen)
         model = tables.model(self.database, record.name, record.table, held)
         fields = {role: role for role in ("status", *held)}
-        queue = upgrade(model, fields, chosen, methods=False, clock=self._clock)
+        store: PeeweeStore[Any] = PeeweeStore(model)
+        store.installs = (
+            f"tube[{record.name!r}].model.xq.install() installs it as this process defines it; where processes differ, "
+            "give all of them the same xq and the same drivers first"
+        )
+        queue = build(store, fields, chosen, methods=False, clock=self._clock, wording=wording)
         queue.while_waiting = self._running.check_waiting
         return Tube(record, model, host, [feature.name for feature in queue.machine.features])
 
@@ -318,6 +329,7 @@ class Tubes:
         mine.join(None if wanted == mine.own().uuid else queue.session(wanted))
         return str(wanted)
 
+    @by_name
     def cfg(self, *, ttr: float | None = None, in_replicaset: bool | None = None) -> None:
         """Set what holds for all tubes of this database, and is stored in it.
 

@@ -6,6 +6,7 @@ import inspect
 import logging
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ T = TypeVar("T")
 
 LISTEN = 0.5  # seconds after which a worker that waits looks whether it shall stop
 LONGEST_ERROR = 10_000  # characters: a TEXT of MariaDB holds 65,535 bytes
+LONGEST_LINE = 500  # characters of an error in a line of the log
 LEFT_OUT = " [...] "
 LOST = (NotFound, WrongState, NotOwner)  # what a move raises of a task that is in another's hand, or in none
 BACKOFF, LONGEST_BACKOFF = 1.0, 3600.0  # seconds until a task that failed is tried again: the first time, and at most
@@ -200,15 +202,17 @@ class Workers(Generic[T]):
 
     def _failed(self, task: Held, attempts: int, error: BaseException) -> None:
         """Release a task, or bury it: within the handler of its error, which is logged."""
-        self._log.exception("task %s failed", self._key(task))
-        if self._work.max_attempts and attempts >= self._work.max_attempts:
-            self._bury(task, f"{type(error).__name__}: {_text(error)}")
+        self._log.debug("task %s failed", self._key(task), exc_info=error)
+        most = self._work.max_attempts
+        if most and attempts >= most:
+            self._bury(task, f"{type(error).__name__}: {_text(error)}", error)
             return
         leave = partial(self._leave, task)
         delay = min(LONGEST_BACKOFF, BACKOFF * 2.0 ** min(attempts - 1, 20)) if attempts > 1 else BACKOFF
+        attempt = f"attempt {attempts}{f' of {most}' if most else ''}; " if attempts else ""
+        self._log.warning("task %s failed (%snext in %g s): %s", self._key(task), attempt, delay, _line(error))
         if "delay" in self._moves().machine.options("release"):
-            if self._finish(partial(self._move, "release", task, delay=delay), leave) is not None:
-                self._log.info("task %s is tried again in %g s", self._key(task), delay)
+            self._finish(partial(self._move, "release", task, delay=delay), leave)
         else:
             self._stop.wait(delay)  # else it would come back at once
             self._finish(partial(self._move, "release", task), leave)
@@ -217,9 +221,10 @@ class Workers(Generic[T]):
         """What cannot even be given back keeps no other task from being done."""
         self._log.exception("task %s can be neither finished nor given back, and stays taken", self._key(task))
 
-    def _bury(self, task: Held, error: str) -> None:
-        if self._finish(partial(self._give_up, task, error), partial(self._leave, task)) is not None:
-            self._log.error("task %s is buried: %s", self._key(task), error)
+    def _bury(self, task: Held, why: str, error: BaseException | None = None) -> None:
+        give_up = partial(self._give_up, task, why, "" if error is None else _traceback(error))
+        if self._finish(give_up, partial(self._leave, task)) is not None:
+            self._log.error("task %s is buried: %s", self._key(task), why, exc_info=error)
 
     def _key(self, held: Held) -> str:
         return shown(self._moves().tasks.app_key(held.parts))
@@ -236,13 +241,16 @@ class Workers(Generic[T]):
         moves.write(task, {role.name: None if role.null else ""})
         return True
 
-    def _give_up(self, task: Held, error: str) -> T:
-        """Bury a task, and write down why."""
+    def _give_up(self, task: Held, why: str, trace: str) -> T:
+        """Bury a task, and write down why: first, so that reports can group tasks by it, and then the traceback."""
         moves = self._moves()
         role = moves.tasks.table.roles.get("error")
         if role is None:
             return moves.one("bury", task, {})
-        told = storable(error, min(LONGEST_ERROR, role.max_length or LONGEST_ERROR))
+        most = min(LONGEST_ERROR, role.max_length or LONGEST_ERROR)
+        told = storable(why, most)
+        if trace and len(told) + 1 < most:
+            told = f"{told}\n{storable(trace, most - len(told) - 1)}"
         try:
             return moves.one("bury", task, {}, {role.name: told}, sets_error=True)
         except Exception as refused:  # of a character set that lacks some, or of values that are to differ
@@ -302,6 +310,18 @@ def _text(error: BaseException) -> str:
         return str(error)
     except Exception:
         return "(it cannot be told)"
+
+
+def _line(error: BaseException) -> str:
+    """An error for one line of the log."""
+    return next(iter(f"{type(error).__name__}: {_text(error)}".splitlines()))[:LONGEST_LINE]
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error)).rstrip()
+    except Exception:  # of an error that cannot be told
+        return ""
 
 
 def storable(text: str, most: int) -> str:

@@ -533,11 +533,11 @@ def queue_of_a_site_that_is_gone(database: Any) -> Any:
 def test_mariadb_counts_neither_truncate_nor_cascades_and_check_tells():
     with database_on(MariaDB) as (server, name), closing(server.peewee(name)) as database:
         Task = queue_of_a_site_that_is_gone(database)
-        assert Task.xq.check() == ["1 tasks in R in all were removed uncounted: recount() repairs it"]
+        assert Task.xq.check() == ["1 tasks in all that are ready (R) were removed uncounted: recount() repairs it"]
         Task.xq.recount()
         assert is_exact(Task)
         database.execute_sql("TRUNCATE TABLE task")
-        assert Task.xq.check() == ["1 tasks in R in all were removed uncounted: recount() repairs it"]
+        assert Task.xq.check() == ["1 tasks in all that are ready (R) were removed uncounted: recount() repairs it"]
         Task.xq.recount()
         assert is_exact(Task)
 
@@ -564,7 +564,7 @@ def test_a_crash_empties_an_unlogged_table_and_check_tells():
         with closing(server.peewee("app")) as database:
             Task = queue_on(database)
             assert Task.select().count() == 0
-            assert Task.xq.check() == ["1 tasks in R in all were removed uncounted: recount() repairs it"]
+            assert Task.xq.check() == ["1 tasks in all that are ready (R) were removed uncounted: recount() repairs it"]
             Task.xq.recount()
             assert is_exact(Task)
 
@@ -576,7 +576,7 @@ def test_rows_of_tables_that_inherit_are_taken_and_not_counted():
         database.execute_sql("CREATE TABLE child () INHERITS (task)")
         database.execute_sql("INSERT INTO child (name, status, size, attempts) VALUES ('a', 'R', 0, 0)")
         assert Task.take().ack().name == "a"
-        assert Task.xq.check() == ["1 tasks in D in all were written uncounted: recount() repairs it"]
+        assert Task.xq.check() == ["1 tasks in all that are done (D) were written uncounted: recount() repairs it"]
         Task.xq.recount()
         assert is_exact(Task)
 

@@ -171,7 +171,7 @@ def test_a_definition_that_lacks_states_with_tasks_in_them_is_not_installed(make
     second = make.model()
     xq.upgrade(second, FIELDS, clock=make.clock)
     for install in (second.xq.install, lambda: make.db.create_tables([second])):
-        with pytest.raises(xq.ConfigurationError, match=r"1 in B, 2 in D"):
+        with pytest.raises(xq.ConfigurationError, match=r"1 buried \(B\), 2 done \(D\)"):
             install()
     assert first.xq.check() == []
     first.put(task())

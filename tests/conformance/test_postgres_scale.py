@@ -197,7 +197,7 @@ def test_what_is_written_to_a_partition_itself_is_found_and_repaired(db):
     Task = queue_on(db)
     Task.xq.install()
     db.execute_sql("INSERT INTO task_2024 (id, day, status) VALUES (1, '2024-01-01', 'R')")
-    assert Task.xq.check() == ["1 tasks in R in all were written uncounted: recount() repairs it"]
+    assert Task.xq.check() == ["1 tasks in all that are ready (R) were written uncounted: recount() repairs it"]
     Task.xq.recount()
     assert is_exact(Task)
     assert Task.take().id == 1, "it is a task nevertheless"
@@ -206,7 +206,7 @@ def test_what_is_written_to_a_partition_itself_is_found_and_repaired(db):
     Task.xq.recount()
     assert is_exact(Task)
     db.execute_sql("ALTER TABLE task DETACH PARTITION task_2024")
-    assert Task.xq.check() == ["1 tasks in B in all were removed uncounted: recount() repairs it"]
+    assert Task.xq.check() == ["1 tasks in all that are buried (B) were removed uncounted: recount() repairs it"]
     Task.xq.recount()
     assert is_exact(Task)
 
@@ -345,8 +345,8 @@ def test_a_subscriber_has_the_rows_and_no_numbers_until_it_is_installed_and_reco
         eventually(lambda: Copy.select().where(Copy.status == "D").count() == 1 and Copy.select().count() == 2)
         assert (transitions(Copy), Copy.xq.history()) == ({}, [])
         assert Copy.xq.check() == [
-            "1 tasks in D in all were written uncounted: recount() repairs it",
-            "1 tasks in R in all were written uncounted: recount() repairs it",
+            "1 tasks in all that are done (D) were written uncounted: recount() repairs it",
+            "1 tasks in all that are ready (R) were written uncounted: recount() repairs it",
         ]
         server.run("ALTER SUBSCRIPTION tasks DISABLE", "copy")
         Copy.xq.recount()  # as when it shall take over

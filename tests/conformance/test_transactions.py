@@ -413,7 +413,7 @@ MEANWHILE: dict[
     "restart of one done": (["take", "ack"], lambda Task, held: Task.xq.restart(1).status, "R"),
     "dig of one buried": (["take", "bury"], lambda Task, held: Task.dig(1).status, "R"),
     "ack of one killed": (["kill"], lambda Task, held: held.ack(), "there is no task 1"),
-    "ack of one snatched": (["snatch"], lambda Task, held: held.ack(), "it is R"),
+    "ack of one snatched": (["snatch"], lambda Task, held: held.ack(), "it is ready"),
     "ack of one taken again": (["snatch", "take"], lambda Task, held: held.ack(), "by another take of this one"),
     "ack by its key of one taken again": (
         ["snatch", "take"],

@@ -52,6 +52,10 @@ class Order(models.Model):
     def __str__(self) -> str:
         return f"order {self.pk}"
 
+    def reason(self) -> str:
+        """What went wrong; the traceback that follows it is not for customers."""
+        return (self.error or "").partition("\n")[0]
+
     @property
     def price(self) -> str:
         return euros(self.pieces * self.product.cents)

@@ -43,7 +43,7 @@ def orders(request: HttpRequest) -> HttpResponse:
             "what": f"{order.pieces} x {order.product} for {order.customer}",
             "status": order.status,
             "invoiced": order.invoiced,
-            "error": order.error or "",
+            "error": order.reason(),
         }
         for order in last
     ]

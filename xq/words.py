@@ -1,0 +1,73 @@
+"""The states of tasks in words, and what else messages name: one table for messages, statistics and documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+NAMES: Final[Mapping[str, str]] = {
+    "R": "Ready",
+    "T": "Taken",
+    "W": "Waiting",
+    "B": "Buried",
+    "Z": "Zombie",
+    "D": "Done",
+}
+
+
+@dataclass(frozen=True)
+class Wording:
+    """What the messages of a queue call its states and its owners, and which way on they name."""
+
+    stored: Mapping[str, object] = field(default_factory=dict)  # by letter: what the status field holds instead of it
+
+    names: ClassVar[Mapping[str, str]] = {**NAMES, "X": "Deleted"}
+    signs: ClassVar[Mapping[str, str]] = {}  # by letter: what the caller writes instead of it
+
+    def state(self, letter: str) -> str:
+        """Return "waiting (W)"; "waiting (W, status 'later')" where the application stores its own words."""
+        return "".join(self._parts(letter))
+
+    def states(self, letters: Iterable[str]) -> str:
+        return ", ".join(map(self.state, letters))
+
+    def counts(self, counts: Mapping[str, int]) -> str:
+        """Return "1 buried (B), 2 done (D)"."""
+        return ", ".join(f"{n} {self.state(letter)}" for letter, n in counts.items())
+
+    def task_in(self, letters: Sequence[str]) -> str:
+        """Return "a taken task (T)", or "a task that is ready (R) or waiting (W)"."""
+        if len(letters) == 1:
+            name, note = self._parts(letters[0])
+            return f"a {name} task{note}"
+        return f"a task that is {either([*map(self.state, letters)])}"
+
+    def _parts(self, letter: str) -> tuple[str, str]:
+        name = self.names.get(letter)
+        notes = [self.signs.get(letter, letter)] if name else []  # the states of users' own features have no name
+        notes += [f"status {self.stored[letter]!r}"] if letter in self.stored else []
+        return name.lower() if name else letter, f" ({', '.join(notes)})" if notes else ""
+
+    def owner(self, token: str | None) -> str:
+        """Return who has taken a task that the caller may not move, and the way on."""
+        who = f"another session, or by another take of this one ({token})" if token else "nobody known (plain SQL?)"
+        return f"{who}; snatch() would take it away"
+
+    def lacks(self, queue: str, event: str, option: str, features: Sequence[str]) -> str:
+        """Return what an event, or an option of it, needs and the queue does not have."""
+        return (
+            f"{called(event, option)} needs the feature {either([*map(repr, features)])}, which {queue} does not have"
+        )
+
+
+PLAIN: Final = Wording()
+
+
+def called(event: str, option: str) -> str:
+    return f"{event}({option}=)" if option else event
+
+
+def either(items: Sequence[str]) -> str:
+    """Return "a, b or c"."""
+    return " or ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))
