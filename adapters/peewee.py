@@ -302,11 +302,6 @@ class PeeweeStore(OrmStore[M]):
         finally:
             state.ctx = contexts
 
-    def pragma(self, name: str, value: int, sql: str) -> None:
-        database = self._known_database
-        if isinstance(database, pw.SqliteDatabase):
-            database.pragma(name, value, permanent=True)
-
     def atomic(self) -> AbstractContextManager[object]:
         database = self._known_database
         if _is_manual(database.top_transaction()) and not self.in_transaction():
