@@ -164,6 +164,7 @@ class _Prepared(threading.local, Prepared):
     """Of each thread."""
 
     checked: object = None  # the connection that xq can speak on
+    lost: bool = False  # whether xq has closed one that was gone, and has no other yet
 
 
 def _is_manual(transaction: object) -> bool:
@@ -281,11 +282,18 @@ class PeeweeStore(OrmStore[M]):
             raise
 
     def _checked(self, database: pw.Database, driver: Driver) -> Any:
-        """The connection of this thread. Raises ConfigurationError where it is not of a driver that xq knows."""
+        """Return the connection of this thread.
+
+        Raises InterfaceError where the application must open it, ConfigurationError where xq does not know its driver.
+        """
+        if database.is_closed() and not (database.autoconnect or self._prepared.lost):
+            raise pw.InterfaceError(
+                f"the connection of {self.name} is closed, and its database has autoconnect=False: call connect() first"
+            )
         connection = database.connection()
         if self._prepared.checked is not connection:
             driver.check(connection, ADVICE.get(self.engine, ""))
-            self._prepared.checked = connection
+            self._prepared.checked, self._prepared.lost = connection, False
         return connection
 
     def _connection(self, database: pw.Database, driver: Driver) -> Any:
@@ -298,14 +306,10 @@ class PeeweeStore(OrmStore[M]):
                 return connection
             with suppress(Exception):  # pymysql's "Already closed": Peewee forgets it all the same
                 database.close()
+            self._prepared.lost = True
             return self._checked(database, driver)
         finally:
             state.ctx = contexts
-
-    def pragma(self, name: str, value: int, sql: str) -> None:
-        database = self._known_database
-        if isinstance(database, pw.SqliteDatabase):
-            database.pragma(name, value, permanent=True)
 
     def atomic(self) -> AbstractContextManager[object]:
         database = self._known_database

@@ -92,9 +92,6 @@ class PlainStore(TellsErrors):
     def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
         self.connection.create_function(name, arguments, function, deterministic=True)
 
-    def pragma(self, name: str, value: int, sql: str) -> None:
-        self.execute(sql)
-
     @property
     def has_threads(self) -> bool:
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import secrets
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -12,10 +13,12 @@ from typing import Any, NamedTuple
 
 import peewee as pw
 
-from xq.errors import BadType, BadValue, ConfigurationError, NotInstalled, shown
+from xq.errors import BadType, BadValue, ConfigurationError, NotInstalled
 
 LONGEST_NAME = 64  # characters, of tubes and of their types
 READABLE = 20  # characters of a tube's name that the name of its table shows
+
+SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*")  # of a URL
 
 # What of Peewee's own PostgreSQL and MariaDB need to be what xq speaks to.
 PARAMETERS: Mapping[str, Mapping[str, Any]] = {
@@ -70,21 +73,25 @@ def database(where: object) -> pw.Database:
     if isinstance(where, pw.Database):
         return where
     if not isinstance(where, str):
-        raise BadType(f"tubes are in a database of Peewee's, or of a URL, not in {shown(where)}")
+        raise BadType(f"tubes are in a database of Peewee's, or of a URL, not in a {type(where).__name__}")
     from playhouse import db_url  # imports every driver that there is
 
     scheme, _, place = where.partition("://")
+    url = f"the URL {scheme}://..." if place and SCHEME.fullmatch(scheme) else "the text given"  # no password in errors
     if scheme.startswith("sqlite") and not place.startswith(("/", ":memory:")):
-        raise BadValue(f"{shown(where)} names no file: sqlite:///app.db is one here, sqlite:////srv/app.db one there")
+        raise BadValue(f"{url} names no file: sqlite:///app.db is one here, sqlite:////srv/app.db one there")
     needed, extra = DRIVERS.get(scheme.partition("+")[0], ("", ""))
     if needed and find_spec(needed) is None:
-        raise ConfigurationError(f"{shown(where)} needs {needed}: pip install 'xq-tables[{extra}]'")
+        raise ConfigurationError(f"{url} needs {needed}: pip install 'xq-tables[{extra}]'")
     try:
         known = where.replace(scheme, scheme.replace("mariadb", "mysql"), 1)  # as Peewee calls it
         found: pw.Database = db_url.connect(known, **PARAMETERS.get(scheme.partition("+")[0], {}))
         return found
-    except (RuntimeError, ValueError) as error:
-        raise BadValue(f"{shown(where)} is the URL of no database: {error}") from error
+    except (RuntimeError, ValueError):  # whose message may hold any part of the URL
+        raise BadValue(
+            f"{url} names no database: write postgresql://user:password@host:port/name, mariadb:// or "
+            "sqlite:///file, or give a database of Peewee's where the password has one of / ? # [ ]"
+        ) from None
 
 
 def shared(database: pw.Database) -> dict[str, Any]:

@@ -113,8 +113,6 @@ def through_the_driver(home: Home, name: str, effort: Effort, calls: Recorded, t
     queue = prepared(home, name, effort)
     queue.close()
     with closing(queue.place.database.connect()) as connection, closing(connection.cursor()) as cursor:
-        if home.engine == "sqlite":
-            cursor.execute("PRAGMA recursive_triggers = on")
         if together:
             cursor.execute("BEGIN")
             calls = [(verb, [one for one in sent if not one[0].startswith(ENDS)]) for verb, sent in calls]

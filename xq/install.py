@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +80,7 @@ class Installation:
 
     def _check_states(self) -> None:
         """Tasks must not be left behind in states that this definition does not have."""
-        if any(table.name not in self.dialect.existing(self.store) for table in self.dialect.shared()):
+        if not self._shared_are_in(self.dialect.existing(self.store)):
             return
         records = self.store.execute(self.dialect.installed)
         there = json.loads(records[0][1]).get("states", {}) if records else {}
@@ -136,7 +137,7 @@ class Installation:
 
     def on_record(self) -> bool | None:
         """Whether what is on record is this definition, be it of another layout, or another; None where nothing is."""
-        if any(table.name not in self.dialect.existing(self.store) for table in self.dialect.shared()):
+        if not self._shared_are_in(self.dialect.existing(self.store)):
             return None
         records = self.store.execute(self.dialect.installed)
         return records[0][1] == self.fingerprint if records else None
@@ -153,9 +154,22 @@ class Installation:
         existing = self.dialect.existing(self.store)
         wanted = [*self.dialect.shared(), *self.dialect.objects()]
         missing = [f"the {item.kind} {item.name} is missing" for item in wanted if item.name not in existing]
-        if any(table.name not in existing for table in self.dialect.shared()):
+        if not self._shared_are_in(existing):
             return missing
-        return missing + self._differences(self.store.execute(self.dialect.installed))
+        try:
+            # PostgreSQL ends a transaction in which anything fails.
+            with self.store.atomic() if self.store.in_transaction() else nullcontext():
+                records = self.store.execute(self.dialect.installed)
+        except Exception as error:
+            failed = self.store.is_failure(error) and not self.store.is_loss(error)
+            if not failed or self._shared_are_in(self.dialect.existing(self.store)):
+                raise
+            return self._missing_objects()  # another process has dropped them since
+        return missing + self._differences(records)
+
+    def _shared_are_in(self, existing: Mapping[str, str]) -> bool:
+        """Whether the tables that all queues of the database share are among what exists."""
+        return all(table.name in existing for table in self.dialect.shared())
 
     def _differences(self, records: list[Any]) -> list[str]:
         if not records:
@@ -274,13 +288,11 @@ class Installation:
                 self.store.execute(item.drop)
             for sql in [*self.dialect.stale(self.dialect.existing(self.store)), *self.dialect.untuned(self.store)]:
                 self.store.execute(sql)
-            existing = self.dialect.existing(self.store)
-            shared = self.dialect.shared()
-            if all(table.name in existing for table in shared):
+            if self._shared_are_in(self.dialect.existing(self.store)):
                 for sql in (self.dialect.forget, self.dialect.outbox.unnumbered):
                     self.store.execute(sql)
                 if not self.store.execute(self.dialect.queues):
-                    for table in shared:
+                    for table in self.dialect.shared():
                         self.store.execute(table.drop)
 
     def close_outbox(self) -> None:

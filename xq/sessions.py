@@ -102,6 +102,9 @@ class Keeper(Protocol):
     def sessions(self) -> Sessions | None:
         """The sessions of the database that the queue is in now."""
 
+    def connect(self) -> None:
+        """Have a connection for this thread, where the ORM does not make one by itself."""
+
     def orphans(self) -> list[str]:
         """The sessions that hold tasks of this queue and are not listed, since another process ended them."""
 
@@ -570,6 +573,8 @@ class Sessions:
         """The process ends: leave all sessions."""
         known = self.held()
         if known and (self.proof is None or self.proof.there()):
+            for any_of_them in [keeper for keeper in list(keepers) if keeper.sessions is self][:1]:
+                any_of_them.connect()
             for session in known:
                 session.let_go()
                 self.leave(session)

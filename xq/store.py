@@ -356,9 +356,6 @@ class Store(Protocol[T]):
     # Called when a statement is about to run on a new connection; again, when that was within a transaction, after it.
     connected: Callable[[], None]
 
-    def pragma(self, name: str, value: int, sql: str) -> None:
-        """Set this, as `sql` does for this connection, where the database has such settings; for those to come too."""
-
     def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
         """Let SQL on this thread's connection, where its driver can do that, call a function in this process.
 

@@ -158,6 +158,9 @@ class QueueKeeper:
     def _run(self, sql: str, **values: Any) -> list[Any]:
         return self.database.execute(sql, values)
 
+    def connect(self) -> None:
+        self.database.store.connect()
+
     def orphans(self) -> list[str]:
         return [uuid for (uuid,) in self._run(self.database.dialect.orphans)]
 
@@ -337,7 +340,7 @@ class Sweeper:
         proof = self._sessions.proof
         there = proof is None or proof.there()  # to connect would make an empty database
         if keepers and there:
-            keepers[0].database.store.connect()
+            keepers[0].connect()
         for keeper in keepers:
             try:
                 if there:

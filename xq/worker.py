@@ -122,6 +122,7 @@ class Workers(Generic[T]):
         try:
             while not self._stop.is_set():
                 try:
+                    self._store.connect()
                     task = take(0 if self._until_empty else LISTEN)
                 except Exception as error:
                     self._wait_for_the_database(error)
@@ -274,6 +275,7 @@ class Workers(Generic[T]):
         """
         while True:
             try:
+                self._store.connect()  # the function may have closed it
                 return move()
             except LOST as error:
                 self._log.log(logging.DEBUG if isinstance(error, expected) else logging.INFO, "%s", error)

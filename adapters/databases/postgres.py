@@ -305,7 +305,8 @@ class Postgres(Server):
             )
         try:
             with self.creating(store):
-                if store.execute(f"SELECT 1 WHERE to_regclass('{QUEUES}') IS NOT NULL"):
+                # From a table: PostgreSQL looks what others have dropped meanwhile when it locks one, not for a name.
+                if store.execute(f"SELECT 1 FROM pg_class WHERE oid = to_regclass('{QUEUES}')"):
                     self.one_at_a_time(store, within=True)  # before the table is locked, as puts do
                 yield
         except Exception as error:

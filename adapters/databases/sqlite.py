@@ -216,13 +216,6 @@ class Sqlite(Dialect):
         ((trusted,),) = store.execute("PRAGMA trusted_schema")
         if known == "text" and trusted:
             store.function("char", 5, char)
-        if store.in_transaction():
-            return
-        # Without it REPLACE deletes rows and fires no trigger, and the statistics do not see it. But the triggers of
-        # an application may end in themselves, and then it must stay off: check() tells of what was not counted.
-        others = "SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND name NOT LIKE '%!_xq!_%' ESCAPE '!' LIMIT 1"
-        if not store.execute(others):
-            store.pragma("recursive_triggers", 1, "PRAGMA recursive_triggers = 1")
 
     def prepare(self, store: Store[Any]) -> None:
         # In WAL readers do not wait for the writer. It cannot be switched on within a transaction.

@@ -364,10 +364,6 @@ class DjangoStore(OrmStore[M]):
         self._prepared(connection).at = where(connection)
         return connection, driver
 
-    def pragma(self, name: str, value: int, sql: str) -> None:
-        if self._engine == "sqlite":
-            self.execute(sql)
-
     def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
         self._open()[0].connection.create_function(name, arguments, function, deterministic=True)
 

@@ -180,14 +180,6 @@ def test_a_trigger_that_ends_in_its_own_table_goes_on_working(make, table):
     assert is_exact(Task)
 
 
-def test_without_triggers_of_the_application_replace_is_counted(make):
-    Task = make()
-    put = Task.put(task())
-    assert pragma(make.db, "recursive_triggers") == 1
-    Task.replace(id=put.id, name="again", status="R").execute()
-    assert is_exact(Task)
-
-
 def test_a_trigger_that_ignores_a_row_is_told(make):
     Task = make()
     make.db.execute_sql("CREATE TRIGGER no BEFORE INSERT ON task BEGIN SELECT RAISE(IGNORE); END")
