@@ -217,10 +217,11 @@ class QueueKeeper:
             dialect = self.database.dialect
             self._run(dialect.session_struck, uuid=uuid, queue=dialect.source_name)
 
+        reaped = self.moves.machine.settings.reaped
         try:
-            self.database.whole(partial(over, self.moves.give_back))
+            self.database.whole(partial(over, self.moves.give_back if reaped else None))
         except Exception as error:
-            if not self.moves.batches.is_refused(error):
+            if not reaped or not self.moves.batches.is_refused(error):
                 raise
             # What stays is found by whoever looks for tasks of sessions that nobody lists.
             self.moves.give_back_what_goes(uuid, event)
