@@ -123,6 +123,9 @@ class Keeper(Protocol):
     def forget_waits(self, uuid: str) -> None:
         """Forget that anybody of a process waits, whose session this was."""
 
+    def session_closed(self) -> None:
+        """Wake the callers that wait to take for a session of this process which is closed."""
+
     def session_lost(self) -> None:
         """The session of this process was lost: what the database knew of it, it knows no more."""
 
@@ -347,9 +350,14 @@ class Sessions:
                 self._own_lost |= own
             session.closed = True
             session.let_go()
-        self._open.pop(session.uuid, None)
+        self._closed(session)
         for keeper in self.keepers if lost and own else ():
             keeper.session_lost()
+
+    def _closed(self, session: Session) -> None:
+        self._open.pop(session.uuid, None)
+        for keeper in self.keepers:
+            keeper.session_closed()
 
     @property
     def keepers(self) -> list[Keeper]:
@@ -487,7 +495,7 @@ class Sessions:
         except BaseException:
             session.closed = False
             raise
-        self._open.pop(session.uuid, None)
+        self._closed(session)
 
     def alone(self, name: str) -> AbstractContextManager[bool]:
         """Whether no process holds a session; and none begins to within the `with`."""

@@ -198,6 +198,9 @@ class QueueKeeper:
         if self.database.may_move:  # else others do, who find the session gone
             self._run(self.database.dialect.forget_waits, uuid=uuid)
 
+    def session_closed(self) -> None:
+        self.waiting.takers.call_closed()
+
     def session_lost(self) -> None:
         self.waiting.session_lost()
 

@@ -21,6 +21,7 @@ from xq.errors import Error, Full, InTransaction, NotFound
 from xq.machine import ABSENT, READY
 from xq.moves import Moves
 from xq.puts import Puts
+from xq.sessions import Session
 from xq.store import Row
 from xq.tasks import Parts, Tasks, named
 
@@ -70,8 +71,9 @@ class Alarm:
 class Waiter:
     """One that waits in a thread of its own."""
 
-    def __init__(self, tube: str | None) -> None:
+    def __init__(self, tube: str | None, session: Session | None) -> None:
         self.tube = tube  # the only one that it wants; None for any
+        self.session = session  # the one that takes; None where it takes nothing
         self.called = False
         self._awake = Alarm()
 
@@ -102,8 +104,8 @@ class Line:
         return list(self.waiters.values())
 
     @contextmanager
-    def place(self, tube: str | None = None) -> Iterator[Waiter]:
-        waiter = Waiter(tube)
+    def place(self, tube: str | None = None, session: Session | None = None) -> Iterator[Waiter]:
+        waiter = Waiter(tube, session)
         try:
             with self._lock:
                 self.waiters[waiter] = time.time()
@@ -132,6 +134,13 @@ class Line:
         with self._lock:
             for waiter in list(self.waiters):
                 waiter.call()
+
+    def call_closed(self) -> None:
+        """Call those whose session was closed."""
+        with self._lock:
+            for waiter in list(self.waiters):
+                if waiter.session is not None and waiter.session.closed:
+                    waiter.call()
 
     def call_for_any(self) -> None:
         """Call one for each tube that is waited for: there may be something in it."""
@@ -200,7 +209,7 @@ class Waiting(Generic[T]):
         self.listen()  # from before the look: what comes after it is told of
         taken: list[str | None] = []  # the mark
         try:
-            with self.takers.place(tube) as waiter:
+            with self.takers.place(tube, self.database.session) as waiter:
                 while not (found := self._take_if_there(n, options, tube, deadline, taken.append)):
                     if not self._sleep(waiter, deadline):
                         return []
