@@ -306,6 +306,7 @@ class Sessions:
         self._orphans_at = 0.0  # the monotonic time at which to look for tasks whose session nobody lists
         self.left = False  # whether a session was left to other processes, which may die: who looks for them resets it
         self.deaths = 0  # how many sessions of others this process has ended
+        self.waits = threading.RLock()  # held by the thread that waits, where all threads share one connection
         self._proof: tuple[ProofOfLife | None] | None = None  # once it was looked for
         self._open: dict[str, Session] = {}
         self._own: Session | None = None
@@ -595,6 +596,7 @@ class Sessions:
         for session in self._open.values():
             session.forked()
         self.looking = threading.RLock()
+        self.waits = threading.RLock()
         self._proof = None
         self._own = None
         self._own_lost = False
