@@ -353,11 +353,24 @@ class PeeweeStore(OrmStore[M]):
         self._known_database.connection().create_function(name, arguments, function, deterministic=True)
 
     def connect(self) -> None:
-        self._known_database.connect(reuse_if_open=True)
+        database: Any = self._known_database
+        database.connect(reuse_if_open=True)
+        if isinstance(database, pool.PooledDatabase):
+            # A pool's close_all() and close_stale() close the connections of other threads, too. libpq frees one at
+            # once: a thread in the middle of a statement would then read what the server sends to the next connection.
+            with database._pool_lock:
+                database._in_use.pop(database.conn_key(database.connection()), None)
+                database._pool_available.notify()
 
     def disconnect(self) -> None:
-        if self.has_threads:  # else it is the others' as well, and with it an in-memory database would go
-            self._known_database.close()
+        if not self.has_threads:  # it is the others' as well, and with it an in-memory database would go
+            return
+        database: Any = self._known_database
+        connection, pooled = self.in_use, isinstance(database, pool.PooledDatabase)
+        withdrawn = pooled and connection is not None and database.conn_key(connection) not in database._in_use
+        database.close()
+        if withdrawn:
+            database._close_raw(connection)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:

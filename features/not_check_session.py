@@ -6,5 +6,5 @@ from xq.machine import Feature, On, Settings
 
 
 def not_check_session(on: On = True) -> Feature:
-    """Anyone may ack, release, bury and touch a taken task, not only the session that took it."""
-    return Feature("not_check_session", requires=("ttr",), settings=Settings(fenced=False))
+    """Anyone may ack, release, bury and touch a taken task. When its session ends, it stays taken until its ttr."""
+    return Feature("not_check_session", requires=("ttr",), settings=Settings(fenced=False, reaped=False))

@@ -277,7 +277,8 @@ class Model:
         return len([self.enter(key, self.rows[key], "R", {}) for key in ours])
 
     def close(self, session: str) -> None:
-        self.release_all(session)
+        if "not_check_session" not in self.on:
+            self.release_all(session)
         self.sessions.pop(session, None)
 
     def truncate(self) -> int:

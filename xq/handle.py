@@ -268,7 +268,7 @@ class Queue(Generic[T]):
         Returns the task, as it then is, and whether it was processed: True when it was acked; False when it was
         buried, killed or dropped, or the time ran out. Of a task whose row is gone, returns what this process saw
         last. Raises NotFound when it is gone already, or goes in a transaction that had locked it before;
-        InTransaction.
+        InTransaction; ConfigurationError while another thread waits on the same connection (thread_safe=False).
         """
         seconds = self._timeout(timeout)
         parts, _ = self._tasks.identify(key)

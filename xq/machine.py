@@ -138,6 +138,7 @@ class Settings:
     id: Strategy | Literal["callable"] = "required"  # what makes the key of a task that brings none
     retval: Retval = "model"  # what the methods return
     fenced: bool = True  # whether only whoever took a task may do what is fenced
+    reaped: bool = True  # whether the end of a session releases the tasks that it has taken
     touch_ends: bool = True  # whether touch gives an end to a state that has none
     counts_events: bool = False  # beside the transitions
     history: float | None = None  # for how many seconds each transition is kept as a row; math.inf: for good

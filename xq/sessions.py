@@ -126,6 +126,9 @@ class Keeper(Protocol):
     def forget_waits(self, uuid: str) -> None:
         """Forget that anybody of a process waits, whose session this was."""
 
+    def session_closed(self) -> None:
+        """Wake the callers that wait to take for a session of this process which is closed."""
+
     def session_lost(self) -> None:
         """The session of this process was lost: what the database knew of it, it knows no more."""
 
@@ -306,6 +309,7 @@ class Sessions:
         self._orphans_at = 0.0  # the monotonic time at which to look for tasks whose session nobody lists
         self.left = False  # whether a session was left to other processes, which may die: who looks for them resets it
         self.deaths = 0  # how many sessions of others this process has ended
+        self.waits = threading.RLock()  # held by the thread that waits, where all threads share one connection
         self._proof: tuple[ProofOfLife | None] | None = None  # once it was looked for
         self._open: dict[str, Session] = {}
         self._own: Session | None = None
@@ -350,9 +354,14 @@ class Sessions:
                 self._own_lost |= own
             session.closed = True
             session.let_go()
-        self._open.pop(session.uuid, None)
+        self._closed(session)
         for keeper in self.keepers if lost and own else ():
             keeper.session_lost()
+
+    def _closed(self, session: Session) -> None:
+        self._open.pop(session.uuid, None)
+        for keeper in self.keepers:
+            keeper.session_closed()
 
     @property
     def keepers(self) -> list[Keeper]:
@@ -490,7 +499,7 @@ class Sessions:
         except BaseException:
             session.closed = False
             raise
-        self._open.pop(session.uuid, None)
+        self._closed(session)
 
     def alone(self, name: str) -> AbstractContextManager[bool]:
         """Whether no process holds a session; and none begins to within the `with`."""
@@ -592,6 +601,7 @@ class Sessions:
         for session in self._open.values():
             session.forked()
         self.looking = threading.RLock()
+        self.waits = threading.RLock()
         self._proof = None
         self._own = None
         self._own_lost = False

@@ -298,10 +298,10 @@ class Store(Protocol[T]):
         """Call what waits for a commit that the application has made by itself meanwhile."""
 
     def connect(self) -> None:
-        """Have a connection for this thread, where the ORM does not make one by itself."""
+        """Open a connection for this thread, where it has none, and withdraw it from the ORM's pool."""
 
     def disconnect(self) -> None:
-        """Close the connection of this thread, where it is no other's."""
+        """Close the connection of this thread, or return it to its pool. Does nothing where threads share it."""
 
     def at_work(self) -> AbstractContextManager[object]:
         """Around a worker's call of the application's function: what that needs of its thread, and leaves to it.

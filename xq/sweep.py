@@ -201,6 +201,9 @@ class QueueKeeper:
         if self.database.may_move:  # else others do, who find the session gone
             self._run(self.database.dialect.forget_waits, uuid=uuid)
 
+    def session_closed(self) -> None:
+        self.waiting.takers.call_closed()
+
     def session_lost(self) -> None:
         self.waiting.session_lost()
 
@@ -220,10 +223,11 @@ class QueueKeeper:
             dialect = self.database.dialect
             self._run(dialect.session_struck, uuid=uuid, queue=dialect.source_name)
 
+        reaped = self.moves.machine.settings.reaped
         try:
-            self.database.whole(partial(over, self.moves.give_back))
+            self.database.whole(partial(over, self.moves.give_back if reaped else None))
         except Exception as error:
-            if not self.moves.batches.is_refused(error):
+            if not reaped or not self.moves.batches.is_refused(error):
                 raise
             # What stays is found by whoever looks for tasks of sessions that nobody lists.
             self.moves.give_back_what_goes(uuid, event)

@@ -17,10 +17,11 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from xq.database import Database
-from xq.errors import Error, Full, InTransaction, NotFound
+from xq.errors import ConfigurationError, Error, Full, InTransaction, NotFound
 from xq.machine import ABSENT, READY
 from xq.moves import Moves
 from xq.puts import Puts
+from xq.sessions import Session
 from xq.store import Row
 from xq.tasks import Parts, Tasks, named
 
@@ -70,8 +71,9 @@ class Alarm:
 class Waiter:
     """One that waits in a thread of its own."""
 
-    def __init__(self, tube: str | None) -> None:
+    def __init__(self, tube: str | None, session: Session | None) -> None:
         self.tube = tube  # the only one that it wants; None for any
+        self.session = session  # the one that takes; None where it takes nothing
         self.called = False
         self._awake = Alarm()
 
@@ -102,8 +104,8 @@ class Line:
         return list(self.waiters.values())
 
     @contextmanager
-    def place(self, tube: str | None = None) -> Iterator[Waiter]:
-        waiter = Waiter(tube)
+    def place(self, tube: str | None = None, session: Session | None = None) -> Iterator[Waiter]:
+        waiter = Waiter(tube, session)
         try:
             with self._lock:
                 self.waiters[waiter] = time.time()
@@ -132,6 +134,13 @@ class Line:
         with self._lock:
             for waiter in list(self.waiters):
                 waiter.call()
+
+    def call_closed(self) -> None:
+        """Call those whose session was closed."""
+        with self._lock:
+            for waiter in list(self.waiters):
+                if waiter.session is not None and waiter.session.closed:
+                    waiter.call()
 
     def call_for_any(self) -> None:
         """Call one for each tube that is waited for: there may be something in it."""
@@ -191,25 +200,34 @@ class Waiting(Generic[T]):
     # for tasks, and for room
 
     def take(self, n: int, options: Mapping[str, Any], tube: str | None, timeout: float | None) -> list[T]:
-        """As `Moves.oldest`, but patient: it comes back as soon as there is one. Raises InTransaction."""
-        self._check_may_wait("take", timeout)
-        found = self.moves.oldest("take", n, options, tube=tube)
-        if found or timeout == 0:
-            return found
-        deadline = Deadline(timeout)
-        self.listen()  # from before the look: what comes after it is told of
+        """As `Moves.oldest`, but patient: it comes back as soon as there is one. Raises as `_may_wait`."""
+        if timeout == 0:
+            return self.moves.oldest("take", n, options, tube=tube)
         taken: list[str | None] = []  # the mark
         try:
-            with self.takers.place(tube) as waiter:
-                while not (found := self._take_if_there(n, options, tube, deadline, taken.append)):
-                    if not self._sleep(waiter, deadline):
-                        return []
-                if len(self.takers.waiters) > 1:
-                    self._pass_on()
-            return found
+            with self._may_wait("take", timeout):
+                found = self.moves.oldest("take", n, options, tube=tube, then=taken.append)
+                return found or self._wait_to_take(n, options, tube, Deadline(timeout), taken.append)
         except BaseException as error:
             self.moves.doubts.add(taken, error)
             raise
+
+    def _wait_to_take(
+        self,
+        n: int,
+        options: Mapping[str, Any],
+        tube: str | None,
+        deadline: Deadline,
+        then: Callable[[str | None], None],
+    ) -> list[T]:
+        self.listen()  # from before the look: what comes after it is told of
+        with self.takers.place(tube, self.database.session) as waiter:
+            while not (found := self._take_if_there(n, options, tube, deadline, then)):
+                if not self._sleep(waiter, deadline):
+                    return []
+            if len(self.takers.waiters) > 1:
+                self._pass_on()
+        return found
 
     def _take_if_there(
         self,
@@ -243,10 +261,13 @@ class Waiting(Generic[T]):
             self.takers.call_for_any()
 
     def put(self, task: object, options: dict[str, Any], timeout: float | None) -> T:
-        """As `Puts.put`, but waits while the queue is full. Raises Full when that takes too long, InTransaction."""
+        """As `Puts.put`, but waits while the queue is full. Raises Full when time is up, and as `_may_wait`."""
         if self._limit is None:
             self.tasks.refuse_option("put", "timeout")
-        self._check_may_wait("put", timeout)
+        with self._may_wait("put", timeout):
+            return self._wait_to_put(task, options, timeout)
+
+    def _wait_to_put(self, task: object, options: dict[str, Any], timeout: float | None) -> T:
         deadline = Deadline(timeout)
         if timeout != 0:
             self.listen()  # from before the look: room that is made after it is told of
@@ -278,15 +299,33 @@ class Waiting(Generic[T]):
         """Whether no thread tells of anything: who waits must look, and sweep, now and then."""
         return not self.listen() or self.database.clock is not None or self.database.store.in_transaction()
 
-    def _check_may_wait(self, what: str, timeout: float | None, option: str = "timeout") -> None:
-        if timeout != 0 and not self.database.store.may_wait:
-            raise InTransaction(what, f", or say {option}=0")
+    @contextmanager
+    def _may_wait(self, what: str, timeout: float | None, option: str = "timeout") -> Iterator[None]:
+        """Within the block this thread may wait. Raises InTransaction and ConfigurationError."""
+        if timeout == 0:
+            yield
+            return
+        otherwise = f", or say {option}=0"
+        store, mine = self.database.store, self.database.sessions
+        # A transaction of one thread is that of all others there, who then wait within it, or end it.
+        shared = None if mine is None or store.has_threads else mine.waits
+        if shared is not None and not shared.acquire(blocking=False):
+            raise ConfigurationError(
+                f"{what} cannot wait while another thread does on the same connection (thread_safe=False): give each "
+                f"thread a connection of its own (thread_safe=True){otherwise}"
+            )
+        try:
+            if not store.may_wait:
+                raise InTransaction(what, otherwise)
+            yield
+        finally:
+            if shared is not None:
+                shared.release()
 
     # for the end of a task
 
     def put_and_wait(self, task: object, options: dict[str, Any], timeout: float | None) -> tuple[T, bool]:
         """Put a task and wait for its end, with no gap between the two."""
-        self._check_may_wait("put", timeout, "wait")
         if timeout == 0:
             return self.puts.put([task], options)[0], False
 
@@ -294,16 +333,17 @@ class Waiting(Generic[T]):
             (found,) = self.puts.put([task], options)
             return self.tasks.identify(found)[0]
 
-        # Nobody else sees the task yet: there is none to be held, unless it may be one that was there.
-        return self._until_the_end(put, Deadline(timeout), held=self.machine.guard("unique") is None)
+        with self._may_wait("put", timeout, "wait"):
+            # Nobody else sees the task yet: there is none to be held, unless it may be one that was there.
+            return self._until_the_end(put, Deadline(timeout), held=self.machine.guard("unique") is None)
 
     def wait(self, parts: Parts, timeout: float | None) -> tuple[T, bool]:
-        """Wait until a task has ended: (the task, whether it was processed). Raises NotFound, InTransaction."""
-        self._check_may_wait("wait", timeout)
-        row, state = self.moves.look(parts)
-        if timeout == 0 or state not in self.machine.pending:
-            return self.tasks.returned(row), self._processed("", state)
-        return self._until_the_end(lambda: parts, Deadline(timeout))
+        """Wait until a task has ended: (the task, whether it was processed). Raises NotFound, and as `_may_wait`."""
+        with self._may_wait("wait", timeout):
+            row, state = self.moves.look(parts)
+            if timeout == 0 or state not in self.machine.pending:
+                return self.tasks.returned(row), self._processed("", state)
+            return self._until_the_end(lambda: parts, Deadline(timeout))
 
     def _until_the_end(self, named_task: Callable[[], Parts], deadline: Deadline, held: bool = False) -> tuple[T, bool]:
         ending = Ending(f"{self.database.open().sessions.own().prefix}{next(self._names)}")

@@ -1186,11 +1186,16 @@ class Dialect(ABC):
 
     @property
     def orphans(self) -> str:
-        """The sessions that hold tasks of this queue, or wait in it, and are not listed: reads all taken tasks."""
-        owner = f"substr({self.owner}, 1, {UUID_LENGTH})"
-        held = f"SELECT DISTINCT {owner} AS uuid FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}"
-        waits = f"SELECT DISTINCT session FROM {self.waits}"
-        return f"SELECT uuid FROM ({held} UNION {waits}) AS found WHERE uuid NOT IN (SELECT uuid FROM {SESSIONS})"
+        """The sessions that wait in this queue, or own tasks that are to be reaped, and are not listed.
+
+        Reads all taken tasks.
+        """
+        found = f"SELECT DISTINCT session AS uuid FROM {self.waits}"
+        if self.machine.settings.reaped:
+            owner = f"substr({self.owner}, 1, {UUID_LENGTH})"
+            held = f"SELECT DISTINCT {owner} AS uuid FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}"
+            found = f"{held} UNION SELECT DISTINCT session FROM {self.waits}"
+        return f"SELECT uuid FROM ({found}) AS found WHERE uuid NOT IN (SELECT uuid FROM {SESSIONS})"
 
     @property
     def sessions_listed(self) -> str:
