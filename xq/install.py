@@ -58,7 +58,8 @@ class Installation:
     def make_stage(self) -> None:
         """Create the tables that bulk puts need, which no other queue has, where they are missing."""
         tables = self.dialect.staging.tables
-        if all(table.name in self.dialect.existing(self.store) for table in tables):
+        existing = self.dialect.existing(self.store)
+        if all(table.name in existing for table in tables):
             return
         try:
             with self.dialect.installing(self.store):
@@ -74,7 +75,8 @@ class Installation:
 
     def _check_states(self) -> None:
         """Tasks must not be left behind in states that this definition does not have."""
-        if any(table.name not in self.dialect.existing(self.store) for table in self.dialect.shared()):
+        existing = self.dialect.existing(self.store)
+        if any(table.name not in existing for table in self.dialect.shared()):
             return
         records = self.store.execute(self.dialect.installed)
         there = json.loads(records[0][1]).get("states", {}) if records else {}
@@ -131,7 +133,8 @@ class Installation:
 
     def on_record(self) -> bool | None:
         """Whether what is on record is this definition, be it of another layout, or another; None where nothing is."""
-        if any(table.name not in self.dialect.existing(self.store) for table in self.dialect.shared()):
+        existing = self.dialect.existing(self.store)
+        if any(table.name not in existing for table in self.dialect.shared()):
             return None
         records = self.store.execute(self.dialect.installed)
         return records[0][1] == self.fingerprint if records else None
