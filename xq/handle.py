@@ -123,6 +123,11 @@ class Queue(Generic[T]):
         """The clock of a test; None for that of the database."""
         return self._clock
 
+    @property
+    def keeper(self) -> QueueKeeper:
+        """What the maintenance thread does for the queue."""
+        return self._keeper
+
     def retire(self) -> None:
         """Have nobody look after the queue from here on: for who only installs it."""
         self._keeper.retire()

@@ -356,6 +356,10 @@ class Store(Protocol[T]):
     # Called when a statement is about to run on a new connection; again, when that was within a transaction, after it.
     connected: Callable[[], None]
 
+    @property
+    def in_use(self) -> Any:
+        """The driver's connection of this thread, None where none is open."""
+
     def pragma(self, name: str, value: int, sql: str) -> None:
         """Set this, as `sql` does for this connection, where the database has such settings; for those to come too."""
 

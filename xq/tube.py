@@ -16,6 +16,7 @@ from xq.handle import Queue
 from xq.presets import pri as checked_pri
 from xq.state import State
 from xq.store import fits_a_column
+from xq.sweep import QueueKeeper
 
 STATES: Final[Mapping[str, str]] = {"R": "r", "T": "t", "W": "~", "B": "!"}
 LETTERS: Final = {state: letter for letter, state in STATES.items()}
@@ -142,6 +143,11 @@ class Tube:
     def _queue(self) -> Queue[Any]:
         found: Queue[Any] = self.model.xq
         return found
+
+    @property
+    def keeper(self) -> QueueKeeper:
+        """What the maintenance thread does for the tube."""
+        return self._queue.keeper
 
     @property
     def is_awaited(self) -> bool:

@@ -113,6 +113,7 @@ class Sqlite(Dialect):
     keys_at_once = "SELECT value FROM json_each(:keys)"
     begin_writing = f"UPDATE {SESSIONS} SET since = since WHERE FALSE"
     savepoints = "CREATE TEMP TABLE IF NOT EXISTS xq_savepoint (number INTEGER PRIMARY KEY)"
+    commits = "PRAGMA data_version"  # but for what this connection itself writes
     no_limit = -1
     most_values = 32_766
     mark = "?"
