@@ -7,6 +7,7 @@ that are gone; and calls those who wait. A process that only puts has none.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -105,10 +106,14 @@ class QueueKeeper:
 
     def more_have_died(self, than: int) -> bool:
         """Whether tasks may have come back from more processes than so many. Looks at most every LOOK seconds."""
+        self.reap(unless_since=time.monotonic() - LOOK)
+        return self.deaths > than
+
+    def reap(self, unless_since: float = math.inf) -> None:
+        """Have orphaned tasks come back, unless that was done since this monotonic time. Not within a transaction."""
         mine = self.sessions
         if mine and self.database.clock is None and not self.database.store.in_transaction():
-            mine.end_the_dead(unless_since=time.monotonic() - LOOK)
-        return self.deaths > than
+            mine.end_the_dead(unless_since)
 
     @property
     def deaths(self) -> int:
