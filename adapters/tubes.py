@@ -211,6 +211,11 @@ class Records:
             return iter(())
         return iter([_record(row) for row in self.model.select().order_by(self.model.name).tuples()])
 
+    def by_table(self, known: Mapping[str, Record]) -> dict[str, Record]:
+        """The tubes by their tables. Of those that are known no more than that is read."""
+        rows = self.model.select().tuples() if self.are_there() else ()
+        return {row[3]: known.get(row[3]) or _record(row) for row in rows}
+
     def find(self, name: str) -> Record | None:
         if not self.are_there():
             return None

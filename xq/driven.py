@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -193,6 +193,31 @@ class Driven(Tube):
             held = self._holds[task.id] = Hold(session, self._holds.get(task.id), tables.transaction(self.model))
             self._host.records.after_commit(held.keep)
             return task
+
+    def take_many(self, n: int, timeout: float | None = None) -> list[Task]:
+        """Take up to `n` tasks, as soon as there is one: each by a call of its own."""
+        if isinstance(n, bool) or not isinstance(n, int):
+            raise BadType(f"a number of tasks is an integer, not {shown(n)}")
+        if n < 0:
+            raise BadValue(f"a number of tasks is not negative: {shown(n)}")
+        found: list[Task] = []
+        while len(found) < n and (task := self.take(0 if found else timeout)) is not None:
+            found.append(task)
+        return found
+
+    def ack_many(self, ids: Iterable[object]) -> list[Task]:
+        """ack, one after the other: what comes before the one that raises is done."""
+        if isinstance(ids, (Task, str, bytes, Mapping)) or not isinstance(ids, Iterable):
+            raise BadType(f"ack_many takes tasks, or their ids, not {shown(ids)}")
+        return [self.ack(id) for id in ids]
+
+    def worker(self, function: Any = None, **options: Any) -> Any:
+        """Raises FeatureOff: workers are those of a queue."""
+        raise FeatureOff(f"worker is of tubes that xq keeps, and {self.type} is a class of your own: call take and ack")
+
+    def run(self, *, until_empty: bool = False, workers: int | None = None) -> None:
+        """Raises FeatureOff, as `worker`."""
+        self.worker()
 
     def ack(self, id: object) -> Task:
         """Say that a task, taken by this session, is done. Raises NotFound, WrongState, NotOwner."""

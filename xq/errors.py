@@ -234,7 +234,9 @@ class TubeBusy(Error):
 
     def __init__(self, name: str, taken: int) -> None:
         self.name, self.taken = name, taken
-        why = f"{taken} of its tasks are taken" if taken else "calls of this process wait in it"
+        why = "calls of this process wait in it: end them first"
+        if taken:
+            why = f"{taken} of its tasks are taken: have them acked or released, or release_all() gives them back"
         super().__init__(f"the tube {shown(name)} cannot be dropped: {why}")
 
 

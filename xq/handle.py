@@ -125,6 +125,11 @@ class Queue(Generic[T]):
         """The clock of a test; None for that of the database."""
         return self._clock
 
+    @property
+    def keeper(self) -> QueueKeeper:
+        """What the maintenance thread does for the queue."""
+        return self._keeper
+
     def retire(self) -> None:
         """Have nobody look after the queue from here on: for who only installs it."""
         self._keeper.retire()
@@ -639,9 +644,12 @@ class Queue(Generic[T]):
         """Have `drop` drop the table, with what it likes beside that, unless tasks are taken. Returns how many are.
 
         As one step: calls that move tasks, of whatever process, are waited for, and those that come meanwhile wait, and
-        raise NotInstalled when the table is gone. On MariaDB not within a transaction.
+        raise NotInstalled when the table is gone. Orphaned tasks are reaped first. On MariaDB not within a transaction.
         """
         taken = self.count(TAKEN)  # where there are any, nobody need be locked out to know
+        if taken:
+            self._keeper.reap()
+            taken = self.count(TAKEN)
         return taken or self._database.again(lambda: self._database.open().installation.drop(drop))
 
     def reconfigure(self, features: Mapping[str, Any], move: Mapping[str, str] | None = None) -> None:

@@ -64,7 +64,8 @@ class Installation:
     def make_stage(self) -> None:
         """Create the tables that bulk puts need, which no other queue has, where they are missing."""
         tables = self.dialect.staging.tables
-        if all(table.name in self.dialect.existing(self.store) for table in tables):
+        existing = self.dialect.existing(self.store)
+        if all(table.name in existing for table in tables):
             return
         try:
             with self.dialect.installing(self.store):

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import NamedTuple, Protocol, TypeVar
@@ -147,6 +147,26 @@ class Holder(Protocol):
 
     def give_back(self, session: str) -> None:
         """A session has ended."""
+
+
+class Others(Protocol):
+    """Queues of a database that this process maintains, opened or not: many are looked at by one statement."""
+
+    def names(self, of: Collection[str]) -> set[str]:
+        """Those of these names that are of such queues."""
+
+    def open_for(self, session: str) -> None:
+        """Open those in which a session may hold tasks: then they have keepers."""
+
+    def orphans(self) -> set[str]:
+        """The sessions that hold tasks of any of them and are not listed. Those queues are opened."""
+
+    def keep_time(self) -> float | None:
+        """Move a batch of what is due in each. Returns in how many seconds more is due; None for never."""
+
+    @property
+    def rest(self) -> float:
+        """For how many seconds more they are not looked at for what other processes made due."""
 
 
 keepers: WeakSet[Keeper] = WeakSet()  # of all the queues of this process
@@ -304,6 +324,7 @@ class Sessions:
 
     def __init__(self) -> None:
         self.holders: WeakSet[Holder] = WeakSet()
+        self.others: WeakSet[Others] = WeakSet()
         self.looking = threading.RLock()
         self.looked_at = 0.0  # the monotonic time of the last look at who lives
         self._orphans_at = 0.0  # the monotonic time at which to look for tasks whose session nobody lists
@@ -513,6 +534,8 @@ class Sessions:
         return not postponed
 
     def _give_back(self, name: str, event: str) -> None:
+        for others in list(self.others):
+            others.open_for(name)
         for keeper in self.keepers:
             with suppress(NotInstalled):
                 keeper.give_back(name, event)
@@ -533,13 +556,13 @@ class Sessions:
 
     def _end_the_dead(self) -> bool:
         keepers = self.keepers
-        queues = {"", *(keeper.name for keeper in keepers)}  # "" is the list of all sessions
         all_prove = self.proof is None or self._prove_again(self.proof)
         mine = [session for session in self.held() if session.listed]  # before: another thread may list one meanwhile
         ends: dict[str, float | None] = {}
         listed = self._ask(lambda keeper: keeper.listed(), otherwise=None)
         if listed is None:
             return False
+        queues = self._maintained({queue for _, queue, _ in listed}, keepers)
         for name, queue, seconds in listed:
             if queue in queues and ends.get(name) is None:
                 ends[name] = seconds
@@ -551,12 +574,15 @@ class Sessions:
         if self.looked_at > self._orphans_at:
             self._orphans_at = self.looked_at + ORPHANS
             for keeper in keepers:
-                with suppress(NotInstalled):
-                    orphans.update(filter(_is_uuid, keeper.orphans()))
+                if not self._of_others([keeper.name]):
+                    with suppress(NotInstalled):
+                        orphans.update(filter(_is_uuid, keeper.orphans()))
+            for others in list(self.others):
+                orphans.update(filter(_is_uuid, others.orphans()))
             ends |= dict.fromkeys(orphans)
         here = {session.uuid for session in self.held()}
-        others = {uuid: seconds for uuid, seconds in ends.items() if uuid not in here or seconds is not None}
-        living = [name for name, seconds in others.items() if seconds is None]
+        not_here = {uuid: seconds for uuid, seconds in ends.items() if uuid not in here or seconds is not None}
+        living = [name for name, seconds in not_here.items() if seconds is None]
         for name in (self.proof.gone(living) if self.proof else living) if all_prove else ():
             with self.alone(name) as alone:
                 if alone:
@@ -564,14 +590,22 @@ class Sessions:
                     level = logging.DEBUG if name in orphans else logging.INFO  # whoever ended it has told
                     log.log(level, "session %s is gone, and %s", name, ended)
                     self.deaths += 1
-        for name, seconds in others.items():
+        for name, seconds in not_here.items():
             if seconds is not None and seconds <= 0:
                 with self.alone(name):
                     if self._ask(lambda keeper, name=name: keeper.over(name), otherwise=False):  # type: ignore[misc]
                         self._give_back(name, "died")
                         log.info("session %s, which was to end, has ended", name)
                         self.deaths += 1
-        return bool(others)
+        return bool(not_here)
+
+    def _maintained(self, queues: Collection[str], keepers: Sequence[Keeper]) -> set[str]:
+        """Those of these names that are of queues which this process maintains; "" is the list of all sessions."""
+        mine = {"", *(keeper.name for keeper in keepers)}
+        return (mine & set(queues)) | self._of_others([queue for queue in queues if queue not in mine])
+
+    def _of_others(self, queues: Collection[str]) -> set[str]:
+        return {name for others in list(self.others) for name in others.names(queues)} if queues else set()
 
     def forget_listed(self) -> None:
         """The database may have forgotten them all: make them known again at their next take."""

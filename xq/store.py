@@ -356,6 +356,10 @@ class Store(Protocol[T]):
     # Called when a statement is about to run on a new connection; again, when that was within a transaction, after it.
     connected: Callable[[], None]
 
+    @property
+    def in_use(self) -> Any:
+        """The driver's connection of this thread, None where none is open."""
+
     def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
         """Let SQL on this thread's connection, where its driver can do that, call a function in this process.
 

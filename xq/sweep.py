@@ -7,6 +7,7 @@ that are gone; and calls those who wait. A process that only puts has none.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -105,10 +106,14 @@ class QueueKeeper:
 
     def more_have_died(self, than: int) -> bool:
         """Whether tasks may have come back from more processes than so many. Looks at most every LOOK seconds."""
+        self.reap(unless_since=time.monotonic() - LOOK)
+        return self.deaths > than
+
+    def reap(self, unless_since: float = math.inf) -> None:
+        """Have orphaned tasks come back, unless that was done since this monotonic time. Not within a transaction."""
         mine = self.sessions
         if mine and self.database.clock is None and not self.database.store.in_transaction():
-            mine.end_the_dead(unless_since=time.monotonic() - LOOK)
-        return self.deaths > than
+            mine.end_the_dead(unless_since)
 
     @property
     def deaths(self) -> int:
@@ -126,6 +131,14 @@ class QueueKeeper:
         there = self.database.is_installed()
         self._absent = (None, 0.0) if there or database is None else (ref(database), time.monotonic() + ABSENT)
         return there
+
+    def move_due(self) -> float | None:
+        """Move a batch of what is due. Returns in how many seconds more is; None for never, or where others move it."""
+        if not self.database.may_move:
+            return None
+        swept, seconds = self.moves.due.sweep_if_any(), self.moves.due.seconds()
+        in_vain = swept.due and not (swept.moved or swept.forgotten or swept.news)
+        return RETRY if in_vain and seconds is not None and seconds <= 0 else seconds
 
     # sessions
 
@@ -402,7 +415,10 @@ class Sweeper:
         # What was told of may have been two writes: one that was seen, and one on its way to the disk, which is slow.
         self._look_within = min(self._writes.unseen if told else 2 * self._look_within, FALLBACK)
         self.rests = False
-        seconds = 0.0 if self._piled_up else min(self._look_within, self._look_at - time.monotonic())
+        looks = [self._look_at - time.monotonic()]
+        if changed:
+            looks += [others.rest for others in self._sessions.others]
+        seconds = 0.0 if self._piled_up else min(self._look_within, *looks)
         return pause, max(0.0, seconds)
 
     def _may_not_write(self, keepers: list[QueueKeeper]) -> bool:
@@ -443,6 +459,7 @@ class Sweeper:
             self._rang, self._armed = False, float("inf")
             swept = [found for keeper in keepers if (found := keeper.moves.due.sweep_if_any()).due]
         due = [seconds for keeper in keepers if (seconds := keeper.moves.due.seconds()) is not None]
+        due += [seconds for others in self._sessions.others if (seconds := others.keep_time()) is not None]
         if due:
             # Others may write for as long as a batch took.
             now = time.monotonic()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
@@ -19,6 +20,7 @@ from xq.presets import pri as checked_pri
 from xq.sessions import owner_of
 from xq.state import State
 from xq.store import fits_a_column
+from xq.sweep import QueueKeeper
 from xq.words import Wording, called
 
 STATES: Final[Mapping[str, str]] = {"R": "r", "T": "t", "W": "~", "B": "!"}
@@ -169,6 +171,11 @@ class Tube:
         return found
 
     @property
+    def keeper(self) -> QueueKeeper:
+        """What the maintenance thread does for the tube."""
+        return self._queue.keeper
+
+    @property
     def is_awaited(self) -> bool:
         """Whether a call of this process waits in it, for a task or for room."""
         return self._queue.is_awaited
@@ -255,10 +262,22 @@ class Tube:
             found = self._queue.take(timeout)
             return None if found is None else self._told(found)
 
+    def take_many(self, n: int, timeout: float | None = None) -> list[Task]:
+        """Take up to `n` ready tasks, in the order of `take`, as soon as there is one. Waits as `take` does."""
+        with self._calls:
+            return [self._told(row) for row in self._queue.take_many(n, timeout)]
+
     def ack(self, id: object) -> Task:
         """Say that a task, taken by this session, is done: it is gone."""
         with self._calls:
             return self._told(self._queue.ack(task_id(id)), GONE)
+
+    def ack_many(self, ids: Iterable[object]) -> list[Task]:
+        """ack, for all of the tasks or none: one transaction."""
+        if isinstance(ids, (Task, str, bytes, Mapping)) or not isinstance(ids, Iterable):
+            raise BadType(f"ack_many takes tasks, or their ids, not {shown(ids)}")
+        with self._calls:
+            return [self._told(row, GONE) for row in self._queue.ack_many([task_id(id) for id in ids])]
 
     @by_name
     def release(self, id: object, *, delay: float | None = None) -> Task:
@@ -275,6 +294,40 @@ class Tube:
             if is_nothing(increment) and self._queue.machine.sources("touch"):
                 return self.peek(id)
             return self._told(self._queue.touch(task_id(id), increment))
+
+    # workers
+
+    def worker(self, function: Any = None, **options: Any) -> Any:
+        """Have `run` call this function with each Task: `@tube.worker(workers=4)`. Options as `Queue.worker` has them.
+
+        With `finishes=True` the function is called with the task and `finish`, which returns the Task as it then is.
+        """
+        if function is None:
+            return lambda given: self.worker(given, **options)
+        self._queue.worker(self._with_tasks(function), **options)
+        return function
+
+    def run(self, *, until_empty: bool = False, workers: int | None = None) -> None:
+        """Work until SIGTERM or SIGINT, or with `until_empty` until there is nothing to take; as `Queue.run`."""
+        with self._calls:
+            self._queue.run(until_empty=until_empty, workers=workers)
+
+    def _with_tasks(self, function: Any) -> Any:
+        """A function of a Task, as a function of the row that the queue takes."""
+        if not callable(function) or inspect.iscoroutinefunction(function):
+            return function  # which the queue refuses, in its own words
+
+        def work(row: Any, *finish: Callable[..., Any]) -> object:
+            return function(self._told(row), *(self._finishing(each) for each in finish))
+
+        return work
+
+    def _finishing(self, finish: Callable[..., Any]) -> Callable[..., Task | None]:
+        def finished(event: str = "ack", **options: Any) -> Task | None:
+            row = finish(event, **options)
+            return None if row is None else self._told(row, GONE if event == "ack" else "")
+
+        return finished
 
     # operators
 
@@ -317,7 +370,8 @@ class Tube:
         """Delete the tube with its tasks. Returns True. Raises TubeBusy while tasks are taken, or calls wait here.
 
         As one step: it waits for transactions in which tasks are put or moved, and whoever calls meanwhile, of
-        whatever process, waits and raises TubeDropped in the end. On MariaDB not within a transaction.
+        whatever process, waits and raises TubeDropped in the end. Orphaned tasks are reaped first, unless it is within
+        a transaction; on MariaDB it is refused there.
         """
         with self._calls:
             if (awaited := self.is_awaited) or (taken := self._drop()):

@@ -21,6 +21,7 @@ from xq.presets import OPTIONS, PRESETS, STORAGE_MODES, Preset, check_preset, fe
 from xq.sessions import Session
 from xq.state import RUNNING, State
 from xq.tube import Host, OnChange, Task, Tube, TubeWording, is_text, stored
+from xq.upkeep import Upkeep
 
 __all__ = ["PRESETS", "Task", "Tube", "Tubes"]
 
@@ -76,6 +77,9 @@ class Tubes:
             self._records.model, {"status": "status", "owner": "owner"}, {"id": "required"}, methods=False, clock=clock
         )
         self._running: State = shared.setdefault("state", self._state())
+        if clock is None:  # else no time passes by itself
+            upkeep = shared.setdefault("upkeep", Upkeep(self._queue, self._records, self._drivers, self._tube))
+            sessions.of(self.database).others.add(upkeep)
 
     def _state(self) -> State:
         questions = {

@@ -54,6 +54,7 @@ class Mysql(Server):
     forever = FOREVER  # there is no infinity
     never = f"{int(FOREVER)}e0"
     savepoints = "CREATE TEMPORARY TABLE IF NOT EXISTS xq_savepoint (number BIGINT PRIMARY KEY) ENGINE = InnoDB"
+    commits = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'INNODB_LSN_CURRENT'"
     no_limit = 2**64 - 1
     most_values = 10_000
     serial = "BIGINT AUTO_INCREMENT PRIMARY KEY"

@@ -45,6 +45,7 @@ class Postgres(Server):
         "WHERE pid = pg_backend_pid() AND locktype = 'transactionid' AND mode = 'ExclusiveLock'"
     )
     savepoint_kept = "SELECT 1 WHERE pg_xact_status(CAST(CAST(:savepoint AS text) AS xid8)) = 'committed'"
+    commits = "SELECT CAST(pg_current_snapshot() AS text)"
     no_limit = None
     most_values = 65_535
     create_view = "CREATE OR REPLACE VIEW"

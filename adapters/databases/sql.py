@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from xq.adapters.databases.bulk import Staging
-from xq.adapters.databases.named import by_position
+from xq.adapters.databases.named import by_position, filled
 from xq.adapters.databases.sinks import Sinks, TallySql
 from xq.adapters.databases.utube_news import Again
 from xq.adapters.databases.utubes import Utubes
@@ -275,6 +275,7 @@ class Dialect(ABC):
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         """Whether the words of a refusal tell of a value that a guard keeps unique."""
 
+    commits = ""  # a query that returns something else as soon as another connection has committed a write; "" for none
     # What makes a table of the connection with numbers, which are rolled back with all else, where one is needed; a
     # query for the number of what is open now, innermost; and one for a row where that was committed.
     savepoints: str
@@ -378,6 +379,10 @@ class Dialect(ABC):
             if isinstance(getattr(type(self), name, None), cached_property):
                 del vars(found)[name]
         return found
+
+    def of_table(self, name: str) -> Self:
+        """The same for another table, which has the same columns."""
+        return type(self)(replace(self.source, name=name), self.machine, self.words, self.tube_stats)
 
     def object(self, name: str) -> str:
         """A name, quoted, in the schema of the table."""
@@ -939,19 +944,19 @@ class Dialect(ABC):
 
     # time
 
-    @cached_property
-    def next_due(self) -> str:
-        """In how many seconds something falls due in this queue: less than none for what is late, NULL for never.
-
-        Nothing where nothing ever does.
-        """
-        times = [
-            f"SELECT (SELECT {self.seconds(self.kind(row.due), self.roles[row.due])} "
+    def _first_due(self, alias: str = "") -> list[str]:
+        """Queries for the time at which the first task falls due by each timer: one row, or none."""
+        return [
+            f"SELECT {self.seconds(self.kind(row.due), self.roles[row.due])}{alias} "
             f"FROM {self.table_in_schema}{self.by_index(self.name(row.due))} "
             f"WHERE {self.is_state(row.source)} AND {self.roles[row.due]} IS NOT NULL "
-            f"ORDER BY {self.roles[row.due]} LIMIT 1) AS at"
+            f"ORDER BY {self.roles[row.due]} LIMIT 1"
             for row in self.machine.due
         ]
+
+    def _due_beside(self) -> list[str]:
+        """Queries for the times at which something else falls due, as `at`."""
+        times = []
         if self.history_kept < math.inf:
             # Rows of the history pass one by one: a tenth later many go at once.
             late = self.history_kept + max(1.0, self.history_kept / 10)
@@ -960,7 +965,32 @@ class Dialect(ABC):
             times.append(f"SELECT ({oldest}) / 1000000.0 + {late!r} AS at")
         if self.utubes and self.utubes.has_news:
             times.append(f"SELECT ({self.utubes.has_news}) AS at")
-        return f"SELECT MIN(at) - {self.now} FROM ({' UNION ALL '.join(times)}) AS times" if times else ""
+        return times
+
+    @cached_property
+    def next_due(self) -> str:
+        """In how many seconds something falls due in this queue: less than none for what is late, NULL for never.
+
+        Nothing where nothing ever does.
+        """
+        times = " UNION ALL ".join([*(f"SELECT ({time}) AS at" for time in self._first_due()), *self._due_beside()])
+        return f"SELECT MIN(at) - {self.now} FROM ({times}) AS times" if times else ""
+
+    def next_due_of(self, queues: Sequence[Self]) -> str:
+        """In how many seconds something falls due in each of several queues, after its place among them.
+
+        Any number of rows for each, or none. By the clock of the database: no named value stands there.
+        """
+        now = filled(self.now, now="NULL")
+        times = [
+            (place, time)
+            for place, queue in enumerate(queues)
+            for time in [*queue._first_due(" AS at"), *queue._due_beside()]
+        ]
+        return " UNION ALL ".join(
+            f"SELECT {place} AS place, at - {now} AS seconds FROM ({time}) AS of_{i}"
+            for i, (place, time) in enumerate(times)
+        )
 
     # waiting for the end of a task: each waiter is a row, in which triggers write how the task ended
 
@@ -1185,17 +1215,31 @@ class Dialect(ABC):
     session_ends = f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND ends IS NOT NULL"
 
     @property
+    def _holders(self) -> list[tuple[str, str]]:
+        """Where sessions are named: as the owners of tasks that are to be reaped, and as those that wait."""
+        held = (f"substr({self.owner}, 1, {UUID_LENGTH})", f"{self.table_in_schema} WHERE {self.is_state(TAKEN)}")
+        return [*([held] if self.machine.settings.reaped else []), ("session", self.waits)]
+
+    @property
     def orphans(self) -> str:
         """The sessions that wait in this queue, or own tasks that are to be reaped, and are not listed.
 
         Reads all taken tasks.
         """
-        found = f"SELECT DISTINCT session AS uuid FROM {self.waits}"
-        if self.machine.settings.reaped:
-            owner = f"substr({self.owner}, 1, {UUID_LENGTH})"
-            held = f"SELECT DISTINCT {owner} AS uuid FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}"
-            found = f"{held} UNION SELECT DISTINCT session FROM {self.waits}"
+        found = " UNION ".join(f"SELECT DISTINCT {uuid} AS uuid FROM {table}" for uuid, table in self._holders)
         return f"SELECT uuid FROM ({found}) AS found WHERE uuid NOT IN (SELECT uuid FROM {SESSIONS})"
+
+    @staticmethod
+    def orphans_of(queues: Sequence[Dialect]) -> str:
+        """As `orphans` for each of several queues, after its place among them."""
+        held = " UNION ALL ".join(
+            f"SELECT {place} AS place, {uuid} AS uuid FROM {table}"
+            for place, of in enumerate(queues)
+            for uuid, table in of._holders
+        )
+        return f"SELECT DISTINCT place, uuid FROM ({held}) AS found WHERE uuid NOT IN (SELECT uuid FROM {SESSIONS})"
+
+    session_queues = f"SELECT queue FROM {SESSIONS} WHERE uuid = :uuid"
 
     @property
     def sessions_listed(self) -> str:

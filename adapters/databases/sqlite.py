@@ -113,6 +113,7 @@ class Sqlite(Dialect):
     keys_at_once = "SELECT value FROM json_each(:keys)"
     begin_writing = f"UPDATE {SESSIONS} SET since = since WHERE FALSE"
     savepoints = "CREATE TEMP TABLE IF NOT EXISTS xq_savepoint (number INTEGER PRIMARY KEY)"
+    commits = "PRAGMA data_version"  # but for what this connection itself writes
     no_limit = -1
     most_values = 32_766
     mark = "?"
@@ -275,13 +276,16 @@ class Sqlite(Dialect):
         return FileWrites(files, versions) if files else None
 
     def existing(self, store: Store[Any]) -> dict[str, str]:
-        schemas = dict.fromkeys(["main", self.source.schema or "main"])
-        listed = (
-            store.execute(f"SELECT name, type, tbl_name FROM {self.quote(schema)}.sqlite_master") for schema in schemas
-        )
+        # SQLite lists all that a file holds, which may be a thousand queues: it is the one to choose.
+        shared, prefix = ", ".join(self.literal(item.name) for item in self.shared()), self.name("")
+        chosen = f"name IN ({shared}) OR substr(name, 1, {len(prefix)}) = {self.literal(prefix)}"
         # An index or a trigger that went along with a renamed table is not this table's any more.
-        mine = self.source.name.lower()
-        return {n: kind for rows in listed for n, kind, of in rows if kind == "table" or of.lower() == mine}
+        mine = f"tbl_name = {self.literal(self.source.name)} COLLATE NOCASE"
+        listed = (
+            f"SELECT name, type FROM {self.quote(schema)}.sqlite_master WHERE {mine} OR (type = 'table' AND ({chosen}))"
+            for schema in dict.fromkeys(["main", self.source.schema or "main"])
+        )
+        return {name: str(kind) for sql in listed for name, kind in store.execute(sql)}
 
     def table_columns(self, store: Store[Any]) -> set[str]:
         present = {name.lower() for name in self.columns_of(store, self.source.name)}
