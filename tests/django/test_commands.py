@@ -195,7 +195,7 @@ def test_while_commands_are_about_another_database_other_threads_put_where_they_
             puts.append(another_thread.submit(office.Order.put, {}).result(STUCK))
             return execute(*statement)
 
-        for command in (["xq_stats", "office.Order"], ["xq_dig", "office.Order", "-n", 1], ["xq_sweep", "office.Order"]):
+        for command in (["xq_stats", "office.Order"], ["xq_dig", "office.Order", "-n1"], ["xq_sweep", "office.Order"]):
             before = len(puts)
             with connections["other"].execute_wrapper(put_meanwhile):
                 manage(*command, "--database", "other")
