@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,7 +15,8 @@ from xq.database import Definition
 from xq.errors import ConfigurationError, shown
 from xq.fitting import check_key, default_id, key_of, roles_of, tubes_of, words_of
 from xq.handle import Queue
-from xq.machine import Machine
+from xq.install import OWN
+from xq.machine import Feature, Machine
 from xq.methods import QueueAttribute, attach
 from xq.store import Store, Table
 from xq.words import Wording
@@ -100,6 +102,7 @@ def _define(
                     f"as in fields={{{shown(role)}: ...}} ({', '.join(table.roles)} are mapped)"
                 )
     machine = Machine(chosen, table.roles)
+    own = {f.name: _digest(_brought_by(f)) for f in features.values() if isinstance(f, Feature)}
     check_key(table, machine.settings.id)
     words = words_of(machine, table.roles["status"], statuses)
     named = {letter: word for letter, word in statuses.items() if letter != word}
@@ -115,10 +118,21 @@ def _define(
             "tube_stats": sorted(tube_stats),
             "features": {f.name: f.structure for f in chosen if f.structure is not None},
             "states": {state: words[state] for state in machine.states},
-            "transitions": hashlib.sha256(str(machine.structure).encode()).hexdigest()[:12],
+            "transitions": _digest(machine.structure),
+            **({OWN: own} if own else {}),
         },
         features=features,
         catalogue=catalogue,
         dialects=DIALECTS,
         redefine=partial(_define, store, table, statuses, tube_stats, wording),
     )
+
+
+def _digest(what: object) -> str:
+    return hashlib.sha256(str(what).encode()).hexdigest()[:12]
+
+
+def _brought_by(feature: Feature) -> tuple[object, ...]:
+    """What of a feature the transitions of its machine come from."""
+    timers = [replace(timer, default=None) for timer in feature.timers]  # a duration may differ between processes
+    return feature.transitions, timers, feature.detours, feature.columns

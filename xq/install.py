@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from xq.errors import ConfigurationError, NotInstalled
 from xq.stats import corrections
@@ -17,6 +16,10 @@ if TYPE_CHECKING:
     from xq.adapters.databases.sql import Dialect
 
 VERSION = "5"  # of what is installed; a change of triggers, indexes or side tables raises it
+
+# The part of a structure with a digest of each feature that the application wrote. It only names what differs: whether
+# anything does, the digest of all transitions says, and version 0.1 recorded no other.
+OWN: Final = "own"
 
 
 class Installation:
@@ -134,14 +137,14 @@ class Installation:
 
     def is_recorded(self) -> bool:
         """Whether it is on record as this definition has it, which is quicker to find out than what is missing."""
-        return [tuple(row) for row in self.store.execute(self.dialect.installed)] == [(VERSION, self.fingerprint)]
+        return not self._differences(self.store.execute(self.dialect.installed))
 
     def on_record(self) -> bool | None:
         """Whether what is on record is this definition, be it of another layout, or another; None where nothing is."""
         if not self._shared_are_in(self.dialect.existing(self.store)):
             return None
         records = self.store.execute(self.dialect.installed)
-        return records[0][1] == self.fingerprint if records else None
+        return not self.differences(json.loads(records[0][1])) if records else None
 
     def not_installed(self) -> NotInstalled | None:
         """What is missing, as an error, which says what to do."""
@@ -178,19 +181,42 @@ class Installation:
         ((version, fingerprint),) = records
         if version != VERSION:
             return [f"it was installed by another version of xq (layout {version}, this is {VERSION})"]
-        there, here = json.loads(fingerprint), json.loads(self.fingerprint)
-        return [
-            f"its {name} are {self._told(name, there)} there and {self._told(name, here)} here"
-            for name in sorted({*there, *here})
+        return self.differences(json.loads(fingerprint))
+
+    def differences(self, there: Mapping[str, Any]) -> list[str]:
+        """How another structure differs from this one, in words; empty where both are the same."""
+        here = json.loads(self.fingerprint)
+        if {**there, OWN: None} == {**here, OWN: None}:
+            return []
+        features = [
+            *(
+                f"the feature {name!r} is {_switch(old)} there and {_switch(new)} here"
+                for name, old, new in _unlike(there, here, "features")
+            ),
+            *(
+                f"the feature {name!r} has other transitions, timers or columns there than here"
+                for name, old, new in _unlike(there, here, OWN)
+                if old and new
+            ),
+        ]
+        roles = [
+            f"the role {name!r} is {_field(old)} there and {_field(new)} here"
+            for name, old, new in _unlike(there, here, "roles")
+        ]
+        if there.get("transitions") != here["transitions"] and not features and not roles:
+            on = ", ".join(here["features"])
+            features = [f"its transitions are others there than here, where its features are {on}"]
+        statuses = [
+            f"the status of {state} is {_word(old, state)} there and {_word(new, state)} here"
+            for state, old, new in _unlike(there, here, "statuses")
+        ]
+        known = {"features", OWN, "roles", "transitions", "statuses", "states"}
+        others = [
+            f"its {name} are {there.get(name)!r} there and {here.get(name)!r} here"
+            for name in sorted({*there, *here} - known)
             if there.get(name) != here.get(name)
         ]
-
-    def _told(self, name: str, structure: Mapping[str, Any]) -> str:
-        value = structure.get(name)
-        if name != "states" or not value:
-            return repr(value)
-        stored = {state: word for state, word in value.items() if word != state}
-        return replace(self.wording, stored=stored).states(value)
+        return [*features, *roles, *statuses, *others]
 
     def grant(self, user: str, role: str, run: bool) -> list[str]:
         """Give a user of the database the rights that a role needs. Returns the SQL, which is run, or not."""
@@ -312,3 +338,23 @@ class Installation:
                     "finish that first"
                 )
             self.store.execute(outbox.drop)
+
+
+def _unlike(there: Mapping[str, Any], here: Mapping[str, Any], part: str) -> Iterator[tuple[str, Any, Any]]:
+    """What of a part of two structures differs: its name, and what it is there and here; None where it is missing."""
+    old, new = there.get(part, {}), here.get(part, {})
+    for name in sorted({*old, *new}):
+        if old.get(name) != new.get(name):
+            yield name, old.get(name), new.get(name)
+
+
+def _switch(value: Any) -> str:
+    return "off" if value is None else "on" if value is True else repr(value)
+
+
+def _field(column: str | None) -> str:
+    return "mapped to no field" if column is None else f"the column {column!r}"
+
+
+def _word(word: Any, state: str) -> str:
+    return repr(state if word is None else word)

@@ -37,20 +37,10 @@ class Installed:
         if self.definition is None:
             return []
         try:
-            there = _structure(queue_apart(queue.model, None, self.definition)) | {"roles": dict(self.columns)}
+            fingerprint = queue_apart(queue.model, None, self.definition).installation.fingerprint
         except Error as error:
             return [f"its definition there does not fit the model any more ({error})"]
-        here = _structure(queue)
-        return [
-            f"its {name} are {there.get(name)!r} there and {here.get(name)!r} here"
-            for name in sorted({*there, *here})
-            if there.get(name) != here.get(name)
-        ]
-
-
-def _structure(queue: Queue[Any]) -> dict[str, Any]:
-    structure: dict[str, Any] = json.loads(queue.installation.fingerprint)
-    return structure
+        return queue.installation.differences({**json.loads(fingerprint), "roles": dict(self.columns)})
 
 
 def replay(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 from django.apps import apps
+from django.core import checks
 
 from xq.handle import Queue
 from xq.methods import QueueAttribute
+
+APP: Final = "xq.adapters.django"
 
 
 def queue_of(model: Any) -> Queue[Any] | None:
@@ -24,3 +28,18 @@ def queues() -> list[Queue[Any]]:
 def alias_of(queue: Queue[Any]) -> str:
     """The alias of the database that a queue is on now."""
     return queue.store.alias  # type: ignore[attr-defined]  # of a DjangoStore
+
+
+def is_app_missing() -> bool:
+    """Whether INSTALLED_APPS lack the app of xq, once Django has read them."""
+    return apps.apps_ready and not apps.is_installed(APP)
+
+
+@checks.register("xq")  # as a queue is made, for no AppConfig does it where the app is missing
+def check_app(app_configs: Sequence[Any] | None, **given: Any) -> list[checks.CheckMessage]:
+    """Warn of queues on models of other apps where the app of xq is missing. A program may mean it."""
+    if not (is_app_missing() and (found := queues())):
+        return []
+    names = ", ".join(str(queue.model._meta.label) for queue in found)
+    said = f"the models {names} are queues, and INSTALLED_APPS lack {APP!r}, which has their commands and migrations"
+    return [checks.Warning(said, hint=f"Add {APP!r} to INSTALLED_APPS", id="xq.W007")]

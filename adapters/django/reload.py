@@ -20,6 +20,7 @@ from django.utils.autoreload import DJANGO_AUTORELOAD_ENV, get_child_arguments, 
 
 CHANGED: Final = 3  # how a child ends that is to be started anew, and how Django's reloader tells of a change
 ENDS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+PARENT: Final = "XQ_PARENT"  # in a child's environment: the pipe whose other end only its parent has
 GRACE = 30.0  # seconds in which what is in hand may be finished: then it is released
 
 log = logging.getLogger("xq")
@@ -27,11 +28,20 @@ log = logging.getLogger("xq")
 
 def run_with_reloader(work: Callable[[], object]) -> None:
     """Do this, which ends at SIGTERM, in a child, and anew whenever the code has changed. Ends the process."""
-    sys.exit(_watched(work) if os.environ.get(DJANGO_AUTORELOAD_ENV) == "true" else _Parent().run())
+    parent = os.environ.pop(PARENT, None)  # programs that the work starts are no children of the reloader
+    sys.exit(_Parent().run() if parent is None else _watched(work, int(parent)))
 
 
-def _watched(work: Callable[[], object]) -> int:
+def _end_with(parent: int) -> None:
+    """End this process, as `kill -9` does, when the other end of this pipe is closed: its parent was killed."""
+    os.set_inheritable(parent, False)
+    os.read(parent, 1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _watched(work: Callable[[], object], parent: int) -> int:
     """Do this until it ends by itself or the code has changed. Returns how to end."""
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     changed = threading.Event()
 
     def end(number: int, frame: object) -> None:  # before the work has begun to listen, and when it does so no more
@@ -63,6 +73,9 @@ class _Parent:
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
         self._ended = self._waits = False
+        # Nothing is written to it. The system closes its writing end when this process ends, even by kill -9.
+        self._read, self._write = os.pipe()
+        os.set_inheritable(self._read, True)
 
     def run(self) -> int:
         for number in ENDS:
@@ -79,7 +92,7 @@ class _Parent:
         return 0
 
     def _start(self) -> int:
-        environment = {**os.environ, DJANGO_AUTORELOAD_ENV: "true"}
+        environment = {**os.environ, DJANGO_AUTORELOAD_ENV: "true", PARENT: str(self._read)}
         # In a group of its own, where a terminal's ^C does not reach it: it is told once, and by the parent.
         self._child = subprocess.Popen(get_child_arguments(), env=environment, close_fds=False, process_group=0)
         if self._ended:  # told of just before there was one

@@ -40,6 +40,7 @@ from django.db.utils import load_backend
 from django.utils.connection import ConnectionDoesNotExist
 
 from xq.adapters.django.guard import Read, guard
+from xq.adapters.django.lookup import APP, is_app_missing
 from xq.adapters.drivers import DRIVERS, SERVERS, connect
 from xq.adapters.stores import SECRETS, OrmStore, Prepared, keep
 from xq.errors import BadType, BadValue, ConfigurationError, LeftOpen, shown
@@ -180,8 +181,8 @@ class DjangoStore(OrmStore[M]):
         "runat": "a FloatField or BigIntegerField (seconds since 1970) or a DateTimeField (UTC)",
     }
     installs = (
-        "manage.py migrate installs it, where 'xq.adapters.django' stands in INSTALLED_APPS and a migration has its "
-        "InstallQueue (manage.py xq_makemigration); where processes differ, give all of them the same definition first"
+        "manage.py migrate installs it, where a migration has its InstallQueue (manage.py xq_makemigration); where "
+        "processes differ, give all of them the same definition first"
     )
     advice = "manage.py migrate makes the table, and what the queue needs by the operation InstallQueue of a migration"
 
@@ -203,6 +204,8 @@ class DjangoStore(OrmStore[M]):
         self.model = model
         self.name = name
         self.using = using
+        if is_app_missing():
+            self.installs = f"add {APP!r} to INSTALLED_APPS. Then {self.installs}"
         self._places: dict[str, Place] = {}  # by alias; sessions end with them
         self._may_wait = False  # whether any thread has had something to call after a transaction by hand
         self._engine = self._find_engine()

@@ -291,7 +291,14 @@ DIFFERENT: dict[str, Any] = {
     "statuses": {"statuses": {"B": "failed"}},
     "tube_stats": {"fields": ROLES | {"tube": "tube"}, "tube_stats": ["a"]},
 }
-NAMED = {"buried any": "features", "limit": "features", "another field of a role": "roles"}
+NAMED = {
+    "features": "feature 'zombie'",
+    "buried any": "feature 'buried'",
+    "limit": "feature 'limit'",
+    "roles": "role 'tube'",
+    "another field of a role": "role 'priority'",
+    "statuses": "status of B",
+}
 
 
 @pytest.mark.parametrize("difference", DIFFERENT)
@@ -516,7 +523,7 @@ def test_features_that_do_not_fit_change_nothing(make, features):
 def test_a_process_that_still_has_the_old_features_is_told(make):
     Task = make(FEATURES)
     Task.xq.reconfigure({"keep": True})
-    with pytest.raises(xq.NotInstalled, match="features"):
+    with pytest.raises(xq.NotInstalled, match="feature 'buried'"):
         upgraded(make, make.model()).put({})
     assert upgraded(make, make.model(), {"keep": True}, {**ROLES, "deadline": "deadline"}).put({}).status == "R"
 
@@ -537,7 +544,7 @@ def test_a_running_process_whose_definition_was_overtaken_is_told_within_a_secon
 
     eventually(is_told)
     for call in (held.ack, held.release, lambda: Task.put({}), lambda: Task.xq.put_many([{}])):
-        with pytest.raises(xq.NotInstalled, match="features"):
+        with pytest.raises(xq.NotInstalled, match="feature 'buried'"):
             call()
     assert Other.xq.count("T") == 1
     assert Other.xq.release_all() == 1

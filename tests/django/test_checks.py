@@ -59,7 +59,7 @@ def test_another_definition_than_the_one_in_the_migrations_is_told_of_with_what_
     app.models(order(SECOND))
     found = told()
     assert list(found) == ["xq.E002"]
-    assert "its features are {'buried': True, 'delayed': True" in found["xq.E002"]
+    assert "the feature 'keep' is off there and on here" in found["xq.E002"]
     assert f"manage.py xq_makemigration {app.label}.Order" in found["xq.E002"]
 
 

@@ -115,7 +115,7 @@ WRONG = [
     (["xq_dig", "office.Order", "--key", "first"], r"first is no key of office\.Order: .*integer"),
     (["xq_dig", "office.Page", "--key", "first"], r"first is no key of office\.Page"),
     (["xq_dig", "office.Order", "--key", "1"], "1 .*is not there|no task|not found|NotFound|there is no"),
-    (["xq_dig", "office.Order", "-1"], "not negative|unrecognized"),
+    (["xq_dig", "office.Order", "-n", "-1"], "not negative|unrecognized"),
     (["xq_dig", "office.Parcel", "--delay", "5"], "delay"),
     (["xq_stats", "--database", "elsewhere"], "invalid choice: 'elsewhere'"),
 ]
@@ -138,7 +138,7 @@ def test_all_buried_tasks_are_dug(office):
 
 def test_the_oldest_buried_tasks_are_dug_with_a_delay(office):
     keys = buried(office.Order, 3)
-    assert manage("xq_dig", "office.Order", 2, "--delay", 60) == "office.Order: 2 dug\n"
+    assert manage("xq_dig", "office.Order", "-n", 2, "--delay", 60) == "office.Order: 2 dug\n"
     assert [office.Order.xq.peek(key).status for key in keys] == ["W", "W", "B"]
 
 
@@ -195,7 +195,7 @@ def test_while_commands_are_about_another_database_other_threads_put_where_they_
             puts.append(another_thread.submit(office.Order.put, {}).result(STUCK))
             return execute(*statement)
 
-        for command in (["xq_stats", "office.Order"], ["xq_dig", "office.Order", 1], ["xq_sweep", "office.Order"]):
+        for command in (["xq_stats", "office.Order"], ["xq_dig", "office.Order", "-n1"], ["xq_sweep", "office.Order"]):
             before = len(puts)
             with connections["other"].execute_wrapper(put_meanwhile):
                 manage(*command, "--database", "other")

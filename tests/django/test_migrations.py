@@ -77,7 +77,7 @@ def test_the_migration_goes_back_to_the_plain_table_and_forth_again(migrated):
 
 def test_a_definition_that_changes_is_a_migration_from_one_to_the_other(migrated):
     migrated.models(order(SECOND, statuses={"D": "done"}))
-    with pytest.raises(xq.NotInstalled, match="its features are"):
+    with pytest.raises(xq.NotInstalled, match="the feature"):
         migrated.Order.take()
     migrated.make_queue_migration()
     migrated.migrate()

@@ -11,7 +11,7 @@ try:
     from django.tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
     from django.tasks.backends.base import BaseTaskBackend
     from django.tasks.base import DEFAULT_TASK_QUEUE_NAME, Task, TaskError
-    from django.tasks.exceptions import InvalidTaskBackend, TaskResultDoesNotExist
+    from django.tasks.exceptions import TaskResultDoesNotExist
     from django.tasks.signals import task_enqueued, task_finished, task_started
     from django.utils.json import normalize_json
 
@@ -21,7 +21,6 @@ except ModuleNotFoundError:
         from django_tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
         from django_tasks.backends.base import BaseTaskBackend
         from django_tasks.base import DEFAULT_TASK_QUEUE_NAME, Task, TaskError
-        from django_tasks.exceptions import InvalidTaskBackendError as InvalidTaskBackend
         from django_tasks.exceptions import TaskResultDoesNotExist
         from django_tasks.signals import task_enqueued, task_finished, task_started
         from django_tasks.utils import normalize_json
@@ -31,6 +30,9 @@ except ModuleNotFoundError:
         ) from error
 
     NAME = "django_tasks"
+
+# Releases of django-tasks name this class differently. The handler has it under one name in all of them, and in Django.
+InvalidTaskBackend: type[Exception] = task_backends.exception_class
 
 __all__ = [
     "DEFAULT_TASK_QUEUE_NAME",

@@ -14,21 +14,23 @@ from xq.adapters.django.management.queues import QueueCommand, label, queue, the
 
 
 class Command(QueueCommand):
-    help = "Digs buried tasks out, all or none: they are ready again, or wait for a delay."
+    help = "Digs buried tasks out, all or none of those that are named: they are ready again, or wait for a delay."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("queue", type=queue, metavar="app.Model")
         chosen = parser.add_mutually_exclusive_group()
-        chosen.add_argument("n", type=int, nargs="?", help="the so many oldest (default: all)")
         chosen.add_argument(
-            "--key", action="append", dest="keys", help="this one; again for more. One of several parts is a JSON array"
+            "key", nargs="?", metavar="KEY", help="the task of this key; a composite key is a JSON array (default: all)"
         )
+        chosen.add_argument("--key", action="append", dest="keys", metavar="KEY", help="the same; again for more")
+        chosen.add_argument("-n", type=int, metavar="N", help="the N oldest")
         parser.add_argument("--delay", type=float, metavar="SECONDS", help="have them wait first")
         self.add_database(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         found = there(options["queue"], options["database"])
-        n, keys, delay = options["n"], options["keys"], options["delay"]
+        n, delay = options["n"], options["delay"]
+        keys = options["keys"] or ([] if options["key"] is None else [options["key"]])
         given = {} if delay is None else {"delay": delay}
         if keys:
             wanted = [self._key(found, text) for text in keys]
