@@ -13,8 +13,6 @@ from xq.store import Store
 if TYPE_CHECKING:
     from xq.adapters.databases.sql import Dialect
 
-VERSION = "5"  # of what is installed; a change of triggers, indexes or side tables raises it
-
 
 class Installation:
     """One queue in one database. `structure` is what must be the same in every process that uses it."""
@@ -26,7 +24,7 @@ class Installation:
 
     def ddl(self) -> str:
         """The SQL that installs the queue on an existing table; may be run twice, within a transaction as well."""
-        record = self.dialect.record(VERSION, self.fingerprint)
+        record = self.dialect.record(self.dialect.layout, self.fingerprint)
         counted = [self.dialect.count_what_is_there, *self._heads()]
         statements = [*self._statements(), *counted, *record]
         return "".join(f"{self.dialect.in_a_script(sql)};\n" for sql in statements)
@@ -112,7 +110,7 @@ class Installation:
         for sql in [*self.dialect.stale(self.dialect.existing(self.store)), *self._statements()]:
             self.store.execute(sql)
         self.recount()
-        for sql in self.dialect.record(VERSION, self.fingerprint):
+        for sql in self.dialect.record(self.dialect.layout, self.fingerprint):
             self.store.execute(sql)
 
     def take_down(self) -> None:
@@ -127,7 +125,8 @@ class Installation:
 
     def is_recorded(self) -> bool:
         """Whether it is on record as this definition has it, which is quicker to find out than what is missing."""
-        return [tuple(row) for row in self.store.execute(self.dialect.installed)] == [(VERSION, self.fingerprint)]
+        records = self.store.execute(self.dialect.installed)
+        return [tuple(row) for row in records] == [(self.dialect.layout, self.fingerprint)]
 
     def on_record(self) -> bool | None:
         """Whether what is on record is this definition, be it of another layout, or another; None where nothing is."""
@@ -156,8 +155,8 @@ class Installation:
         if not records:
             return ["it was never installed here"]
         ((version, fingerprint),) = records
-        if version != VERSION:
-            return [f"it was installed by another version of xq (layout {version}, this is {VERSION})"]
+        if version != (layout := self.dialect.layout):
+            return [f"it was installed by another version of xq (layout {version}, this is {layout})"]
         there, here = json.loads(fingerprint), json.loads(self.fingerprint)
         return [
             f"its {name} are {there.get(name)!r} there and {here.get(name)!r} here"
