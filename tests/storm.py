@@ -19,7 +19,7 @@ import signal
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -92,13 +92,14 @@ def plan(
     stops: int = 6,
     restarts: int = 0,
     isolation: str = "",
+    always: Collection[str] = (),
 ) -> Plan:
-    """The storm of a seed."""
+    """The storm of a seed. The features that it has `always` are not left to chance."""
     rng = random.Random(seed)
     features: dict[str, Any] = {}
 
     def perhaps(part: float, **more: Any) -> bool:
-        chosen = rng.random() < part
+        chosen = rng.random() < part or not more.keys().isdisjoint(always)
         if chosen:
             features.update(more)
         return chosen
@@ -653,9 +654,11 @@ class Storm:
         folder: Path,
         told: Callable[[float], None] | None = None,
         server: Server | None = None,
+        stops: Sequence[str] = (),  # in which ways the server is stopped; none: in all that it has
     ) -> None:
         self.db = db
         self.server = server
+        self.stops = stops
         self.plan = plan
         self.folder = folder
         self.told = told or (lambda part: None)
@@ -786,11 +789,12 @@ class Storm:
     def _restart(self) -> None:
         assert self.server
         self.db.close()
-        how = self.rng.choice(list(self.server.STOPS))
+        how = self.rng.choice(list(self.stops or self.server.STOPS))
         begun = time.monotonic()
         self.server.restart(how)
         self._away.append((begun, time.monotonic()))
         self.report.restarts.append(how)
+        self.report.violations += damages(self.db)
         self._bereft = {}
 
     def _resume(self, all_of_them: bool = False) -> None:
@@ -1054,7 +1058,7 @@ def damages(db: pw.Database) -> list[str]:
     if isinstance(db, pw.SqliteDatabase):
         asked = "PRAGMA integrity_check"
     elif isinstance(db, pw.MySQLDatabase):
-        asked = f"CHECK TABLE {', '.join(f'`{table}`' for table in db.get_tables())}"
+        asked = f"CHECK TABLE {', '.join(f'`{table}`' for table in db.get_tables())} EXTENDED"
     else:
         return []
     return [str(row) for row in db.execute_sql(asked).fetchall() if row[-1].lower() != "ok"]

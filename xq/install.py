@@ -15,8 +15,6 @@ from xq.words import PLAIN, Wording
 if TYPE_CHECKING:
     from xq.adapters.databases.sql import Dialect
 
-VERSION = "5"  # of what is installed; a change of triggers, indexes or side tables raises it
-
 # The part of a structure with a digest of each feature that the application wrote. It only names what differs: whether
 # anything does, the digest of all transitions says, and version 0.1 recorded no other.
 OWN: Final = "own"
@@ -35,7 +33,7 @@ class Installation:
 
     def ddl(self) -> str:
         """The SQL that installs the queue on an existing table; may be run twice, within a transaction as well."""
-        record = self.dialect.record(VERSION, self.fingerprint)
+        record = self.dialect.record(self.dialect.layout, self.fingerprint)
         counted = [self.dialect.count_what_is_there, *self._heads()]
         statements = [*self._statements(), *counted, *record]
         return "".join(f"{self.dialect.in_a_script(sql)};\n" for sql in statements)
@@ -122,7 +120,7 @@ class Installation:
         for sql in [*self.dialect.stale(self.dialect.existing(self.store)), *self._statements()]:
             self.store.execute(sql)
         self.recount()
-        for sql in self.dialect.record(VERSION, self.fingerprint):
+        for sql in self.dialect.record(self.dialect.layout, self.fingerprint):
             self.store.execute(sql)
 
     def take_down(self) -> None:
@@ -179,8 +177,8 @@ class Installation:
         if not records:
             return ["it was never installed here"]
         ((version, fingerprint),) = records
-        if version != VERSION:
-            return [f"it was installed by another version of xq (layout {version}, this is {VERSION})"]
+        if version != (layout := self.dialect.layout):
+            return [f"it was installed by another version of xq (layout {version}, this is {layout})"]
         return self.differences(json.loads(fingerprint))
 
     def differences(self, there: Mapping[str, Any]) -> list[str]:

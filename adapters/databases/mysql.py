@@ -34,6 +34,7 @@ DENIED = (1142, 1143)  # the numbers of the errors: no right on a table, or on a
 CHANGED = 1020  # the number of the error: a row was changed since the transaction began to read
 PUT_SINCE = "another put since this transaction began to read, and the number of tasks is limited: begin it anew"
 HIGHEST = "\uffff"  # of the characters in names
+DIGEST = "CHAR(64) CHARACTER SET ascii"  # the type of one
 BATCH = 1_000  # rows that one statement changes by their keys: its text names each
 PREFIX = 191  # characters of a long text that an index holds
 LONG = 255  # characters, beyond which an index of several columns cannot be sure to hold the whole
@@ -63,6 +64,7 @@ class Mysql(Server):
     outbox_kind = MysqlOutbox
     extracts = MysqlRendering
     utubes: MysqlUtubes | None
+    layout = "6"  # 5, of xq 0.1, had indexes of virtual columns
     long_text = "LONGTEXT"
     engine = " ENGINE = InnoDB"  # of the others none locks rows, and few roll back
     more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # how often somebody put where the number is limited
@@ -466,20 +468,54 @@ class Mysql(Server):
         ((lowered,),) = store.execute("SELECT @@lower_case_table_names = 1")
         if lowered and self.source.name != self.source.name.lower():
             return f"the server keeps the names of tables in lower case: call {self.source.name} so in the model's Meta"
-        return super().unfit(store)
+        return self._cascade(store) or super().unfit(store)
+
+    def _cascade(self, store: Store[Any]) -> str | None:
+        """Which foreign key changes a column that a stored one is made of, in words: MariaDB allows none."""
+        unique, utube = self.machine.guard("unique"), self.machine.guard("utube")
+        roles = {*((unique.role, "status") if unique else ()), *((utube.role,) if utube else ())}
+        if not roles:
+            return None
+        listed = ", ".join(self.literal(self.source.roles[role].column) for role in sorted(roles))
+        found = store.execute(
+            "SELECT k.constraint_name, k.column_name FROM information_schema.key_column_usage AS k "
+            "JOIN information_schema.referential_constraints AS r ON r.constraint_schema = k.constraint_schema "
+            "AND r.table_name = k.table_name AND r.constraint_name = k.constraint_name "
+            f"WHERE k.table_schema = {self._schema} AND k.table_name = {self.literal(self.source.name)} "
+            f"AND k.column_name IN ({listed}) "
+            "AND (r.update_rule IN ('CASCADE', 'SET NULL') OR r.delete_rule = 'SET NULL') ORDER BY 1, 2"
+        )
+        for name, column in found:
+            return (
+                f"xq has a digest of {column} in a stored column, and MariaDB allows none while the foreign key {name} "
+                f"changes {column} by itself: make that key anew, without ON UPDATE CASCADE and without SET NULL"
+            )
+        return None
 
     def drop(self, kind: str, name: str) -> str:
         if kind == "index":
-            drop = f"ALTER TABLE IF EXISTS {self.table_in_schema} DROP INDEX IF EXISTS {self.quote(name)}"
             # With the column it is of, also that of a definition which is no longer this one.
             column = {self.name("unique"): "held", self.name("utube"): "turn"}.get(name)
-            if column:
-                drop = (
-                    f"ALTER TABLE IF EXISTS {self.table_in_schema} DROP INDEX IF EXISTS {self.quote(name)}, "
-                    f"DROP COLUMN IF EXISTS {self.quote(self.name(column))}"
-                )
-            return drop
+            dropped = self._without(name, self.quote(self.name(column)) if column else "")
+            return f"ALTER TABLE IF EXISTS {self.table_in_schema} {dropped}"
         return super().drop(kind, name)
+
+    def _without(self, index: str, column: str) -> str:
+        """What follows ALTER TABLE: no index of this name, and not the column that was made for it, if there is one."""
+        drop = f"DROP INDEX IF EXISTS {self.quote(index)}"
+        return f"{drop}, DROP COLUMN IF EXISTS {column}" if column else drop
+
+    def stored(self, table: str, column: str, kind: str, made: str, index: str, listed: str, unique: str = "") -> str:
+        """SQL that adds a column which the database makes of others, and an index; anew where these names are there.
+
+        It is stored: InnoDB damages an index of a virtual column, when it purges and when it recovers from a crash.
+        All is one statement: where rows hold a value twice that may be held once, nothing of it stays.
+        """
+        return (
+            f"ALTER TABLE {table} {self._without(index, column)}, "
+            f"ADD COLUMN {column} {kind} GENERATED ALWAYS AS ({made}) STORED INVISIBLE, "
+            f"ADD {unique}INDEX {self.quote(index)} ({listed})"
+        )
 
     @property
     def _schema(self) -> str:
@@ -555,18 +591,14 @@ class Mysql(Server):
             mine = ", ".join(
                 f"{self.table}.{column} AS {name}" for name, column in zip(utubes.columns, utubes.ordered, strict=True)
             )
-            is_open = f"taken < {utubes.most} AND k0 IS NOT NULL"
             tables[utubes.suffix] = (
-                f"(utube CHAR(64) CHARACTER SET ascii DEFAULT '' PRIMARY KEY, "
-                f"taken BIGINT NOT NULL DEFAULT 0 CHECK (taken <= {utubes.most}), "
-                f"open BOOLEAN GENERATED ALWAYS AS ({is_open}) VIRTUAL, INDEX (open, {', '.join(utubes.columns)}))"
+                f"(utube {DIGEST} DEFAULT '' PRIMARY KEY, "
+                f"taken BIGINT NOT NULL DEFAULT 0 CHECK (taken <= {utubes.most}))"
                 f"{self.engine} AS SELECT {mine} {nobody}"
             )
-            tables[NEWS] = (
-                "(id BIGINT AUTO_INCREMENT PRIMARY KEY, utube CHAR(64) CHARACTER SET ascii, teller BIGINT)"
-                f"{self.engine}"
-            )
-        return [self.side_table(suffix, body) for suffix, body in tables.items()]
+            tables[NEWS] = f"(id BIGINT AUTO_INCREMENT PRIMARY KEY, utube {DIGEST}, teller BIGINT){self.engine}"
+        more = {utubes.suffix: [utubes.opened]} if utubes else {}
+        return [self.side_table(suffix, body, *more.get(suffix, ())) for suffix, body in tables.items()]
 
     def stage_body(self, place: str, options: Sequence[str]) -> tuple[str, ...]:
         own = ", ".join([f"{place} BIGINT DEFAULT 0 PRIMARY KEY", *(f"{option} DOUBLE" for option in options)])
@@ -582,24 +614,14 @@ class Mysql(Server):
         listed = columns if columns.startswith(leading) else f"{leading}, {columns}"
         short = ", ".join(self._short(column) for column in listed.split(", "))
         if suffix == "utube" and self.utubes:
-            turn = self.digest(self.roles["utube"])
-            alter = (
-                f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {self.utubes.column} CHAR(64) CHARACTER SET ascii "
-                f"GENERATED ALWAYS AS ({turn}) VIRTUAL INVISIBLE, "
-                f"ADD INDEX IF NOT EXISTS {self.quote(name)} ({short})"
-            )
-            return self.made("index", suffix, alter)
+            made = self.digest(self.roles["utube"])
+            return self.made("index", suffix, self.stored(table, self.utubes.column, DIGEST, made, name, short))
         if unique:
             # There are no partial indexes: a column that is NULL outside the states that count is in their place. It
             # holds a digest: a text may be too long for an index, and compares as loosely as its collation does.
             held = self.quote(self.name("held"))
             made = f"CASE WHEN {condition} THEN {self.digest(columns)} END"
-            alter = (  # at once: where rows hold a value twice, nothing of it stays
-                f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {held} CHAR(64) CHARACTER SET ascii "
-                f"GENERATED ALWAYS AS ({made}) VIRTUAL INVISIBLE, "
-                f"ADD UNIQUE INDEX IF NOT EXISTS {self.quote(name)} ({held})"
-            )
-            return self.made("index", suffix, alter)
+            return self.made("index", suffix, self.stored(table, held, DIGEST, made, name, held, "UNIQUE "))
         return self.made("index", suffix, f"CREATE INDEX IF NOT EXISTS {self.quote(name)} ON {table} ({short})")
 
     def _short(self, column: str) -> str:

@@ -18,7 +18,7 @@ AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 class MysqlUtubes(ServerUtubes):
     """Heads that are called by a digest of the utube: a text may be long, and compares as its collation does.
 
-    There are no partial indexes: virtual columns tell which utube a task is of, and which heads are open.
+    There are no partial indexes: stored columns tell which utube a task is of, and which heads are open.
     """
 
     of: Mysql
@@ -44,6 +44,12 @@ class MysqlUtubes(ServerUtubes):
 
     def is_open(self, of: str = "") -> str:
         return f"{of}open = 1"
+
+    @property
+    def opened(self) -> str:
+        """SQL that has an index of the heads that are open."""
+        listed = ", ".join(["open", *self.columns])
+        return self.of.stored(self.heads, "open", "BOOLEAN", super().is_open(), "open", listed)
 
     def for_others(self, condition: str) -> str:
         return condition

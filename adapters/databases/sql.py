@@ -291,6 +291,7 @@ class Dialect(ABC):
     utubes_kind: type[Utubes]
     outbox_kind: type[Outbox]
     extracts: type[Rendering]
+    layout = "5"  # of what is installed; a change of triggers, indexes or side tables raises it
     create_view = "CREATE VIEW IF NOT EXISTS"
     long_text = "TEXT"  # the type of a text of any length
     engine = ""  # what follows the columns of a table that is made

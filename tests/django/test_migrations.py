@@ -640,7 +640,7 @@ FULL = {
     "keep": True,
     "history": True,
     "lifetime": True,
-    "ttr": 60,
+    "ttr": 3600,
     "utube": True,
     "unique": True,
     "limit": 1000,

@@ -22,10 +22,13 @@ CREATE TABLE IF NOT EXISTS `visit_xq_wait` (waiter VARCHAR(64) CHARACTER SET utf
     SELECT `id` AS k0 FROM `visit` LIMIT 0;
 
 -- install: the table visit_xq_utube_2
-CREATE TABLE IF NOT EXISTS `visit_xq_utube_2` (utube CHAR(64) CHARACTER SET ascii DEFAULT '' PRIMARY KEY, taken BIGINT NOT NULL DEFAULT 0 CHECK (taken <= 2), open BOOLEAN GENERATED ALWAYS AS (taken < 2 AND k0 IS NOT NULL) VIRTUAL, INDEX (open, priority, k0)) ENGINE = InnoDB AS
+CREATE TABLE IF NOT EXISTS `visit_xq_utube_2` (utube CHAR(64) CHARACTER SET ascii DEFAULT '' PRIMARY KEY, taken BIGINT NOT NULL DEFAULT 0 CHECK (taken <= 2)) ENGINE = InnoDB AS
     SELECT `visit`.`priority` AS priority, `visit`.`id` AS k0 FROM `visit`
     UNION ALL
     SELECT NULL, NULL LIMIT 0;
+
+-- install: the table visit_xq_utube_2
+ALTER TABLE `visit_xq_utube_2` DROP INDEX IF EXISTS `open`, DROP COLUMN IF EXISTS open, ADD COLUMN open BOOLEAN GENERATED ALWAYS AS (taken < 2 AND k0 IS NOT NULL) STORED INVISIBLE, ADD INDEX `open` (open, priority, k0);
 
 -- install: the table visit_xq_utube_news
 CREATE TABLE IF NOT EXISTS `visit_xq_utube_news` (id BIGINT AUTO_INCREMENT PRIMARY KEY, utube CHAR(64) CHARACTER SET ascii, teller BIGINT) ENGINE = InnoDB;
@@ -35,9 +38,9 @@ CREATE INDEX IF NOT EXISTS `visit_xq_oldest_R`
     ON `visit` (`status`, `priority`, `id`);
 
 -- install: the index visit_xq_utube
-ALTER TABLE `visit` ADD COLUMN IF NOT EXISTS `visit_xq_turn` CHAR(64) CHARACTER
-    SET ascii GENERATED ALWAYS AS (SHA2(CONVERT(`host` USING utf8mb4), 256)) VIRTUAL INVISIBLE,
-        ADD INDEX IF NOT EXISTS `visit_xq_utube` (`status`, `visit_xq_turn`, `priority`, `id`);
+ALTER TABLE `visit` DROP INDEX IF EXISTS `visit_xq_utube`, DROP COLUMN IF EXISTS `visit_xq_turn`, ADD COLUMN `visit_xq_turn` CHAR(64) CHARACTER
+    SET ascii GENERATED ALWAYS AS (SHA2(CONVERT(`host` USING utf8mb4), 256)) STORED INVISIBLE,
+        ADD INDEX `visit_xq_utube` (`status`, `visit_xq_turn`, `priority`, `id`);
 
 -- install: the index visit_xq_runat
 CREATE INDEX IF NOT EXISTS `visit_xq_runat`

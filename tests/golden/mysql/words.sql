@@ -38,9 +38,9 @@ CREATE INDEX IF NOT EXISTS `order_xq_runat`
     ON `order` (`select`(191), `runat`);
 
 -- install: the index order_xq_unique
-ALTER TABLE `order` ADD COLUMN IF NOT EXISTS `order_xq_held` CHAR(64) CHARACTER
-    SET ascii GENERATED ALWAYS AS (CASE WHEN (`select` IN ('new', 'in hand', 'W') AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')) THEN SHA2(CONVERT(`number` USING utf8mb4), 256) END) VIRTUAL INVISIBLE,
-        ADD UNIQUE INDEX IF NOT EXISTS `order_xq_unique` (`order_xq_held`);
+ALTER TABLE `order` DROP INDEX IF EXISTS `order_xq_unique`, DROP COLUMN IF EXISTS `order_xq_held`, ADD COLUMN `order_xq_held` CHAR(64) CHARACTER
+    SET ascii GENERATED ALWAYS AS (CASE WHEN (`select` IN ('new', 'in hand', 'W') AND CONVERT(`select` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('new', 'in hand', 'W')) THEN SHA2(CONVERT(`number` USING utf8mb4), 256) END) STORED INVISIBLE,
+        ADD UNIQUE INDEX `order_xq_unique` (`order_xq_held`);
 
 -- install: the trigger order_xq_insert
 CREATE OR REPLACE TRIGGER `order_xq_insert` AFTER INSERT
