@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -12,10 +13,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from xq.adapters.spark.arrow import batches
-from xq.adapters.spark.packed import packed, unpacked
+from xq.adapters.spark.packed import Source, packed, with_secrets
 from xq.adapters.spark.queues import queue_of
 from xq.adapters.spark.streaming import HistoryStream
 from xq.adapters.spark.writer import writer
+from xq.bulk import Bulk
 from xq.errors import BadType, BadValue, shown
 from xq.extract import Condition, Extract, Test, What
 
@@ -52,7 +54,7 @@ def _conditions(where: Any) -> list[Condition]:
     return [Condition(*test) for test in tests]
 
 
-class Xq(spark.DataSource):
+class Xq(Source):
     """A queue as Spark sees it."""
 
     @classmethod
@@ -62,8 +64,8 @@ class Xq(spark.DataSource):
     @cached_property
     def extract(self) -> Extract:
         """Raises ConfigurationError."""
-        found: Extract = unpacked("extract", self.options)
-        return found
+        found: Extract = self.sent("extract")
+        return replace(found, address=with_secrets(found.address, self.options))
 
     def number(self, option: str) -> int:
         """An option that is a whole number above 0; 0 where it is not given. Raises BadValue."""
@@ -80,7 +82,9 @@ class Xq(spark.DataSource):
         return ", ".join(column.declared for column in self.extract.chosen(names))
 
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
-        return writer(self.options, schema, overwrite)
+        bulk: Bulk = self.sent("bulk")
+        bulk = replace(bulk, address=with_secrets(bulk.address, self.options))
+        return writer(bulk, self.options, schema, overwrite)
 
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         return Reader(self.extract, schema, self.number("partitions"))
