@@ -30,8 +30,8 @@ def options(
     `spark.read.format("xq").options(**xq.spark.options(Page, "history")).load()`. The database itself filters by
     `where`, whose tests are those of `xq.extract.Condition`: [("at", ">=", since), ("tube", "in", ["a", "b"])], where
     since is a datetime (by UTC unless it says otherwise) or a date; a filter of the DataFrame is Spark's own. Other
-    options of a reader, which stand beside these: `columns` (names, with commas between; dur_us of the history is read
-    only where it is named), `partitions` (how many read the history; or the tasks, in a `snapshot` of PostgreSQL that
+    options of a reader, which stand beside these: `columns` (names, with commas between), `dur_us` ("true": the column
+    dur_us of the history as well, which is read only where this or `columns` names it), `partitions` (how many read the history; or the tasks, in a `snapshot` of PostgreSQL that
     is open). Several read what was there when the DataFrame was first used. Of a stream: `maxRows` in one batch. Of a
     writer: `job`, a name by which what is run again is put once, and `on_conflict` ("raise" or "skip") with the feature
     unique; columns are fields, or else options of put (delay, ttl, ttr), and a frame is put as a whole or not at all. A
@@ -52,6 +52,9 @@ def _conditions(where: Any) -> list[Condition]:
         if not isinstance(test, (tuple, list)) or len(test) not in (2, 3):
             raise BadType(f"where is a list of tests, as [('size', '>', 5), ('tube', 'null')], not of {shown(test)}")
     return [Condition(*test) for test in tests]
+
+
+DUR_US = "dur_us"  # the column of a history that is read only where it is asked for, and the option that does
 
 
 class Xq(Source):
@@ -76,12 +79,22 @@ class Xq(Source):
             raise BadValue(f"the option {option} is a whole number above 0, not {shown(given)}")
         return int(given)
 
+    def flag(self, option: str) -> bool:
+        """An option that is "true", or "false", which it is where it is not given. Raises BadValue."""
+        given = self.options.get(option, "false")
+        if given.lower() not in ("true", "false"):
+            raise BadValue(f"the option {option} is 'true' or 'false', not {shown(given)}")
+        return given.lower() == "true"
+
     def schema(self) -> str:
         named = self.options.get("columns")
-        names = None if named is None else [name.strip() for name in named.split(",")]
-        return ", ".join(column.declared for column in self.extract.chosen(names))
+        columns = self.extract.chosen(None if named is None else [name.strip() for name in named.split(",")])
+        dur_us = [self.extract.column(DUR_US)] if self.flag(DUR_US) else []
+        return ", ".join(column.declared for column in dict.fromkeys([*columns, *dur_us]))
 
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
+        if "bulk" not in self.options and self.extract.what != "tasks":
+            raise BadValue(f"{self.extract.what} is read only; for tasks use options(Page)")
         bulk: Bulk = self.sent("bulk")
         bulk = replace(bulk, address=with_secrets(bulk.address, self.options))
         return writer(bulk, self.options, schema, overwrite)
