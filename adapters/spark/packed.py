@@ -1,7 +1,8 @@
 """What is sent to Spark's Python in an option: without what is secret, which stands in options of its own.
 
-What is sent is a pickle, and a pickle runs code where it is read. So it is signed, and a source reads what was signed with
-the key of the process that registered it: whoever merely writes options (SQL: USING xq OPTIONS (...)) has no such key.
+What is sent is a pickle, and a pickle runs code where it is read. So it is signed, and a source reads only what was
+signed with the key of the process that registered it. A program that merely writes options (in SQL, by
+USING xq OPTIONS) has no such key.
 """
 
 from __future__ import annotations

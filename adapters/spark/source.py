@@ -31,11 +31,12 @@ def options(
     `where`, whose tests are those of `xq.extract.Condition`: [("at", ">=", since), ("tube", "in", ["a", "b"])], where
     since is a datetime (by UTC unless it says otherwise) or a date; a filter of the DataFrame is Spark's own. Other
     options of a reader, which stand beside these: `columns` (names, with commas between), `dur_us` ("true": the column
-    dur_us of the history as well, which is read only where this or `columns` names it), `partitions` (how many read the history; or the tasks, in a `snapshot` of PostgreSQL that
-    is open). Several read what was there when the DataFrame was first used. Of a stream: `maxRows` in one batch. Of a
-    writer: `job`, a name by which what is run again is put once, and `on_conflict` ("raise" or "skip") with the feature
-    unique; columns are fields, or else options of put (delay, ttl, ttr), and a frame is put as a whole or not at all. A
-    password is an option of its own, which Spark shows to nobody.
+    dur_us of the history as well, which is read only where this or `columns` names it), `partitions` (how many read
+    the history; or the tasks, in a `snapshot` of PostgreSQL that is open). Several read what was there when the
+    DataFrame was first used. Of a stream: `maxRows` in one batch. Of a writer: `job`, a name by which what is run again
+    is put once, and `on_conflict` ("raise" or "skip") with the feature unique; columns are fields, or else options of
+    put (delay, ttl, ttr), and a frame is put as a whole or not at all. A password is an option of its own, which Spark
+    shows to nobody.
 
     Raises BadType, FeatureOff, BadValue, also for a test in which the database would not find what Spark does, and
     ConfigurationError where no other process can reach the database.
