@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, get_args
 from xq.errors import BadValue, shown
 from xq.store import Address
 
-What = Literal["tasks", "history", "stats", "live"]
+What = Literal["tasks", "history", "stats", "live", "buried"]
 WHATS: Final[tuple[What, ...]] = get_args(What)
 Test = Literal["=", "<", "<=", ">", ">=", "in", "not in", "null", "not null", "starts"]
 TESTS: Final[tuple[Test, ...]] = get_args(Test)

@@ -513,12 +513,14 @@ class Queue(Generic[T]):
         return self._history.read(key, since, until)
 
     def extract(self, what: What = "tasks", snapshot: str = "") -> Extract:
-        """What other programs read without this model: "tasks", "history", "stats" or "live". It may be pickled.
+        """What other programs read without this model: "tasks", "history", "stats", "live" or "buried".
 
+        It may be pickled.
         tasks: the fields, and `state` ("Ready", "Taken" ...; `xq_state` where a field is called so); not the rows whose
         status is not the queue's. history: the columns of `History`, `at` (a timestamp), and where it is asked for
         `dur_us`. stats: tube ("" for all), source, target, n; what was there before counting began has the source "".
         live: the tasks in R, T and W, as the history tells them: key (text), tube, state (a letter).
+        buried: those in B: key, and the role error (NULL where it is not mapped).
         `snapshot`: one of PostgreSQL that is open, as which all is read. Raises FeatureOff, BadValue, and
         ConfigurationError where no other process can reach the database.
         """

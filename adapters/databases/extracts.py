@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
 from xq.adapters.databases.reading import Reading
 from xq.adapters.databases.sql import Dialect
-from xq.errors import BadValue, ConfigurationError, shown
+from xq.errors import BadValue, ConfigurationError, FeatureOff, shown
 from xq.extract import WHATS, Column, Extract, What
 from xq.kinds import FRAMED, type_of
 from xq.machine import ELSEWHERE, NAMES
 from xq.store import Address, Field
+
+BURIED = "B"
+NONE = "CAST(NULL AS CHAR)"
 
 
 class Rendering(ABC):
@@ -34,8 +37,14 @@ class Rendering(ABC):
             raise BadValue(f"a queue has {', '.join(WHATS)}, not {shown(what)}")
         if snapshot and not self.has_snapshots:
             raise ConfigurationError("only PostgreSQL has snapshots that several readers share: read in one partition")
-        rendered = {"tasks": self._tasks, "history": self._history, "stats": self._stats, "live": self._live}[what]
-        return rendered(partial(self.reading, what=what, name=name, address=address, snapshot=snapshot))
+        rendered = {
+            "tasks": self._tasks,
+            "history": self._history,
+            "stats": self._stats,
+            "live": self._live,
+            "buried": self._buried,
+        }
+        return rendered[what](partial(self.reading, what=what, name=name, address=address, snapshot=snapshot))
 
     def _tasks(self, make: Callable[..., Extract]) -> Extract:
         dialect, machine, fields = self.dialect, self.dialect.machine, self.dialect.source.fields
@@ -56,12 +65,19 @@ class Rendering(ABC):
     def _live(self, make: Callable[..., Extract]) -> Extract:
         dialect = self.dialect
         states = [state for state in "RTW" if state in dialect.machine.states]
-        what = {
-            "key": self.told_key.format(dialect.told_key(dialect.keys)),
-            "tube": dialect.roles.get("tube", "CAST(NULL AS CHAR)"),
-            "state": dialect.letter(dialect.roles["status"]),
-        }
-        columns = tuple(Column(name, "STRING", sql, "STRING") for name, sql in what.items())
+        what = {"tube": dialect.roles.get("tube", NONE), "state": dialect.letter(dialect.roles["status"])}
+        return self._told(make, states, what)
+
+    def _buried(self, make: Callable[..., Extract]) -> Extract:
+        if BURIED not in self.dialect.machine.states:
+            raise FeatureOff("only a queue with the feature 'buried' has buried tasks", feature="buried")
+        return self._told(make, [BURIED], {"error": self.dialect.roles.get("error", NONE)})
+
+    def _told(self, make: Callable[..., Extract], states: Sequence[str], what: Mapping[str, str]) -> Extract:
+        """Texts of the tasks in some states, beside the key as the history tells it."""
+        dialect = self.dialect
+        key = self.told_key.format(dialect.told_key(dialect.keys))
+        columns = tuple(Column(name, "STRING", sql, "STRING") for name, sql in {"key": key, **what}.items())
         return make(relation=dialect.table_in_schema, rows=dialect.in_states(states), columns=columns)
 
     def _history(self, make: Callable[..., Extract]) -> Extract:

@@ -14,10 +14,8 @@ outbox, whenever a process is killed; and the next call finishes what one that w
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
-import pickle
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,12 +31,12 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 import xq
 from xq.adapters.spark.files import Folder, literally
-from xq.adapters.spark.packed import as_text, packed, secrets_of, with_secrets
+from xq.adapters.spark.packed import Source, packed, secrets_of, signed, with_secrets
 from xq.adapters.spark.queues import queue_of
 from xq.adapters.spark.session import offer
 from xq.archives import Archives
@@ -360,7 +358,7 @@ class Filled(WriterCommitMessage):
     part: int
 
 
-class Filling(DataSource):
+class Filling(Source):
     """The outbox of a queue, as Spark fills it."""
 
     @classmethod
@@ -372,10 +370,10 @@ class Filling(DataSource):
         bulk = loading.job.bulk
         nowhere = replace(bulk, address=bulk.address.shown)
         bare = replace(loading, job=replace(loading.job, bulk=nowhere))
-        return {"loading": as_text(bare), **secrets_of(bulk.address)}
+        return signed("loading", bare) | secrets_of(bulk.address)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        bare: Loading = pickle.loads(base64.b64decode(self.options["loading"]))
+        bare: Loading = self.sent("loading")
         bulk = bare.job.bulk
         there = replace(bulk, address=with_secrets(bulk.address, self.options))
         return Filler(replace(bare, job=replace(bare.job, bulk=there)))

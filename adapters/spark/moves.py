@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 
 from xq.machine import ABSENT
 
-WAITING = ("R", "W")
+READY = ("R",)
+BACKLOG = ("R", "W")
 OPEN = ("R", "T", "W", "B")  # in the queue, and not finished
 FINISHED = ("D", "Z")
 EXPIRIES = ("ttl", "lifetime")
@@ -58,8 +59,9 @@ def moves(history: DataFrame) -> DataFrame:
                         of a key's first row, what it says itself
     first, last         whether it is the first, the last row of its key
     stay                µs in the state that it leaves; null where the history does not know when that began
-    arrives, departs    whether the task comes to be waiting in this tube (R or W), whether it ceases to in was_tube
-    waited              with departs: µs since it came to be waiting there, or null
+    arrives, departs    whether the task comes into the backlog (R or W) of this tube, and leaves that of was_tube
+    readied, unreadied  the same of R alone
+    waited              with departs: µs since it came into the backlog there, or null
     life                the number of this life of the key, from 1 on: put, and restart of a finished task, begin one;
                         0 where the history does not know its beginning
     lived               µs since this life began, or null
@@ -93,9 +95,18 @@ def moves(history: DataFrame) -> DataFrame:
         }
     )
     same_tube = F.col("was_tube").eqNullSafe(F.col("tube"))
-    waits, waited = is_("target", WAITING), is_("was", WAITING)
+
+    def comes(now: str, then: str, states: Sequence[str]) -> Column:
+        return is_(now, states) & ~(is_(then, states) & same_tube)
+
     flagged = known.withColumns(
-        {"arrives": waits & ~(waited & same_tube), "departs": waited & ~(waits & same_tube), "outcome": outcome()}
+        {
+            "arrives": comes("target", "was", BACKLOG),
+            "departs": comes("was", "target", BACKLOG),
+            "readied": comes("target", "was", READY),
+            "unreadied": comes("was", "target", READY),
+            "outcome": outcome(),
+        }
     )
     lives = flagged.withColumns(
         {

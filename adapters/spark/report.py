@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import reduce
 from importlib.util import find_spec
@@ -17,11 +17,12 @@ from pyspark.sql import functions as F
 
 from xq.adapters.spark.archives import history as archived
 from xq.adapters.spark.files import Folder, literally
-from xq.adapters.spark.moves import COUNTED, HISTORY, OPEN, OUTCOMES, UNITS, WAITING, is_, moves, took
+from xq.adapters.spark.moves import BACKLOG, COUNTED, HISTORY, OPEN, OUTCOMES, READY, UNITS, is_, moves, took
 from xq.adapters.spark.page import KINDS, page
-from xq.adapters.spark.queues import check_session, named
+from xq.adapters.spark.queues import check_session, named, queue_of
 from xq.adapters.spark.ranks import ranks
 from xq.adapters.spark.source import options
+from xq.adapters.spark.verdicts import checked
 from xq.errors import BadValue, ConfigurationError, shown
 from xq.machine import NAMES
 from xq.tasks import microseconds
@@ -36,6 +37,8 @@ MARK = ".made-by-xq"  # a file of a folder in which reports are
 
 QUEUE = ["queue", "tube"]
 LIVE = ("queue", "key", "tube", "state")
+ERRORS = ("queue", "key", "error")
+LINE = 300  # characters of an error that tell it from others
 
 
 @dataclass(frozen=True)
@@ -67,12 +70,14 @@ class Past:
     moves   the history, as `moves` makes it: all that there is, what was before and after the span as well
     there   the tasks in R, T and W that are there: queue, key, tube, state (a letter)
     silent  those of them that no row of the history tells of
+    buried  the tasks in B that are there: queue, key, error (its first line, or null)
     begun   when the earliest row of each queue was, in µs since 1970: queue, at_us
     """
 
     moves: DataFrame
     there: DataFrame
     silent: DataFrame
+    buried: DataFrame
     begun: DataFrame
     span: Span
     made: dict[str, DataFrame] = field(default_factory=dict)  # tables that are written already
@@ -90,11 +95,8 @@ def throughput(past: Past) -> DataFrame:
     acked, or became D or Z otherwise; expired when its ttl or lifetime ran out; killed when it left in any other way.
     What was D or Z ends no more: a zombie that goes is nothing of these.
     """
-    what = {"put": (F.col("source") == "X") & is_("target", OPEN), "taken": took()}
-    what |= {name: F.col("outcome") == name for name in OUTCOMES}
-    counts = [F.count_if(condition).alias(name) for name, condition in what.items()]
     bucket = past.span.bucket(F.col("at_us")).alias("bucket")
-    any_ = F.greatest(*map(F.col, what)) > 0
+    counts, any_ = _counts(), F.greatest(*map(F.col, COUNTED)) > 0
     table = past.within.groupBy(*QUEUE, F.lit(past.span.unit).alias("unit"), bucket).agg(*counts).where(any_)
     return table.select(*QUEUE, "unit", "bucket", *COUNTED)
 
@@ -148,30 +150,33 @@ def shares(past: Past) -> DataFrame:
 
 
 def backlog(past: Past) -> DataFrame:
-    """How many tasks came to be waiting (Ready or Waiting), ceased to, and were waiting at the end of each bucket.
+    """How many tasks came into the backlog (Ready or Waiting), left it, and were in it at the end of each bucket.
 
-    queue, tube, bucket (as in throughput), arrived, departed, waiting. By put and by whatever else: what is released
-    arrives again. waiting is that of the bucket before, and arrived less departed. A bucket in which nothing came or
-    went has no row, but for the first of the span where any were waiting. What was waiting when the history began is
-    known of each task by its first row, which tells the state that it left, and where there is none by the table.
+    queue, tube, bucket (as in throughput), arrived, departed, backlog, ready (those of the backlog that are Ready). By
+    put and by whatever else: what is released arrives again. backlog is that of the bucket before, and arrived less
+    departed. A bucket in which nothing changed has no row, but for the first of the span where there was a backlog.
+    What the backlog was when the history began is known of each task by its first row, which tells the state that it
+    left, and where there is none by the table.
     """
     since = past.span.since
     changes = _changes(past).where(F.col("at_us") < past.span.until)
     inside, bucket = F.col("at_us") >= since, past.span.bucket(F.greatest("at_us", F.lit(since)))
     counts = {"arrived": inside & (F.col("n") > 0), "departed": inside & (F.col("n") < 0)}
     table = changes.groupBy(*QUEUE, bucket.alias("bucket")).agg(
-        *(F.count_if(condition).alias(name) for name, condition in counts.items()), F.sum("n").alias("net")
+        *(F.count_if(condition).alias(name) for name, condition in counts.items()),
+        *(F.sum(name).alias(name) for name in ("n", "ready")),
     )
     so_far = Window.partitionBy(*QUEUE).orderBy("bucket")
-    waiting = table.select(*QUEUE, "bucket", *counts, F.sum("net").over(so_far).alias("waiting"))
-    return waiting.where("arrived > 0 OR departed > 0 OR waiting <> 0")
+    levels = {"backlog": F.sum("n").over(so_far), "ready": F.sum("ready").over(so_far)}
+    rows = table.select(*QUEUE, "bucket", *counts, *(level.alias(name) for name, level in levels.items()))
+    return rows.where("arrived > 0 OR departed > 0 OR backlog <> 0")
 
 
 def little(past: Past) -> DataFrame:
-    """Little's law beside what was measured: in the long run, what waits is the rate of arrivals times their wait.
+    """Little's law beside what was measured: in the long run, the backlog is the rate of arrivals times their wait.
 
-    queue, tube, rate (arrivals a second in the span), wait (mean seconds that those who ceased to wait in the span had
-    waited, null where none is known), expected (rate * wait), measured (how many were waiting, on the average of all
+    queue, tube, rate (arrivals a second in the span), wait (mean seconds that those who left the backlog in the span
+    had been in it, null where none is known), expected (rate * wait), measured (the backlog, on the average of all
     moments of the span). Measured is more than expected while a backlog grows: the wait of what is left is yet to come.
     """
     span, length = past.span, max(1, past.span.until - past.span.since)
@@ -213,6 +218,17 @@ def stuck(past: Past) -> DataFrame:
     limited = limited.select("a.*", "of_tube").join(of_queue, ["queue", "state"], "left")
     limit = F.coalesce("of_tube", "of_queue") * STUCK
     return limited.where(F.col("seconds") > limit).select("queue", "key", "state", "since", "seconds")
+
+
+def failures(past: Past) -> DataFrame:
+    """Why tasks are Buried that were buried in the span: they are counted by the first line of their error.
+
+    queue, tube, error (of the role error; null where there is none), n, latest (when the last of them was buried, UTC).
+    """
+    last = past.within.where(F.col("last") & (F.col("target") == "B"))
+    told = last.select(*QUEUE, "key", "at_us").join(past.buried, ["queue", "key"])
+    latest = F.timestamp_micros(F.max("at_us")).alias("latest")
+    return told.groupBy(*QUEUE, "error").agg(F.count("*").alias("n"), latest)
 
 
 def transitions(past: Past) -> DataFrame:
@@ -261,19 +277,25 @@ TABLES: Mapping[str, Table] = {
     ),
     "backlog": Table(
         backlog,
-        "How many tasks came to wait (Ready, or Waiting for their time) in each bucket, by put or by release, how many "
-        "ceased to, and how many waited at its end. No row where nothing came or went.",
+        "How many tasks came into the backlog (Ready, or Waiting for their time) in each bucket, by put or by release, "
+        "how many left it, and how many were in it at the end; ready: those of them that were Ready. No row where "
+        "nothing changed.",
     ),
     "little": Table(
         little,
-        "Little's law: in the long run as many tasks wait as arrive in the time for which one waits. Where more wait "
-        "than that, the backlog grows: the wait of those who are left is yet to come.",
+        "Little's law: in the long run the backlog is what arrives in the time for which one task is in it. Where it "
+        "is more, it grows: the wait of the tasks that are left is yet to come.",
     ),
     "stuck": Table(
         stuck,
         "Tasks Ready or Taken when the report was made, for longer than three times the p99 of that state in the span, "
         "in its tube, or in its queue where the tube has none. Of one that was there before the history began the time "
         "is at least that.",
+    ),
+    "failures": Table(
+        failures,
+        "Why tasks are Buried that were buried in the span, by the first line of the role error: how many, and when "
+        "the latest was.",
     ),
     "transitions": Table(transitions, "How often tasks went from one state to another, and by which event."),
 }
@@ -296,26 +318,86 @@ def _ended(past: Past) -> DataFrame:
 
 
 def _changes(past: Past) -> DataFrame:
-    """Every change of how many are waiting: queue, tube, at_us, n (1 or -1), waited (µs, of who ceases to).
+    """Every change of the backlog: queue, tube, at_us, n (1, -1 or 0), ready (the same of R alone), waited.
 
-    Those that were waiting before all that is known came before any span.
+    waited: µs, of a task that leaves the backlog. What was there before all that is known came before any span.
     """
 
-    def change(rows: Column, tube: str, n: int, at_us: Column, waited: Column) -> Column:
-        fields = F.col(tube).alias("tube"), at_us.alias("at_us"), F.lit(n).alias("n"), waited.alias("waited")
-        return F.when(rows, F.struct(*fields))
+    def change(backlog: Column, ready: Column, n: int, tube: str, at_us: Column, waited: Column) -> Column:
+        both = {"n": backlog, "ready": ready}
+        counts = [F.when(rows, n).otherwise(0).alias(name) for name, rows in both.items()]
+        fields = F.col(tube).alias("tube"), at_us.alias("at_us"), *counts, waited.alias("waited")
+        return F.when(backlog | ready, F.struct(*fields))
 
-    at_us, early, unknown = F.col("at_us"), F.lit(-(2**62)), F.lit(None).cast("long")
+    at_us, early, unknown, first = F.col("at_us"), F.lit(-(2**62)), F.lit(None).cast("long"), F.col("first")
     told = F.array(
-        change(F.col("arrives"), "tube", 1, at_us, unknown),
-        change(F.col("departs"), "was_tube", -1, at_us, F.col("waited")),
-        change(F.col("first") & is_("was", WAITING), "tube", 1, early, unknown),
+        change(F.col("arrives"), F.col("readied"), 1, "tube", at_us, unknown),
+        change(F.col("departs"), F.col("unreadied"), -1, "was_tube", at_us, F.col("waited")),
+        change(first & is_("was", BACKLOG), first & is_("was", READY), 1, "tube", early, unknown),
     )
-    silent = change(is_("state", WAITING), "tube", 1, early, unknown)
+    silent = change(is_("state", BACKLOG), is_("state", READY), 1, "tube", early, unknown)
     changes = past.moves.select("queue", F.explode(told).alias("change")).unionByName(
         past.silent.select("queue", silent.alias("change"))
     )
     return changes.where("change IS NOT NULL").select("queue", "change.*")
+
+
+def _counts() -> list[Column]:
+    """How many rows are a put, a take, and each of the ends: COUNTED."""
+    what = {"put": (F.col("source") == "X") & is_("target", OPEN), "taken": took()}
+    what |= {name: F.col("outcome") == name for name in OUTCOMES}
+    return [F.count_if(condition).alias(name) for name, condition in what.items()]
+
+
+# What the page has beside the tables.
+
+
+def levels(past: Past) -> DataFrame:
+    """The backlog of each tube as the span begins and ends.
+
+    queue, tube, base, backlog (R and W at the beginning, and at the end), ready_base, ready (R alone), readied (how
+    many came to be Ready meanwhile).
+    """
+    span, at_us = past.span, F.col("at_us")
+
+    def level(name: str, until: int) -> Column:
+        return F.sum(F.when(at_us < until, F.col(name)).otherwise(0))
+
+    found = {f"{base}base": level(name, span.since) for base, name in (("", "n"), ("ready_", "ready"))}
+    found |= {"backlog": level("n", span.until), "ready": level("ready", span.until)}
+    found["readied"] = F.count_if(span.has() & (F.col("ready") > 0))
+    names = ("base", "backlog", "ready_base", "ready", "readied")
+    return _changes(past).groupBy(*QUEUE).agg(*(found[name].alias(name) for name in names))
+
+
+def oldest(past: Past) -> DataFrame:
+    """For how many seconds, at least, the oldest Ready task of each tube is so at the end of the span."""
+    before = past.moves.where(F.col("at_us") < past.span.until).groupBy("queue", "key")
+    last = before.agg(F.max_by(F.struct("tube", "target", "at_us"), "id").alias("last")).select("queue", "last.*")
+    ready = last.where(is_("target", READY)).select(*QUEUE, "at_us")
+    silent = past.silent.where(is_("state", READY)).join(past.begun, "queue").select(*QUEUE, "at_us")
+    seconds = (F.lit(past.span.until) - F.min("at_us")) / 1e6
+    return ready.unionByName(silent).groupBy(*QUEUE).agg(F.greatest(seconds, F.lit(0.0)).alias("oldest"))
+
+
+def figures(past: Past) -> DataFrame:
+    """What the page says of a whole queue in numbers, in one row: of the span before it is compared with this."""
+    sums = past.within.groupBy("queue").agg(*_counts())
+    bad = F.count_if(F.col("outcome") != "done").alias("missed")
+    ends = (
+        _ended(past)
+        .groupBy("queue")
+        .agg(F.count("*").alias("ended"), bad, F.count_if(F.col("takes") > 1).alias("again"))
+    )
+    names = ("base", "backlog", "ready_base", "ready", "readied")
+    held = levels(past).groupBy("queue").agg(*(F.sum(name).alias(name) for name in names))
+
+    def rank(measure: str, name: str) -> Column:
+        return F.max(F.when(F.col("measure") == measure, F.col(name)))
+
+    found = {"lived": rank(LIFE, "p50"), "lived_p99": rank(LIFE, "p99"), "ready_p90": rank("Ready", "p90")}
+    times = overall(past).groupBy("queue").agg(*(column.alias(name) for name, column in found.items()))
+    return reduce(lambda one, other: one.join(other, "queue", "full"), [sums, ends, held, times])
 
 
 @dataclass(frozen=True)
@@ -334,6 +416,7 @@ def report(
     *,
     out: str | os.PathLike[str],
     archive: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | None = None,
+    thresholds: Mapping[str, float] | None = None,
 ) -> Report:
     """Say what happened in queues, from `since` on and before `until`, in tables and on a page that explains them.
 
@@ -341,7 +424,19 @@ def report(
     Each needs the feature history. `since` and `until` are seconds since 1970, a datetime (UTC where it names no zone),
     or a date (its beginning); None is where the history begins, and now. `out` is a folder, or a URI of one: each
     table of TABLES, whose functions say what is in it, is written to out/NAME/*.parquet, the page to out/index.html.
-    What a report of before has left there is replaced; what no report has made is refused (BadValue).
+    What a report of before has left there is replaced. A folder without one that holds anything is refused (BadValue).
+
+    The page judges each queue by `thresholds`, a mapping of names to numbers: a figure above its threshold is red.
+
+    ready_growth  0.1, part of 1: how many more tasks are Ready at the end of the span than at its beginning, of those
+                  that came to be Ready
+    not_done      0.05, part of 1: tasks buried, expired or killed, of those that ended
+    ready_p90     3600, seconds: the p90 of the time Ready
+    stuck         0, tasks
+    tube_tasks    20, tasks: a tube with fewer is judged only within its queue
+
+    Each figure stands beside that of the span before, of the same length, where `since` is given and the history goes
+    back so far.
 
     `archive` is the folder to which `xq.spark.archive` moved the history of the queue, or a mapping of names of queues,
     as the report has them, to such folders: then it says what it would have said before. Without it a report sees the
@@ -355,6 +450,7 @@ def report(
     check_session(spark)
     names = named(queues)
     folders = _folders(names, archive)
+    limits = checked(thresholds)
     first, end = (None if at is None else microseconds(name, at) for name, at in (("since", since), ("until", until)))
     now = time.time_ns() // 1000
     if first is not None and first >= (now if end is None else end):
@@ -370,7 +466,14 @@ def report(
 
     history = _union(names, HISTORY, past)
     live = _union(names, LIVE, lambda _, queue: read(queue, "live", LIVE))
-    return told(folder, list(names), history, live, first, end, now=now)
+    burying = {name: queue for name, queue in names.items() if "B" in queue_of(queue).machine.states}
+    buried = _union(burying, ERRORS, lambda _, queue: read(queue, "buried", ERRORS)) if burying else None
+    # Of which queues the errors are not known, and why.
+    silent = dict.fromkeys(names.keys() - burying.keys(), "buried")
+    silent |= {name: "error" for name, queue in burying.items() if "error" not in queue_of(queue).roles}
+    return told(
+        folder, list(names), history, live, first, end, now=now, buried=buried, silent=silent, thresholds=limits
+    )
 
 
 def _union(queues: Mapping[str, Any], columns: Sequence[str], of: Callable[[str, Any], DataFrame]) -> DataFrame:
@@ -400,20 +503,33 @@ def told(
     until: int | None = None,
     *,
     now: int,
+    buried: DataFrame | None = None,
+    silent: Mapping[str, str] | None = None,
+    thresholds: Mapping[str, float] | None = None,
 ) -> Report:
-    """The report of a history (columns HISTORY) and of the tasks that are there (queue, key, tube, state: a letter).
+    """The report of a history (columns HISTORY) and of the tasks that are there (columns LIVE; state: a letter).
 
-    Times are µs since 1970. What is there already is replaced when all is made: by a report that fails, nothing.
+    `buried` are the tasks in B, with their errors (columns ERRORS); `silent` says which queues have none, since they
+    lack the feature "buried" or the role "error". Times are µs since 1970. What is there already is replaced when all
+    is made: by a report that fails, nothing.
     """
-    if strange := [name for name in (*TABLES, PAGE) if not folder.exists(MARK) and folder.exists(name)]:
-        raise BadValue(f"{folder.at(strange[0])} is of no report, and would be replaced: give another folder")
+    others = () if folder.exists(MARK) else (name for name in folder.names("") if name != WORK)
+    if strange := next(iter(others), None):
+        raise BadValue(f"{folder.at(strange)} is of no report: give a folder that is new, empty, or has a report")
     folder.delete(WORK)  # of one that was killed
     try:
-        past = _past(folder, history, live, since, until, now)
+        past = _past(folder, history, live, buried, since, until, now)
         for name, table in TABLES.items():
             past.made[name] = _staged(folder, name, table.rows(past))
+        made = {name: past.made[name] for name in TABLES}
+        made |= {rows.__name__: _staged(folder, rows.__name__, rows(past)) for rows in (levels, oldest)}
+        made["begun"] = past.begun
+        if since is not None:
+            before = Span(2 * since - past.span.until, since, since)
+            made["figures"] = _staged(folder, "figures", figures(replace(past, span=before)))
         meanings = {name: table.meaning for name, table in TABLES.items()}
-        text = page(names, past.made, (past.span.since, past.span.until, past.span.now), past.span.unit, meanings)
+        span = past.span.since, past.span.until, past.span.now
+        text = page(names, made, span, past.span.unit, meanings, checked(thresholds), silent or {})
         folder.write(f"{WORK}/{PAGE}", text)
         folder.write(MARK, "")
         for name in (*TABLES, PAGE):
@@ -435,9 +551,20 @@ def _read(folder: Folder, name: str, like: DataFrame) -> DataFrame:
     return like.sparkSession.read.schema(like.schema).parquet(literally(folder.at(name)))
 
 
-def _past(folder: Folder, history: DataFrame, live: DataFrame, since: int | None, until: int | None, now: int) -> Past:
+def _past(
+    folder: Folder,
+    history: DataFrame,
+    live: DataFrame,
+    buried: DataFrame | None,
+    since: int | None,
+    until: int | None,
+    now: int,
+) -> Past:
     # The tasks first: of one that was there without a row of the history, and moves meanwhile, the history then tells.
     there = _staged(folder, "live", live)
+    buried = live.select("queue", "key", F.lit("").alias("error")).limit(0) if buried is None else buried
+    line = F.substring(F.regexp_extract(F.coalesce("error", F.lit("")), r"^\s*([^\r\n]*)", 1), 1, LINE)
+    errors = _staged(folder, "buried", buried.withColumn("error", F.nullif(F.rtrim(line), F.lit(""))))
     all_moves = _staged(folder, "moves", moves(history))
     ends = all_moves.groupBy("queue").agg(F.min("at_us").alias("at_us"))
     begun = _staged(folder, "begun", ends)
@@ -446,4 +573,6 @@ def _past(folder: Folder, history: DataFrame, live: DataFrame, since: int | None
     until = now if until is None else until
     first = begun.agg(F.min("at_us")).first()
     earliest = first[0] if first and first[0] is not None else until
-    return Past(all_moves, there, silent, begun, Span(min(earliest, until) if since is None else since, until, now))
+    return Past(
+        all_moves, there, silent, errors, begun, Span(min(earliest, until) if since is None else since, until, now)
+    )

@@ -20,10 +20,10 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource
 
 import xq
 from xq.adapters.spark.files import SCHEME
+from xq.adapters.spark.packed import Source
 from xq.adapters.spark.queues import check_session
 from xq.adapters.spark.source import Xq
 from xq.errors import ConfigurationError
@@ -105,11 +105,11 @@ def register(spark: SparkSession) -> SparkSession:
     return spark
 
 
-def offer(spark: SparkSession, source: type[DataSource]) -> None:
-    """Let a session use a source."""
+def offer(spark: SparkSession, source: type[Source]) -> None:
+    """Let a session use a source, with options that this process makes."""
     # Makes it the one in use: Spark 4.3 registers nothing that the one in use has already, whichever is meant.
     spark.createDataFrame([], "nothing int")
-    spark.dataSource.register(source)
+    spark.dataSource.register(source.signed())
 
 
 def _name(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -12,10 +13,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from xq.adapters.spark.arrow import batches
-from xq.adapters.spark.packed import packed, unpacked
+from xq.adapters.spark.packed import Source, packed, with_secrets
 from xq.adapters.spark.queues import queue_of
 from xq.adapters.spark.streaming import HistoryStream
 from xq.adapters.spark.writer import writer
+from xq.bulk import Bulk
 from xq.errors import BadType, BadValue, shown
 from xq.extract import Condition, Extract, Test, What
 
@@ -28,12 +30,13 @@ def options(
     `spark.read.format("xq").options(**xq.spark.options(Page, "history")).load()`. The database itself filters by
     `where`, whose tests are those of `xq.extract.Condition`: [("at", ">=", since), ("tube", "in", ["a", "b"])], where
     since is a datetime (by UTC unless it says otherwise) or a date; a filter of the DataFrame is Spark's own. Other
-    options of a reader, which stand beside these: `columns` (names, with commas between; dur_us of the history is read
-    only where it is named), `partitions` (how many read the history; or the tasks, in a `snapshot` of PostgreSQL that
-    is open). Several read what was there when the DataFrame was first used. Of a stream: `maxRows` in one batch. Of a
-    writer: `job`, a name by which what is run again is put once, and `on_conflict` ("raise" or "skip") with the feature
-    unique; columns are fields, or else options of put (delay, ttl, ttr), and a frame is put as a whole or not at all. A
-    password is an option of its own, which Spark shows to nobody.
+    options of a reader, which stand beside these: `columns` (names, with commas between), `dur_us` ("true": the column
+    dur_us of the history as well, which is read only where this or `columns` names it), `partitions` (how many read
+    the history; or the tasks, in a `snapshot` of PostgreSQL that is open). Several read what was there when the
+    DataFrame was first used. Of a stream: `maxRows` in one batch. Of a writer: `job`, a name by which what is run again
+    is put once, and `on_conflict` ("raise" or "skip") with the feature unique; columns are fields, or else options of
+    put (delay, ttl, ttr), and a frame is put as a whole or not at all. A password is an option of its own, which Spark
+    shows to nobody.
 
     Raises BadType, FeatureOff, BadValue, also for a test in which the database would not find what Spark does, and
     ConfigurationError where no other process can reach the database.
@@ -52,7 +55,10 @@ def _conditions(where: Any) -> list[Condition]:
     return [Condition(*test) for test in tests]
 
 
-class Xq(spark.DataSource):
+DUR_US = "dur_us"  # the column of a history that is read only where it is asked for, and the option that does
+
+
+class Xq(Source):
     """A queue as Spark sees it."""
 
     @classmethod
@@ -62,8 +68,8 @@ class Xq(spark.DataSource):
     @cached_property
     def extract(self) -> Extract:
         """Raises ConfigurationError."""
-        found: Extract = unpacked("extract", self.options)
-        return found
+        found: Extract = self.sent("extract")
+        return replace(found, address=with_secrets(found.address, self.options))
 
     def number(self, option: str) -> int:
         """An option that is a whole number above 0; 0 where it is not given. Raises BadValue."""
@@ -74,13 +80,25 @@ class Xq(spark.DataSource):
             raise BadValue(f"the option {option} is a whole number above 0, not {shown(given)}")
         return int(given)
 
+    def flag(self, option: str) -> bool:
+        """An option that is "true", or "false", which it is where it is not given. Raises BadValue."""
+        given = self.options.get(option, "false")
+        if given.lower() not in ("true", "false"):
+            raise BadValue(f"the option {option} is 'true' or 'false', not {shown(given)}")
+        return given.lower() == "true"
+
     def schema(self) -> str:
         named = self.options.get("columns")
-        names = None if named is None else [name.strip() for name in named.split(",")]
-        return ", ".join(column.declared for column in self.extract.chosen(names))
+        columns = self.extract.chosen(None if named is None else [name.strip() for name in named.split(",")])
+        dur_us = [self.extract.column(DUR_US)] if self.flag(DUR_US) else []
+        return ", ".join(column.declared for column in dict.fromkeys([*columns, *dur_us]))
 
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
-        return writer(self.options, schema, overwrite)
+        if "bulk" not in self.options and self.extract.what != "tasks":
+            raise BadValue(f"{self.extract.what} is read only; for tasks use options(Page)")
+        bulk: Bulk = self.sent("bulk")
+        bulk = replace(bulk, address=with_secrets(bulk.address, self.options))
+        return writer(bulk, self.options, schema, overwrite)
 
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         return Reader(self.extract, schema, self.number("partitions"))

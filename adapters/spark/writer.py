@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from xq.adapters.spark.packed import unpacked
 from xq.bulk import Bulk, Job, Staged
 from xq.errors import BadValue
 
@@ -18,11 +17,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> Writer:
+def writer(bulk: Bulk, options: Mapping[str, str], schema: StructType, overwrite: bool) -> Writer:
     """Raises what is wrong with the options and the columns, before anything is staged."""
     if overwrite:
         raise BadValue("format('xq') puts tasks and overwrites none: write with mode('append')")
-    bulk: Bulk = unpacked("bulk", options)
     bulk = replace(bulk, on_conflict=options.get("on_conflict", bulk.on_conflict))
     return Writer(bulk.begin(schema.names, options.get("job")))
 

@@ -343,7 +343,7 @@ def test_what_there_is_not_is_refused_in_words(make_shared):
     Task = make_shared()
     with pytest.raises(xq.FeatureOff):
         Task.xq.extract("history")
-    with pytest.raises(BadValue, match="tasks, history, stats, live, not 'rows'"):
+    with pytest.raises(BadValue, match="tasks, history, stats, live, buried, not 'rows'"):
         Task.xq.extract("rows")
     with pytest.raises(BadValue, match="no column 'none' in the tasks of Task: there are id, name"):
         list(Task.xq.extract().read(["none"]))

@@ -17,6 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 import xq
+from xq.adapters.spark.session import offer
 from xq.adapters.spark.source import Xq
 from xq.adapters.spark.writer import Message, Writer
 
@@ -77,7 +78,7 @@ def write_and_stand_still(spark: Any, options: dict[str, str]) -> None:
 def main(file: str) -> None:
     spark = xq.spark.session(master="local[2,3]", driver_memory="512m")
     for source in (Failing, Stuck):
-        spark.dataSource.register(source)
+        offer(spark, source)
     queues = json.loads(Path(file).read_text())
     for options in queues:
         frame(spark, "tried").write.format("failing").options(**options).mode("append").save()

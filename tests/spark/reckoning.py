@@ -1,7 +1,7 @@
 """The tables of a report once more, in plain Python, as their descriptions say it: what the real ones must equal.
 
 A history is a list of dictionaries with queue, id, at_us, key, tube, source, target, event and attempt; a task that is
-there, one with queue, key, tube and state (a letter).
+there, one with queue, key, tube and state (a letter); one that is buried, one with queue, key and error.
 """
 
 from __future__ import annotations
@@ -55,7 +55,16 @@ def took(row: Row) -> bool:
 
 
 class Reckoning:
-    def __init__(self, history: Iterable[Row], live: Sequence[Row], since: int, until: int, now: int) -> None:
+    def __init__(
+        self,
+        history: Iterable[Row],
+        live: Sequence[Row],
+        since: int,
+        until: int,
+        now: int,
+        buried: Iterable[Row] = (),
+    ) -> None:
+        self.errors = {(task["queue"], task["key"]): task["error"] for task in buried}
         self.since, self.until, self.now = since, until, now
         self.history = sorted(history, key=lambda row: row["id"])
         self.tasks: dict[tuple[str, str], list[Row]] = defaultdict(list)
@@ -158,24 +167,24 @@ class Reckoning:
         kinds = ("done", "buried", "expired", "killed")
         return {(*at, *(found.count(kind) / len(found) for kind in kinds)) for at, found in outcomes.items()}
 
-    def stands(self) -> list[tuple[tuple[str, str | None], float, float, bool]]:
-        """Who waited where, from when to when, whether it ceased to: (queue, tube), µs, µs. Unknown is 0, or inf."""
+    def stands(self, states: str = "RW") -> list[tuple[tuple[str, str | None], float, float, bool]]:
+        """Who was in these states where, from when to when, whether it left: (queue, tube), µs, µs; unknown: 0, inf."""
         found: list[tuple[tuple[str, str | None], float, float, bool]] = []
-        found += [((t["queue"], t["tube"]), 0, math.inf, False) for t in self.silent if t["state"] in "RW"]
+        found += [((t["queue"], t["tube"]), 0, math.inf, False) for t in self.silent if t["state"] in states]
         for (queue, _), rows in self.tasks.items():
             place, start = None, 0
-            if rows[0]["source"] in "RW":
+            if rows[0]["source"] in states:
                 place = rows[0]["tube"]
                 waits = True
             else:
                 waits = False
             for row in rows:
-                stays = row["target"] in "RW" and waits and row["tube"] == place
+                stays = row["target"] in states and waits and row["tube"] == place
                 if waits and not stays:
                     found.append(((queue, place), start, row["at_us"], True))
-                if row["target"] in "RW" and not stays:
+                if row["target"] in states and not stays:
                     start = row["at_us"]
-                waits, place = row["target"] in "RW", row["tube"]
+                waits, place = row["target"] in states, row["tube"]
             if waits:
                 found.append(((queue, place), start, math.inf, False))
         return found
@@ -186,6 +195,9 @@ class Reckoning:
         places = defaultdict(list)
         for place, start, end, _ in self.stands():
             places[place].append((start, end))
+        ready = defaultdict(list)
+        for place, start, end, _ in self.stands("R"):
+            ready[place].append((start, end))
         first = self.since // length * length
         for place, stands in places.items():
             for low in range(first, self.until, length):
@@ -193,8 +205,12 @@ class Reckoning:
                 arrived = sum(1 for start, _ in stands if max(low, self.since) <= start < high and start)
                 departed = sum(1 for _, end in stands if max(low, self.since) <= end < high)
                 waiting = sum(1 for start, end in stands if start < high) - sum(1 for _, end in stands if end < high)
-                if arrived or departed or (low == first and waiting):
-                    found.add((*place, moment(low), arrived, departed, waiting))
+                level = sum(1 for start, _ in ready[place] if start < high) - sum(
+                    1 for _, end in ready[place] if end < high
+                )
+                moved = any(max(low, self.since) <= at < high for stand in ready[place] for at in stand)
+                if arrived or departed or (waiting and (low == first or moved)):
+                    found.add((*place, moment(low), arrived, departed, waiting, level))
         return found
 
     def little(self) -> Table:
@@ -239,6 +255,15 @@ class Reckoning:
             if seconds > limit:
                 found.add((row["queue"], row["key"], NAMES[state], moment(at_us) if known else None, seconds))
         return found
+
+    def failures(self) -> Table:
+        found = defaultdict(list)
+        for place, rows in self.tasks.items():
+            row = rows[-1]
+            if row["target"] == "B" and self.inside(row) and place in self.errors:
+                error = (self.errors[place] or "").strip().partition("\n")[0].strip() or None
+                found[row["queue"], row["tube"], error].append(row["at_us"])
+        return {(*place, len(times), moment(max(times))) for place, times in found.items()}
 
     def transitions(self) -> Table:
         counts = Counter(

@@ -32,7 +32,7 @@ from tests.spark.reckoning import Reckoning, Row, moment
 from xq.adapters.spark.archives import archive
 from xq.adapters.spark.files import Folder
 from xq.adapters.spark.moves import HISTORY, UNITS
-from xq.adapters.spark.report import LIVE, TABLES, Report, Span, report, told
+from xq.adapters.spark.report import ERRORS, LIVE, TABLES, Report, Span, report, told
 from xq.errors import BadType, BadValue, FeatureOff
 
 if TYPE_CHECKING:
@@ -109,8 +109,12 @@ def test_every_number_is_what_the_history_says_of_any_history(spark, tmp_path_fa
     span = begin, end, end + later * SECOND
     folder = Folder(spark, tmp_path_factory.getbasetemp() / "report of any history")
     names = [f"queue {i} {EVIL}" for i in range(TOGETHER)]
-    found = told(folder, names, frame(spark, rows, HISTORY), frame(spark, live, LIVE), *span[:2], now=span[2])
-    check(found, Reckoning(rows, live, *span))
+    ended = {(row["queue"], row["key"]): row for row in rows if row["target"] == "B"}
+    errors = {"1": "Lost: no way\n  at once", "2": " \n"}
+    buried = [{"queue": queue, "key": key, "error": errors.get(key)} for queue, key in ended]
+    frames = frame(spark, rows, HISTORY), frame(spark, live, LIVE)
+    found = told(folder, names, *frames, *span[:2], now=span[2], buried=frame(spark, buried, ERRORS))
+    check(found, Reckoning(rows, live, *span, buried))
 
 
 def test_a_span_has_buckets_of_which_there_are_not_too_many():
@@ -167,15 +171,23 @@ def live_of(name: str, model: Any) -> list[Row]:
     return [dict(zip(LIVE, (name, str(row.id), row.tube, row.status), strict=True)) for row in alive]
 
 
+def buried_of(name: str, model: Any) -> list[Row]:
+    return [
+        {"queue": name, "key": str(row.id), "error": row.error} for row in model.select().where(model.status == "B")
+    ]
+
+
 def worked(make: Maker) -> Any:
     """A queue to whose tasks much has happened, on a real database and by its clock."""
     features = {"delayed": True, "buried": True, "keep": True, "ttr": 600, "ttl": 600, "history": True}
-    Task = make(features, roles=("runat", "tube", "attempts"))
+    error = {"error": pw.TextField(null=True)}
+    Task = make(features, roles=("runat", "tube", "attempts", "error"), attributes=error)
     Task.xq.put_many([task(tube=tube) for tube in ("a", "b", EVIL) for _ in range(4)])
     Task.put(task(tube="a"), delay=600)
     Task.create(name="of another program", tube="b")
     for found in Task.xq.take_many(9):
         {0: found.ack, 1: found.release, 2: found.bury}[found.id % 3]()
+    Task.update(error=f"{EVIL}: no\nTraceback").where(Task.status == "B").execute()
     for found in Task.xq.take_many(3):
         found.release(delay=600)
     Task.xq.dig(n=1)
@@ -195,15 +207,18 @@ def test_a_report_of_a_real_queue_is_what_its_history_says(spark, make_shared, t
     found = report(spark, {EVIL: Task}, until=later, out=folder)
     rows, live, page = history_of(EVIL, Task.xq), live_of(EVIL, Task), Page(found.html)
     assert page.span[:2] == (min(row["at_us"] for row in rows), round(later * 1e6))
-    reckoning = Reckoning(rows, live, *page.span)
+    reckoning = Reckoning(rows, live, *page.span, buried_of(EVIL, Task))
     check(found, reckoning)
     assert {path.name for path in folder.iterdir() if path.name[0] != "."} == {*TABLES, "index.html"}
     # The page shows the same, nothing that a name says is markup, and nothing comes from elsewhere.
     (queue,) = page.data["queues"]
-    waiting = sum(row["state"] in "RW" for row in live)
+    backlog, ready = (sum(row["state"] in states for row in live) for states in ("RW", "R"))
     assert sum(row[1] for row in queue["throughput"]) == sum(row["source"] == "X" for row in rows)
-    assert queue["base"] + sum(row[1] - row[2] for row in queue["backlog"]) == waiting
-    assert sum(row[4] for row in queue["waits"]) == waiting
+    assert queue["levels"]["base"] + sum(row[1] - row[2] for row in queue["backlog"]) == backlog
+    assert queue["levels"]["backlog"] == backlog
+    assert sum(row[3] for row in queue["backlog"]) == sum(row[4] for row in queue["waits"]) == ready
+    assert queue["levels"]["ready"] == ready
+    assert [row[1] for row in queue["failures"]] == [f"{EVIL}: no"]
     ended: Counter[str] = Counter()
     for _, tube, _, n in reckoning.retries():
         ended[tube] += n
@@ -216,12 +231,12 @@ def test_a_report_of_a_real_queue_is_what_its_history_says(spark, make_shared, t
 
 def test_a_report_of_what_is_archived_says_what_it_said_before(spark, make_shared, tmp_path):
     Task, out = worked(make_shared), tmp_path / "archive"
-    rows, live = history_of("one", Task.xq), live_of("one", Task)
+    rows, live, buried = history_of("one", Task.xq), live_of("one", Task), buried_of("one", Task)
     until = (max(row["at_us"] for row in rows) + 1) / 1e6
     assert archive(spark, Task, str(out)).history > 1
     assert not {row["id"] for row in rows[:-1]} & {row["id"] for row in history_of("one", Task.xq)}
     found = report(spark, {"one": Task}, until=until, out=tmp_path / "report", archive={"one": out})
-    check(found, Reckoning(rows, live, *Page(found.html).span))
+    check(found, Reckoning(rows, live, *Page(found.html).span, buried))
 
 
 def test_the_page_says_what_its_numbers_mean_also_where_python_has_no_docstrings():
@@ -258,6 +273,8 @@ def test_a_report_of_the_run_of_the_demo_is_what_its_history_says(spark, tmp_pat
     done = sum(row[3] for row in queue["throughput"])
     assert done == model.select().where(model.status == "D").count()
     assert page.data["unit"] == "second"
+    assert (queue["silent"], queue["failures"]) == ("error", [])  # the role is not mapped
+    assert (page.data["compared"], queue["before"]) == (False, None)
     assert "died" in [row[2] for row in queue["transitions"]]
     db.close()
 

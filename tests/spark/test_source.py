@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from contextlib import redirect_stdout
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,7 +18,6 @@ from tests.conformance.test_extract import ODD, READ, VALUES
 from tests.factories import task, tasks
 from xq.adapters.spark.arrow import STORED
 from xq.adapters.spark.exchange import MADE, PLAIN
-from xq.adapters.spark.packed import as_text
 from xq.kinds import FRAMED
 
 
@@ -110,7 +110,7 @@ def test_the_statistics_of_a_tube_are_a_frame(spark, shared_db):
 def test_no_password_stands_in_a_plan(spark, make_shared):
     Task = make_shared()
     Task.xq.put(task())
-    more = as_text({"sslpassword": "another"})
+    more = json.dumps({"sslpassword": "another"})
     options = xq.spark.options(Task) | {"password": "a-secret", "secrets": more}
     df = spark.read.format("xq").options(**options).load().where("size = 0")
     for plan in (explained(df), str(df._jdf.queryExecution().toString())):

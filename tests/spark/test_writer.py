@@ -94,18 +94,21 @@ def test_a_frame_fills_a_tube(spark, shared_db):
     assert [task.data for task in taken] == [{"to": 0}, {"to": 1}]
 
 
-def test_nothing_is_lost_nor_doubled_when_tasks_fail_and_a_driver_is_killed(spark, tmp_path):
+def test_nothing_is_lost_nor_doubled_when_tasks_fail_and_a_driver_is_killed(spark, tmp_path, monkeypatch):
     with ExitStack() as stack:
         queues = []
         for name in SHARED:
             (folder := tmp_path / name).mkdir()
             queues.append(Maker(stack.enter_context(DATABASES[name](folder)), None)({"id": "auto_increment"}))
         told = [tmp_path / f"told{i}" for i in range(len(queues))]
-        options = [{**xq.spark.options(Task), "told": str(path)} for Task, path in zip(queues, told, strict=True)]
+        with monkeypatch.context() as shared:
+            shared.setenv("XQ_SPARK_KEY", "of this test and the driver")
+            options = [{**xq.spark.options(Task), "told": str(path)} for Task, path in zip(queues, told, strict=True)]
+            mine = dict(os.environ)
         (file := tmp_path / "options.json").write_text(json.dumps(options))
         with (tmp_path / "log").open("w") as log:
             command = [sys.executable, "-m", "tests.spark.failing", str(file)]
-            environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_GATEWAY", "SPARK_"))}
+            environment = {k: v for k, v in mine.items() if not k.startswith(("PYSPARK_GATEWAY", "SPARK_"))}
             driver = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
         try:
             eventually(lambda: driver.poll() is not None or all(path.exists() for path in told), within=4 * STUCK)
