@@ -102,6 +102,9 @@ class Keeper(Protocol):
     def sessions(self) -> Sessions | None:
         """The sessions of the database that the queue is in now."""
 
+    def briefly_connected(self) -> AbstractContextManager[object]:
+        """Close the connection of this thread after the block, unless it was open before."""
+
     def orphans(self) -> list[str]:
         """The sessions that hold tasks of this queue and are not listed, since another process ended them."""
 
@@ -570,12 +573,14 @@ class Sessions:
         """The process ends: leave all sessions."""
         known = self.held()
         if known and (self.proof is None or self.proof.there()):
-            for session in known:
-                session.let_go()
-                self.leave(session)
-                for keeper in self.keepers:
-                    with suppress(NotInstalled):
-                        keeper.forget_waits(session.uuid)
+            here = next((keeper for keeper in list(keepers) if keeper.sessions is self), None)
+            with here.briefly_connected() if here else nullcontext():  # the application may have closed its connection
+                for session in known:
+                    session.let_go()
+                    self.leave(session)
+                    for keeper in self.keepers:
+                        with suppress(NotInstalled):
+                            keeper.forget_waits(session.uuid)
 
     def dropped(self) -> None:
         """The database object is gone, and nobody can finish what was taken through it: others give it back."""

@@ -7,6 +7,7 @@ Each ORM is an implementation of `Store` (adapters/peewee.py, adapters/django), 
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -123,6 +124,14 @@ def beside(table: str, suffix: str, longest: int | None = None) -> str:
         short = table.encode()[: longest - SUFFIX - 9].decode(errors="ignore")
         table = f"{short}~{hashlib.sha256(table.encode()).hexdigest()[:8]}"
     return f"{table}_xq_{suffix}"
+
+
+def keep(connection: object) -> None:
+    """Never close, nor free, a connection that a child has inherited.
+
+    SQLite would believe that it is the parent, and may delete its log.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
 class Reader(Protocol):
@@ -297,11 +306,14 @@ class Store(Protocol[T]):
     def settle(self) -> None:
         """Call what waits for a commit that the application has made by itself meanwhile."""
 
-    def connect(self) -> None:
-        """Have a connection for this thread, where the ORM does not make one by itself."""
+    def connect(self) -> Any:
+        """Return the driver's connection of this thread, which is opened if need be; None where threads share one."""
 
     def disconnect(self) -> None:
         """Close the connection of this thread, where it is no other's."""
+
+    def briefly_connected(self) -> AbstractContextManager[object]:
+        """Close the connection of this thread after the block, unless it was open before."""
 
     def at_work(self) -> AbstractContextManager[object]:
         """Around a worker's call of the application's function: what that needs of its thread, and leaves to it.

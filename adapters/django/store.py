@@ -41,9 +41,9 @@ from django.utils.connection import ConnectionDoesNotExist
 
 from xq.adapters.django.guard import Read, guard
 from xq.adapters.drivers import DRIVERS, SERVERS, connect
-from xq.adapters.stores import SECRETS, OrmStore, Prepared, keep
+from xq.adapters.stores import SECRETS, OrmStore, Prepared
 from xq.errors import BadType, BadValue, ConfigurationError, LeftOpen, shown
-from xq.store import Address, Connector, Driver, Field, Kind, Row
+from xq.store import Address, Connector, Driver, Field, Kind, Row, keep
 
 M = TypeVar("M", bound=models.Model)
 
@@ -422,8 +422,9 @@ class DjangoStore(OrmStore[M]):
 
     # connections
 
-    def connect(self) -> None:
+    def connect(self) -> Any:
         self._open()
+        return self.in_use
 
     def disconnect(self) -> None:
         self.connection.close()
