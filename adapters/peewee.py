@@ -14,12 +14,12 @@ import peewee as pw
 from playhouse import pool
 
 from xq.adapters.drivers import DRIVERS, SERVERS
-from xq.adapters.stores import SECRETS, OrmStore, Prepared, keep
+from xq.adapters.stores import SECRETS, OrmStore, Prepared
 from xq.clock import Clock
 from xq.compose import as_decorator, build
 from xq.errors import BadType, BadValue, ConfigurationError, LeftOpen, shown
 from xq.handle import Queue
-from xq.store import Address, Connector, Driver, Field, Kind, Row, Store
+from xq.store import Address, Connector, Driver, Field, Kind, Row, Store, keep
 
 T = TypeVar("T")
 M = TypeVar("M", bound=pw.Model)
@@ -352,7 +352,7 @@ class PeeweeStore(OrmStore[M]):
     def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
         self._known_database.connection().create_function(name, arguments, function, deterministic=True)
 
-    def connect(self) -> None:
+    def connect(self) -> Any:
         database: Any = self._known_database
         database.connect(reuse_if_open=True)
         if isinstance(database, pool.PooledDatabase):
@@ -361,6 +361,7 @@ class PeeweeStore(OrmStore[M]):
             with database._pool_lock:
                 database._in_use.pop(database.conn_key(database.connection()), None)
                 database._pool_available.notify()
+        return self.in_use if self.has_threads else None
 
     def disconnect(self) -> None:
         if not self.has_threads:  # it is the others' as well, and with it an in-memory database would go

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Final, Generic, TypeVar
 
@@ -132,6 +132,22 @@ class OrmStore(TellsErrors, Generic[M]):
                 ) from error
         return values
 
+    @abstractmethod
+    def connect(self) -> Any: ...
+
+    @abstractmethod
+    def disconnect(self) -> None: ...
+
+    @contextmanager
+    def briefly_connected(self) -> Iterator[None]:
+        was_open = self.in_use is not None
+        self.connect()
+        try:
+            yield
+        finally:
+            if not was_open:
+                self.disconnect()
+
     def may_pass(self, error: BaseException) -> bool:
         if not self.is_failure(error) or self.is_refusal(error):
             return False
@@ -144,11 +160,3 @@ class OrmStore(TellsErrors, Generic[M]):
 
     def attach(self, name: str, value: object) -> None:
         setattr(self.model, name, value)
-
-
-def keep(connection: object) -> None:
-    """Never close, nor free, a connection that a child has inherited.
-
-    SQLite would believe that it is the parent, and may delete its log.
-    """
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))

@@ -6,6 +6,7 @@ import difflib
 import re
 import sqlite3
 from collections import defaultdict
+from contextlib import closing
 from itertools import product
 from typing import Any
 
@@ -37,15 +38,15 @@ def test_every_golden_file_belongs_to_a_queue():
 
 @pytest.mark.parametrize("name", QUEUES)
 def test_the_database_understands_every_statement(name):
-    db = pw.SqliteDatabase(":memory:")
-    queue = QUEUES[name](db)
-    db.create_tables([queue.model])
-    db.execute_sql(dialect(queue).savepoints)
-    for entry in entries(queue):
-        if entry.title.startswith("install: the trigger") and entry.sql.startswith("CREATE"):
-            continue  # understood when the table was made, and refused now that it is there
-        for sql in entry.texts:
-            db.connection().execute(f"EXPLAIN {sql}", defaultdict(lambda: None))
+    with closing(pw.SqliteDatabase(":memory:")) as db:
+        queue = QUEUES[name](db)
+        db.create_tables([queue.model])
+        db.execute_sql(dialect(queue).savepoints)
+        for entry in entries(queue):
+            if entry.title.startswith("install: the trigger") and entry.sql.startswith("CREATE"):
+                continue  # understood when the table was made, and refused now that it is there
+            for sql in entry.texts:
+                db.connection().execute(f"EXPLAIN {sql}", defaultdict(lambda: None))
 
 
 @pytest.mark.parametrize("database", DATABASES, ids=lambda name: name or "sqlite")
@@ -111,6 +112,7 @@ def test_what_a_queue_runs_is_what_the_golden_file_has():
     Page.xq.recount()
     Page.kill(task)
     Page.xq.truncate()
+    db.close()
     asked = {
         sql
         for sql in Recorded.asked

@@ -110,7 +110,8 @@ def names_of_arguments() -> set[str]:
 
 def documented_names() -> set[str]:
     """Of the values in SQL, as the dialect's documentation lists them, but for options."""
-    listed = re.findall(r"^ {8}(\S.*?) {2,}\S", str(Dialect.__doc__), re.MULTILINE)
+    # Without the indentation of the source, which Python 3.13 takes away by itself.
+    listed = re.findall(r"^ {4}(\S.*?) {2,}\S", str(inspect.getdoc(Dialect)), re.MULTILINE)
     return {name for line in listed for name in re.findall(r"\w+", line)} - {"ttl"}
 
 

@@ -102,8 +102,8 @@ class Keeper(Protocol):
     def sessions(self) -> Sessions | None:
         """The sessions of the database that the queue is in now."""
 
-    def connect(self) -> None:
-        """Have a connection for this thread, where the ORM does not make one by itself."""
+    def briefly_connected(self) -> AbstractContextManager[object]:
+        """Have a connection of this thread in the block, and close it after, unless it was open before."""
 
     def orphans(self) -> list[str]:
         """The sessions that hold tasks of this queue and are not listed, since another process ended them."""
@@ -616,14 +616,14 @@ class Sessions:
         """The process ends: leave all sessions."""
         known = self.held()
         if known and (self.proof is None or self.proof.there()):
-            for any_of_them in [keeper for keeper in list(keepers) if keeper.sessions is self][:1]:
-                any_of_them.connect()
-            for session in known:
-                session.let_go()
-                self.leave(session)
-                for keeper in self.keepers:
-                    with suppress(NotInstalled):
-                        keeper.forget_waits(session.uuid)
+            here = next((keeper for keeper in list(keepers) if keeper.sessions is self), None)
+            with here.briefly_connected() if here else nullcontext():  # the application may have closed its connection
+                for session in known:
+                    session.let_go()
+                    self.leave(session)
+                    for keeper in self.keepers:
+                        with suppress(NotInstalled):
+                            keeper.forget_waits(session.uuid)
 
     def dropped(self) -> None:
         """The database object is gone, and nobody can finish what was taken through it: others give it back."""

@@ -7,6 +7,7 @@ Each ORM is an implementation of `Store` (adapters/peewee.py, adapters/django), 
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -123,6 +124,14 @@ def beside(table: str, suffix: str, longest: int | None = None) -> str:
         short = table.encode()[: longest - SUFFIX - 9].decode(errors="ignore")
         table = f"{short}~{hashlib.sha256(table.encode()).hexdigest()[:8]}"
     return f"{table}_xq_{suffix}"
+
+
+def keep(connection: object) -> None:
+    """Never close, nor free, a connection that a child has inherited.
+
+    SQLite would believe that it is the parent, and may delete its log.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
 class Reader(Protocol):
@@ -297,11 +306,17 @@ class Store(Protocol[T]):
     def settle(self) -> None:
         """Call what waits for a commit that the application has made by itself meanwhile."""
 
-    def connect(self) -> None:
-        """Open a connection for this thread, where it has none, and withdraw it from the ORM's pool."""
+    def connect(self) -> Any:
+        """Return the driver's connection of this thread, or None where threads share one.
+
+        It is opened if need be, and withdrawn from the ORM's pool.
+        """
 
     def disconnect(self) -> None:
         """Close the connection of this thread, or return it to its pool. Does nothing where threads share it."""
+
+    def briefly_connected(self) -> AbstractContextManager[object]:
+        """Have a connection of this thread in the block, and close it after, unless it was open before."""
 
     def at_work(self) -> AbstractContextManager[object]:
         """Around a worker's call of the application's function: what that needs of its thread, and leaves to it.

@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -27,7 +28,7 @@ from xq.errors import NotInstalled, UnknownSession
 from xq.interrupts import to_the_end
 from xq.moves import Moves
 from xq.sessions import ProofOfLife, Session, Sessions
-from xq.store import Row, Writes
+from xq.store import Row, Writes, keep
 from xq.wait import Alarm, Waiting
 
 log = logging.getLogger("xq")
@@ -151,6 +152,9 @@ class QueueKeeper:
     def sessions(self) -> Sessions | None:
         return self.database.sessions
 
+    def briefly_connected(self) -> AbstractContextManager[object]:
+        return self.database.store.briefly_connected()
+
     def session(self, name: str | None) -> Session:
         """Another session, or the one of this uuid. Raises UnknownSession when it has ended."""
         mine = self.database.open().sessions
@@ -170,9 +174,6 @@ class QueueKeeper:
 
     def _run(self, sql: str, **values: Any) -> list[Any]:
         return self.database.execute(sql, values)
-
-    def connect(self) -> None:
-        self.database.store.connect()
 
     def orphans(self) -> list[str]:
         return [uuid for (uuid,) in self._run(self.database.dialect.orphans)]
@@ -255,6 +256,7 @@ class Sweeper:
         self._database = ref(database)
         self._writes = writes
         self._sessions = mine
+        self._connection: Any = None  # the driver's, of this thread: kept so that no garbage collector frees it open
         self._armed = float("inf")  # the monotonic time for which the timer is set
         self._roll_up_at = 0.0  # the monotonic time at which to add the counters up
         self._written = False  # whether there was a change since counters were last added up
@@ -280,8 +282,9 @@ class Sweeper:
         self._writes.call()
 
     def disown(self) -> None:
-        """In a child, which has no such thread: what it listened to is the parent's."""
+        """In a child, which has no such thread: what it listened to is the parent's, and so is its connection."""
         self._over = True
+        keep(self._connection)
         self._writes.close()
 
     def expect(self) -> None:
@@ -354,10 +357,12 @@ class Sweeper:
     def _installed(self) -> list[QueueKeeper]:
         """The queues to look after. One that is gone is let alone until it is used again."""
         keepers = self._keepers()
+        if not keepers:  # then none could close the connection that finding the proof opens
+            return []
         proof = self._sessions.proof
         there = proof is None or proof.there()  # to connect would make an empty database
-        if keepers and there:
-            keepers[0].connect()
+        if there:
+            self._connection = keepers[0].database.store.connect()
         for keeper in keepers:
             try:
                 if there:
@@ -482,11 +487,15 @@ class Sweeper:
             )
 
     def _give_up_connection(self) -> None:
-        for keeper in self._keepers()[:1]:
-            try:
-                keeper.database.store.disconnect()
-            except Exception as error:
-                log.debug("a connection could not be closed: %s", error)
+        keepers, connection = self._keepers(), self._connection
+        self._connection = None
+        try:
+            if keepers:
+                keepers[0].database.store.disconnect()
+            elif connection is not None:  # the ORM's database object is gone, and cannot close it
+                connection.close()
+        except Exception as error:
+            log.debug("a connection could not be closed: %s", error)
 
 
 # all that this process has
@@ -578,10 +587,15 @@ def _timer() -> BackgroundScheduler:
 
 
 def _before_exit() -> None:
-    """Have no thread of ours die in the middle of something: a process that ended may have left its session to it."""
-    for sweeper in list(_sweepers.values()):
+    """End the maintenance threads, so that none dies in the middle of a statement or leaves its connection open.
+
+    A process that ended may have left its session to one of them.
+    """
+    ending = list(_sweepers.values())
+    for sweeper in ending:
         sweeper.end()
-        sweeper.working.acquire(timeout=RETRY)
+    for sweeper in ending:
+        sweeper.thread.join(RETRY)
 
 
 sessions.before_exit.append(_before_exit)

@@ -42,9 +42,9 @@ from django.utils.connection import ConnectionDoesNotExist
 from xq.adapters.django.guard import Read, guard
 from xq.adapters.django.lookup import APP, is_app_missing
 from xq.adapters.drivers import DRIVERS, SERVERS, connect
-from xq.adapters.stores import SECRETS, OrmStore, Prepared, keep
+from xq.adapters.stores import SECRETS, OrmStore, Prepared
 from xq.errors import BadType, BadValue, ConfigurationError, LeftOpen, shown
-from xq.store import Address, Connector, Driver, Field, Kind, Row
+from xq.store import Address, Connector, Driver, Field, Kind, Row, keep
 
 M = TypeVar("M", bound=models.Model)
 
@@ -421,8 +421,9 @@ class DjangoStore(OrmStore[M]):
 
     # connections
 
-    def connect(self) -> None:
+    def connect(self) -> Any:
         self._open()
+        return self.in_use
 
     def disconnect(self) -> None:
         self.connection.close()

@@ -218,11 +218,12 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     ],
 )
 def test_another_driver_is_refused_by_name_whatever_is_called_first(kind, words, call):
-    of_another = {"_connect": lambda self: sqlite3.connect(":memory:"), "_set_server_version": lambda *_: None}
-    Task = Maker(type("OfAnotherDriver", (kind,), of_another)("app"), None).model()
-    xq.upgrade(Task, {"status": "status"}, {})
-    with pytest.raises(ConfigurationError, match=words):
-        CALLS[call](Task)
+    with closing(sqlite3.connect(":memory:")) as connection:
+        of_another = {"_connect": lambda self: connection, "_set_server_version": lambda *_: None}
+        Task = Maker(type("OfAnotherDriver", (kind,), of_another)("app"), None).model()
+        xq.upgrade(Task, {"status": "status"}, {})
+        with pytest.raises(ConfigurationError, match=words):
+            CALLS[call](Task)
 
 
 def _connected(version: int, **status: str) -> Any:

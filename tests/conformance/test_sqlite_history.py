@@ -43,7 +43,8 @@ def test_char_is_what_it_was_on_connections_of_xq(make):
     database = Task._meta.database
     values = [(72, 101, 108, 108, 111), (0, 65, 0x1F986, -1, 0x110000), (None, "66", 67.9, "x", 0x10FFFF)]
     for codes in values:
-        plain = sqlite3.connect(":memory:").execute("SELECT char(?, ?, ?, ?, ?)", codes).fetchone()
+        with closing(sqlite3.connect(":memory:")) as other:
+            plain = other.execute("SELECT char(?, ?, ?, ?, ?)", codes).fetchone()
         assert database.execute_sql("SELECT char(?, ?, ?, ?, ?)", codes).fetchone() == plain
     database.execute_sql("CREATE INDEX odd ON task (char(65, 66, 67, 68, size))")
     assert database.execute_sql("SELECT char(119, 114, 105, 116, 101)").fetchone() == ("write",)

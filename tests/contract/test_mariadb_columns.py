@@ -12,10 +12,9 @@ import pytest
 
 import xq
 from tests.conformance.steps import eventually, is_exact, processes, run_script
-from tests.conftest import chosen
 from tests.factories import task
 
-pytestmark = pytest.mark.parametrize("shared_db", chosen(["mariadb"]), indirect=True)
+pytestmark = pytest.mark.parametrize("shared_db", ["mariadb"], indirect=True)
 
 FEATURES = {"unique": True, "utube": True, "keep": True}
 QUEUE: dict[str, Any] = {"features": FEATURES, "roles": ("priority", "unique", "utube")}

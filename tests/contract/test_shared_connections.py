@@ -11,10 +11,10 @@ import pytest
 
 import xq
 from tests.conformance.steps import PATIENCE, another_program, eventually
-from tests.conftest import Maker, chosen
+from tests.conftest import Maker
 
 
-@pytest.mark.skipif(not chosen(["sqlite"]), reason="of SQLite")
+@pytest.mark.skipif(not ["sqlite"], reason="of SQLite")
 def test_where_threads_share_a_connection_one_waits_and_others_are_refused(tmp_path):
     shared: dict[str, Any] = {"thread_safe": False, "check_same_thread": False, "timeout": 20}
     with closing(pw.SqliteDatabase(str(tmp_path / "app.db"), **shared)) as db:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 
-from tests.conftest import chosen
-
-
-@pytest.mark.parametrize("django_db", chosen(["sqlite"]), indirect=True)
+@pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)
 def test_a_connection_that_a_queue_has_used_has_no_recursive_triggers(make):
     Task = make({"keep": True})
     Task.put({"name": "one"})

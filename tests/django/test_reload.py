@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.steps import STUCK, eventually
-from tests.conftest import chosen
 from tests.django.test_commands import project  # noqa: F401 (a fixture)
 
 # A process that works holds a lock for as long as it lives.
@@ -39,7 +38,7 @@ def is_free(path: Path) -> bool:
         return True
 
 
-@pytest.mark.parametrize("django_db", chosen(["sqlite"]), indirect=True)
+@pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)
 def test_a_worker_that_starts_anew_when_the_code_changes_ends_when_its_parent_is_killed(office, project):  # noqa: F811
     project.write(JOBS)
     office.Order.put({})
