@@ -9,6 +9,8 @@ import pytest
 
 import xq
 from tests.conformance.steps import PATIENCE, until_one_waits_for_a_lock
+
+
 @pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)  # others install within no transaction
 @pytest.mark.parametrize("begun", ["before", "after"])
 def test_a_queue_is_installed_as_the_last_other_one_is_taken_away(make_shared, begun):

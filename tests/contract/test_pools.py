@@ -8,7 +8,7 @@ import pytest
 from playhouse import pool
 
 from tests.conformance.steps import eventually
-from tests.conftest import SERVERS, Maker, chosen, database_on
+from tests.conftest import SERVERS, Maker, database_on
 
 # Peewee's class, how the server lists the connections to this database but the one that asks, and the number of that.
 POOLS: dict[str, tuple[Any, dict[str, Any], str, str]] = {
@@ -28,7 +28,7 @@ POOLS: dict[str, tuple[Any, dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", chosen(POOLS))
+@pytest.mark.parametrize("kind", POOLS)
 def test_to_close_all_connections_of_a_pool_closes_none_of_the_maintenance_thread(kind):
     pooled, options, listing, number = POOLS[kind]
     with database_on(SERVERS[kind]) as (server, name):
