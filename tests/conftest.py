@@ -114,9 +114,8 @@ def _databases(item: pytest.Item) -> set[str]:
     """Return the databases that the parameters of a test name."""
     callspec = getattr(item, "callspec", None)
     values = callspec.params.values() if callspec else ()
-    names = {kind: name for name, kind in SERVERS.items()}
-    found = {names.get(value, value) if isinstance(value, (str, type)) else None for value in values}
-    return {name for name in found if isinstance(name, str)} & set(DATABASES)
+    named = {value for value in values if isinstance(value, str)} & set(DATABASES)
+    return named | {name for name, kind in SERVERS.items() if any(value is kind for value in values)}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

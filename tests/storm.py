@@ -30,9 +30,9 @@ from typing import Any
 import peewee as pw
 
 import xq
-from tests.conformance.steps import isolate
 from tests.conftest import DATABASES, Maker
 from tests.servers import MariaDB, Postgres, Server
+from tests.steps import isolate
 from xq import sessions
 from xq.features import FEATURES
 from xq.tasks import MARK

@@ -8,8 +8,8 @@ from typing import Any
 import peewee as pw
 import pytest
 
-from tests.conformance.steps import PATIENCE, another_process
 from tests.factories import task
+from tests.steps import PATIENCE, another_process
 
 
 def test_a_call_on_a_closed_connection_raises_and_opens_none(make_shared):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import xq
-from tests.conformance.steps import PATIENCE, another_process, eventually, waiter
+from tests.steps import PATIENCE, another_process, eventually, waiter
 
 
 def test_a_take_that_waits_in_a_session_raises_when_another_thread_closes_it(make_shared):

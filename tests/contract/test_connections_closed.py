@@ -11,7 +11,7 @@ from typing import Any
 import peewee as pw
 
 import xq
-from tests.conformance.steps import eventually
+from tests.steps import eventually
 
 
 class Seen(sqlite3.Connection):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import xq
-from tests.conformance.steps import bring
+from tests.steps import bring
 
 
 def test_an_error_names_states_in_words_and_carries_their_letters(make):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import xq
-from tests.conformance.steps import PATIENCE, until_one_waits_for_a_lock
+from tests.steps import PATIENCE, until_one_waits_for_a_lock
 
 
 @pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)  # others install within no transaction

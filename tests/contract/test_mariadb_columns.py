@@ -11,8 +11,8 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import eventually, is_exact, processes, run_script
 from tests.factories import task
+from tests.steps import eventually, is_exact, processes, run_script
 
 pytestmark = pytest.mark.parametrize("shared_db", ["mariadb"], indirect=True)
 

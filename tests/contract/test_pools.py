@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from playhouse import pool
 
-from tests.conformance.steps import eventually
 from tests.conftest import SERVERS, Maker, database_on
+from tests.steps import eventually
 
 # Peewee's class, how the server lists the connections to this database but the one that asks, and the number of that.
 POOLS: dict[str, tuple[Any, dict[str, Any], str, str]] = {

@@ -10,8 +10,8 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import PATIENCE, another_program, eventually
 from tests.conftest import Maker
+from tests.steps import PATIENCE, another_program, eventually
 
 
 @pytest.mark.skipif(not ["sqlite"], reason="of SQLite")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.conformance.steps import another_process, eventually, is_exact
+from tests.steps import another_process, eventually, is_exact
 
 FEATURES = {"ttr": 60, "keep": True, "not_check_session": True}
 

@@ -11,7 +11,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conformance.steps import another_process, eventually
+from tests.steps import another_process, eventually
 
 
 @contextmanager

@@ -22,9 +22,9 @@ from django.core.management import CommandError, call_command
 from django.db import connections, transaction
 from django.test.utils import override_settings
 
-from tests.conformance.steps import STUCK, eventually
 from tests.conftest import SERVERS, database_on
 from tests.django.conftest import one_more
+from tests.steps import STUCK, eventually
 from xq.adapters.django import queues
 from xq.adapters.django.admin import QueueAdmin
 from xq.adapters.django.migrations import queue_apart

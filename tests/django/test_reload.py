@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.steps import STUCK, eventually
 from tests.django.test_commands import project  # noqa: F401 (a fixture)
+from tests.steps import STUCK, eventually
 
 # A process that works holds a lock for as long as it lives.
 JOBS = """

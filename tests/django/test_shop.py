@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.steps import eventually
 from tests.conftest import SERVERS
+from tests.steps import eventually
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE = 120  # seconds: it is four processes that import Django

@@ -33,8 +33,8 @@ from django.test import SimpleTestCase, TestCase
 from django.test.utils import CaptureQueriesContext, override_settings
 
 import xq
-from tests.conformance.steps import STUCK, eventually
 from tests.django.conftest import forget_connections, one_more
+from tests.steps import STUCK, eventually
 from xq.adapters.django import queue, upgrade
 from xq.adapters.django.guard import last_read
 

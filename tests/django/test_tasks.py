@@ -30,10 +30,10 @@ from django_tasks.exceptions import (
 from django_tasks.signals import task_enqueued, task_finished, task_started
 
 import xq
-from tests.conformance.steps import STUCK, eventually, fail_for
 from tests.django.conftest import ROOT, DjangoDatabase
 from tests.django.on_tasks import BACKEND, asynchronously, backend, install, upgrade_for_this_database
 from tests.django.shop import jobs
+from tests.steps import STUCK, eventually, fail_for
 from xq.adapters.django.tasks import XQBackend
 from xq.adapters.django.tasks.models import Task
 from xq.adapters.django.tasks.worker import perform, run

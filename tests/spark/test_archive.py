@@ -20,8 +20,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 import xq
-from tests.conformance.steps import is_exact, row, state
 from tests.factories import tasks
+from tests.steps import is_exact, row, state
 from xq.adapters.spark.archives import Archived, archive, history, restore
 from xq.adapters.spark.archives import tasks as all_tasks
 from xq.adapters.spark.files import Folder

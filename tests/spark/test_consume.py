@@ -16,10 +16,10 @@ import pytest
 from pyspark.sql import functions as F
 
 import xq
-from tests.conformance.steps import eventually, is_exact, transitions
 from tests.conftest import Maker
 from tests.factories import task, tasks
 from tests.spark.drivers import driver
+from tests.steps import eventually, is_exact, transitions
 
 FEATURES = {"keep": True, "buried": True}
 ERROR = {"error": pw.TextField(null=True)}

@@ -8,8 +8,8 @@ from typing import Any
 import peewee as pw
 import pytest
 
-from tests.conformance.steps import eventually, row, state, transitions
 from tests.factories import task, tasks
+from tests.steps import eventually, row, state, transitions
 from xq.adapters.spark.hand import Hand
 
 

@@ -16,9 +16,9 @@ import pytest
 from playhouse.postgres_ext import BinaryJSONField
 
 import xq
-from tests.conformance.steps import eventually
-from tests.conformance.test_grant import Land
 from tests.conftest import SERVERS, Maker, database_on
+from tests.steps import eventually
+from tests.support.grant import Land
 from xq.adapters.drivers import connect
 from xq.adapters.spark.jdbc import DRIVERS, reached
 

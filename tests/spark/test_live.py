@@ -15,11 +15,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import xq
-from tests.conformance.steps import PATIENCE, eventually
 from tests.conftest import Maker
 from tests.factories import task, tasks
 from tests.spark.drivers import driver
 from tests.spark.histories import BEFORE, WAYS, a_history
+from tests.steps import PATIENCE, eventually
 from xq.sinks import Tally
 
 FEATURES = {"keep": True, "buried": True, "history": True}

@@ -14,8 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 import xq
-from tests.conformance.test_extract import ODD, READ, VALUES
 from tests.factories import task, tasks
+from tests.support.extract import ODD, READ, VALUES
 from xq.adapters.spark.arrow import STORED
 from xq.adapters.spark.exchange import MADE, PLAIN
 from xq.kinds import FRAMED

@@ -15,8 +15,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 import xq
-from tests.conformance.steps import eventually, put_late
 from tests.factories import task, tasks
+from tests.steps import eventually, put_late
 
 COLUMNS = "id, key, source, target"
 

@@ -14,9 +14,9 @@ import pytest
 from pyspark.errors import PySparkException
 
 import xq
-from tests.conformance.steps import STUCK, eventually, is_exact, transitions, waiter
 from tests.conftest import DATABASES, SHARED, Maker
 from tests.spark.failing import ROWS, frame
+from tests.steps import STUCK, eventually, is_exact, transitions, waiter
 from xq.tubes import Tubes
 
 

@@ -1,0 +1,588 @@
+"""Who owns a taken task: sessions, and the take that an object comes from."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from contextlib import ExitStack
+from itertools import chain
+from typing import Any
+
+import pytest
+
+import xq
+from tests.factories import task, tasks
+from tests.steps import another_process, bring, in_threads, is_exact, processes, row, state, transitions
+from tests.support.ownership import FEATURES
+
+FINISH = {
+    "ack": lambda Task, key: Task.ack(key),
+    "release": lambda Task, key: Task.release(key),
+    "bury": lambda Task, key: Task.bury(key),
+    "touch": lambda Task, key: Task.touch(key, 5),
+}
+
+
+@pytest.fixture
+def shared(make_shared, owner):
+    return make_shared(FEATURES, roles=("runat", "attempts", *owner))
+
+
+# sessions
+
+
+@pytest.mark.parametrize("event", FINISH)
+def test_only_the_session_that_took_a_task_may_finish_it(queue, event):
+    taken = bring(queue, "T")
+    with queue.xq.session():
+        with pytest.raises(xq.NotOwner) as refused:
+            FINISH[event](queue, taken.id)
+        assert refused.value.key == taken.id
+        with pytest.raises(xq.NotOwner):
+            FINISH[event](queue, taken)
+    assert row(queue, taken).__data__ == taken.__data__
+    FINISH[event](queue, taken.id)
+
+
+@pytest.mark.parametrize("event", FINISH)
+def test_the_session_that_took_a_task_may_name_it_in_any_way(queue, event):
+    for name in (
+        lambda put, taken: taken.id,
+        lambda put, taken: taken,
+        lambda put, taken: {"id": taken.id, "name": "whatever"},
+        lambda put, taken: queue.get_by_id(taken.id),
+        lambda put, taken: put,
+    ):
+        put, taken = queue.put(task()), queue.take()
+        assert FINISH[event](queue, name(put, taken)).id == taken.id
+        queue.kill(taken)
+
+
+@pytest.mark.parametrize("retval", ["dict", "tuple"])
+def test_dicts_and_tuples_are_checked_by_session(make, owner, retval):
+    Task = make(FEATURES | {"retval": retval}, roles=("runat", *owner))
+    Task.put(task())
+    first = Task.take()
+    Task.release(first)
+    Task.take()
+    Task.touch(first, 5)
+    with Task.xq.session(), pytest.raises(xq.NotOwner):
+        Task.ack(first)
+    assert Task.xq.count("T") == 1
+    Task.ack(first)
+    assert Task.xq.count("D") == 1
+
+
+def test_leaving_a_session_gives_its_tasks_back(queue):
+    mine = bring(queue, "T")
+    queue.xq.put_many(tasks(3))
+    with queue.xq.session() as session:
+        assert len(queue.xq.take_many(3)) == 3
+        assert {holder for _, holder, _ in queue.xq.taken()} > {session.uuid}
+    assert queue.xq.stats().counts["R"] == 3
+    assert queue.stats().transition["T-R"] == 3
+    assert [key for key, _, _ in queue.xq.taken()] == [mine.id]
+    assert is_exact(queue)
+
+
+def test_an_error_in_a_session_gives_its_tasks_back_all_the_same(queue):
+    queue.put(task())
+
+    def work():
+        with queue.xq.session():
+            queue.take()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        work()
+    assert queue.xq.count("R") == 1
+
+
+def test_closing_a_session_gives_its_tasks_back(queue):
+    queue.put(task())
+    session = queue.xq.session()
+    with ExitStack() as stack:
+        stack.enter_context(session)
+        queue.take()
+        session.close()
+        assert queue.xq.count("R") == 1
+    session.close()
+    assert queue.xq.count("R") == 1
+
+
+def test_more_than_a_batch_of_tasks_is_given_back(queue):
+    queue.xq.put_many(tasks(1500))
+    with queue.xq.session():
+        queue.xq.take_many(1500)
+    assert queue.xq.count("R") == 1500
+
+
+def test_a_task_that_was_given_back_starts_its_time_to_live_anew(make):
+    Task = make({"ttl": 10, "ttr": 60})
+    Task.put(task())
+    with Task.xq.session():
+        Task.take()
+        Task.xq.clock.tick(50)
+    assert Task.get().runat == Task.xq.clock.now + 10
+
+
+def test_a_task_that_was_given_back_is_its_former_owners_no_more(queue):
+    queue.put(task())
+    with queue.xq.session():
+        taken = queue.take()
+    with pytest.raises(xq.WrongState):
+        taken.ack()
+    queue.take()
+    with pytest.raises(xq.NotOwner):
+        taken.ack()
+
+
+def test_the_session_entered_last_is_the_current_one(queue):
+    queue.xq.put_many(tasks(3))
+    with queue.xq.session() as outer:
+        first = queue.take()
+        with queue.xq.session() as inner:
+            second = queue.take()
+            with pytest.raises(xq.NotOwner):
+                queue.ack(first.id)
+        assert state(queue, second) == "R"
+        assert queue.ack(first.id).status == "D"
+    assert outer.uuid != inner.uuid
+
+
+def test_a_session_entered_twice_is_left_with_the_last(queue):
+    queue.put(task())
+    with queue.xq.session() as session:
+        with session:
+            taken = queue.take()
+        assert state(queue, taken) == "T"
+        assert queue.ack(taken).status == "D"
+
+
+def test_a_session_is_shared_by_the_queues_of_a_database(make):
+    One, Two = make(), make(model=make.model(table_name="other"))
+    One.put(task())
+    Two.put(task())
+    with One.xq.session() as session:
+        assert One.take()
+        assert Two.take()
+        assert One.xq.taken()[0][1] == Two.xq.taken()[0][1] == session.uuid
+        assert Two.xq.session(session.uuid) is session
+    assert (One.xq.count("R"), Two.xq.count("R")) == (1, 1)
+
+
+def test_sessions_tells_who_is_there_and_taken_who_holds_what(queue):
+    assert queue.xq.taken() == []
+    taken = bring(queue, "T")
+    since = queue.xq.clock.now
+    queue.xq.clock.tick(5)
+    with queue.xq.session() as session:
+        second = bring(queue, "T")
+        held = {key: (holder, when) for key, holder, when in queue.xq.taken()}
+        assert held[second.id] == (session.uuid, since + 5)
+        mine, when = held[taken.id]
+        assert (mine != session.uuid, when) == (True, since)
+        assert queue.xq.sessions() == [(mine, since), (session.uuid, since + 5)]
+    assert [uuid for uuid, _ in queue.xq.sessions()] == [mine]
+
+
+def test_the_session_of_the_process_may_be_closed_and_is_made_anew(queue):
+    queue.put(task())
+    queue.take()
+    ((_, first, _),) = queue.xq.taken()
+    queue.xq.session(first).close()
+    assert queue.xq.count("R") == 1
+    queue.take()
+    ((_, second, _),) = queue.xq.taken()
+    assert second != first
+
+
+# joining
+
+
+def test_a_session_is_joined_by_its_uuid(queue):
+    queue.put(task())
+    with queue.xq.session() as session:
+        taken = queue.take()
+        with queue.xq.session(session.uuid):
+            assert queue.touch(taken.id, 5)
+        assert state(queue, taken) == "T", "the outer with was not left yet"
+        with queue.xq.session(uuid.UUID(session.uuid)):
+            assert queue.ack(taken).status == "D"
+
+
+def test_a_session_that_nobody_opened_is_unknown(queue):
+    name = str(uuid.uuid4())
+    with pytest.raises(xq.UnknownSession, match=name) as unknown:
+        queue.xq.session(name)
+    assert unknown.value.uuid == name
+
+
+def test_a_closed_session_is_unknown(queue):
+    with queue.xq.session() as session:
+        pass
+    with pytest.raises(xq.UnknownSession):
+        queue.xq.session(session.uuid)
+    with pytest.raises(xq.UnknownSession), session:
+        pass
+
+
+def test_a_closed_session_takes_nothing_and_stays_closed(queue):
+    queue.put(task())
+    with queue.xq.session() as session:
+        session.close()
+        with pytest.raises(xq.UnknownSession):
+            queue.take()
+        assert queue.xq.sessions() == []
+        with pytest.raises(xq.UnknownSession):
+            queue.xq.session(session.uuid)
+    assert queue.xq.count("R") == 1
+
+
+# takes
+
+
+def test_an_object_whose_ttr_passed_is_refused(queue):
+    taken = bring(queue, "T")
+    queue.xq.clock.tick(60)
+    queue.xq.sweep()
+    with pytest.raises(xq.WrongState) as wrong:
+        taken.ack()
+    assert wrong.value.state == "R"
+
+
+@pytest.mark.parametrize("event", FINISH)
+def test_an_object_of_an_earlier_take_is_refused_even_in_the_same_session(queue, event):
+    stale = bring(queue, "T")
+    queue.xq.clock.tick(60)
+    fresh = queue.take()
+    with pytest.raises(xq.NotOwner) as refused:
+        FINISH[event](queue, stale)
+    assert refused.value.key == stale.id
+    assert row(queue, stale).__data__ == fresh.__data__
+    assert FINISH[event](queue, fresh).id == stale.id
+
+
+@pytest.mark.parametrize("event", FINISH)
+def test_a_key_means_the_take_that_this_session_holds_now(queue, event):
+    stale = bring(queue, "T")
+    queue.xq.clock.tick(60)
+    queue.take()
+    assert FINISH[event](queue, stale.id).id == stale.id
+
+
+def test_an_object_is_refused_after_a_release_or_a_snatch(queue):
+    first = bring(queue, "T")
+    first.release()
+    with pytest.raises(xq.WrongState):
+        first.ack()
+    second = queue.take()
+    with pytest.raises(xq.NotOwner):
+        first.ack()
+    queue.xq.snatch(second.id)
+    with pytest.raises(xq.WrongState):
+        second.ack()
+    third = queue.take()
+    with pytest.raises(xq.NotOwner):
+        second.ack()
+    assert third.ack().status == "D"
+
+
+def test_an_object_that_touch_returned_is_of_the_same_take(queue):
+    touched = bring(queue, "T").touch(5)
+    assert touched.touch(5).id == touched.id
+    queue.xq.clock.tick(70)
+    queue.take()
+    with pytest.raises(xq.NotOwner):
+        touched.ack()
+
+
+def test_tasks_taken_together_are_finished_one_by_one(queue):
+    queue.xq.put_many(tasks(3))
+    one, two, three = queue.xq.take_many(3)
+    two.release()
+    again = queue.take()
+    with pytest.raises(xq.NotOwner):
+        two.ack()
+    assert [each.ack().status for each in (one, three, again)] == ["D", "D", "D"]
+
+
+# other writers
+
+
+def test_a_row_that_plain_sql_took_is_nobodys(queue):
+    put = queue.put(task())
+    queue.update(status="T").execute()
+    with pytest.raises(xq.NotOwner) as refused:
+        queue.ack(put.id)
+    assert refused.value.owner is None
+    assert queue.xq.taken() == [(put.id, None, None)]
+    assert queue.xq.snatch(put.id).status == "R"
+
+
+def test_a_row_that_plain_sql_gave_back_is_nobodys(make):
+    Task = make(FEATURES)
+    stale = bring(Task, "T")
+    Task.update(status="R").execute()
+    with pytest.raises(xq.WrongState):
+        stale.ack()
+    Task.update(status="T").execute()
+    with pytest.raises(xq.NotOwner) as refused:
+        stale.ack()
+    assert refused.value.owner is None
+
+
+def test_a_key_used_again_has_no_owner_left_over(make):
+    Task = make(FEATURES)
+    stale = bring(Task, "T")
+    Task.delete().execute()
+    Task.create(id=stale.id, status="T")
+    with pytest.raises(xq.NotOwner):
+        stale.ack()
+
+
+# not_check_session
+
+
+@pytest.mark.parametrize("event", FINISH)
+def test_without_the_check_anyone_may_finish_a_task(make, owner, event):
+    Task = make(FEATURES | {"not_check_session": True}, roles=("runat", *owner))
+    taken = bring(Task, "T")
+    with Task.xq.session():
+        assert FINISH[event](Task, taken.id).id == taken.id
+
+
+def test_without_the_check_a_stale_object_may_finish_a_task(make, owner):
+    Task = make(FEATURES | {"not_check_session": True}, roles=("runat", *owner))
+    stale = bring(Task, "T")
+    Task.xq.clock.tick(60)
+    Task.take()
+    assert stale.ack().status == "D"
+
+
+def test_without_the_check_a_task_must_still_be_taken(make):
+    Task = make(FEATURES | {"not_check_session": True})
+    put = Task.put(task())
+    with pytest.raises(xq.WrongState):
+        Task.ack(put)
+
+
+# threads and coroutines
+
+
+def test_threads_that_entered_no_session_share_that_of_the_process(shared):
+    taken = bring(shared, "T")
+    (acked,) = in_threads(shared._meta.database, lambda: shared.ack(taken.id))
+    assert acked.status == "D"
+
+
+def test_a_session_is_current_in_the_thread_that_entered_it_only(shared):
+    db = shared._meta.database
+    shared.put(task())
+    with shared.xq.session() as session:
+        taken = shared.take()
+
+        def elsewhere():
+            with pytest.raises(xq.NotOwner):
+                shared.ack(taken.id)
+            with pytest.raises(xq.NotOwner):
+                taken.ack()
+            with shared.xq.session(session.uuid):
+                return shared.touch(taken.id, 5)
+
+        (touched,) = in_threads(db, elsewhere)
+        assert touched.id == taken.id
+        assert taken.ack().status == "D", "this thread had not left the session yet"
+
+
+def test_an_asyncio_task_has_a_session_of_its_own(queue):
+    queue.xq.put_many(tasks(2))
+
+    async def work(mine, others):
+        with queue.xq.session() as session:
+            taken = queue.take()
+            mine.set_result((taken.id, session.uuid))
+            theirs, their_session = await others
+            assert their_session != session.uuid
+            with pytest.raises(xq.NotOwner):
+                queue.ack(theirs)
+            await asyncio.sleep(0)
+            return queue.ack(taken).status
+
+    async def both():
+        one: asyncio.Future[Any] = asyncio.Future()
+        two: asyncio.Future[Any] = asyncio.Future()
+        return await asyncio.gather(work(one, two), work(two, one))
+
+    assert asyncio.run(both()) == ["D", "D"]
+
+
+def test_threads_never_take_one_task_twice(shared):
+    put = [each.id for each in shared.xq.put_many(tasks(200))]
+
+    def work():
+        done = []
+        while taken := shared.take():
+            done.append(taken.ack().id)
+        return done
+
+    done = in_threads(shared._meta.database, *[work] * 4)
+    assert sorted(chain(*done)) == put
+    assert transitions(shared) == {"X-R": 200, "R-T": 200, "T-D": 200}
+    assert is_exact(shared)
+
+
+def test_threads_that_fight_for_one_task_have_one_winner(shared):
+    for _ in range(5):
+        taken = bring(shared, "T")
+
+        def work(taken=taken):
+            try:
+                return taken.ack().status
+            except xq.WrongState as error:
+                return error.state
+
+        before = transitions(shared)
+        assert in_threads(shared._meta.database, *[work] * 4) == ["D"] * 4
+        assert transitions(shared) - before == {"T-D": 1}
+
+
+# processes
+
+
+def test_a_task_that_another_process_took_is_not_ours(shared):
+    put = shared.put(task())
+
+    def script():
+        taken = shared.take()
+        yield taken.id
+        yield taken.ack().status
+
+    with another_process(shared._meta.database, script) as other:
+        assert next(other) == put.id
+        assert shared.take() is None
+        with pytest.raises(xq.NotOwner):
+            shared.ack(put.id)
+        with pytest.raises(xq.NotOwner):
+            put.release()
+        assert next(other) == "D"
+
+
+def test_a_session_that_was_used_before_a_fork_stays_with_the_parent(shared):
+    taken = bring(shared, "T")
+    ((_, mine, _),) = shared.xq.taken()
+
+    def script():
+        with pytest.raises(xq.NotOwner):
+            taken.ack()
+        bring(shared, "T")
+        yield {session for _, session, _ in shared.xq.taken()}
+
+    with another_process(shared._meta.database, script) as other:
+        theirs = next(other) - {mine}
+        assert len(theirs) == 1
+    assert taken.ack().status == "D"
+
+
+def test_processes_may_share_a_session(shared):
+    shared.put(task())
+
+    def script():
+        uuid = yield "ready"
+        with pytest.raises(xq.NotOwner):
+            shared.ack(1)
+        with shared.xq.session(uuid):
+            yield shared.touch(1, 5).id
+
+    with another_process(shared._meta.database, script) as other:
+        assert next(other) == "ready"
+        with shared.xq.session() as session:
+            taken = shared.take()
+            assert other.send(session.uuid) == taken.id
+            assert taken.ack().status == "D"
+
+
+def test_a_session_that_another_process_left_is_still_ours(shared):
+    shared.put(task())
+
+    def script():
+        uuid = yield "ready"
+        with shared.xq.session(uuid):
+            shared.touch(1, 5)
+        yield "left"
+
+    with another_process(shared._meta.database, script) as other:
+        assert next(other) == "ready"
+        with shared.xq.session() as session:
+            taken = shared.take()
+            assert other.send(session.uuid) == "left"
+            assert state(shared, taken) == "T"
+            assert taken.ack().status == "D"
+
+
+def test_a_closed_session_gives_back_what_another_process_took_in_it(make_shared):
+    One, Two = make_shared(), make_shared(model=make_shared.model(table_name="other"))
+    One.put(task())
+
+    def script():
+        uuid = yield "ready"
+        Two.put(task())
+        with Two.xq.session(uuid):
+            yield One.take().id, Two.take().id
+
+    with another_process(make_shared.db, script) as other:
+        assert next(other) == "ready"
+        with One.xq.session() as session:
+            assert other.send(session.uuid) == (1, 1)
+            session.close()
+            assert (One.get().status, Two.get().status) == ("R", "R")
+
+
+def test_a_task_snatched_from_another_process_can_no_longer_be_acked_there(shared):
+    put = shared.put(task())
+
+    def script():
+        taken = shared.take()
+        yield "taken"
+        with pytest.raises(xq.WrongState):
+            taken.ack()
+        yield "refused"
+        with pytest.raises(xq.NotOwner):
+            taken.ack()
+        yield "refused again"
+
+    with another_process(shared._meta.database, script) as other:
+        assert next(other) == "taken"
+        assert shared.xq.snatch(put).status == "R"
+        assert next(other) == "refused"
+        mine = shared.take()
+        assert next(other) == "refused again"
+        assert mine.ack().status == "D"
+
+
+def test_processes_never_take_one_task_twice(shared):
+    put = [each.id for each in shared.xq.put_many(tasks(200))]
+
+    def script():
+        done = []
+        while taken := shared.xq.take_many(3):
+            done += [each.id for each in shared.xq.ack_many(taken)]
+        yield done
+
+    with processes(shared._meta.database, *[script] * 3) as others:
+        assert sorted(chain(*map(next, others))) == put
+    assert transitions(shared) == {"X-R": 200, "R-T": 200, "T-D": 200}
+    assert is_exact(shared)
+
+
+def test_processes_sweep_each_due_row_once(make_shared):
+    Task = make_shared({"delayed": True})
+    Task.xq.put_many(tasks(300), delay=1000)
+    Task.update(runat=1).execute()
+
+    def script():
+        yield Task.xq.sweep()
+
+    with processes(make_shared.db, *[script] * 3) as others:
+        assert sum(next(other) for other in others) == 300
+    assert transitions(Task) == {"X-W": 300, "W-R": 300}

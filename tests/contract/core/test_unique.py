@@ -1,0 +1,309 @@
+"""The feature unique: one task at a time for each value."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import peewee as pw
+import pytest
+
+import xq
+from tests.factories import task
+from tests.steps import bring, in_threads, is_exact, processes, row, transitions
+
+FEATURES = {"unique": True, "delayed": True, "buried": True, "keep": True}
+ROLES = ("runat", "priority", "unique", "attempts")
+
+
+@pytest.fixture
+def queue(make):
+    return make(FEATURES, roles=ROLES)
+
+
+@pytest.mark.parametrize("here", "WRT")
+def test_a_second_task_with_the_same_value_is_a_duplicate(queue, here):
+    there = bring(queue, here, {"job": "a"})
+    before = transitions(queue)
+    for options in ({}, {"on_conflict": "raise"}, {"delay": 5}, {"on_conflict": None}):
+        with pytest.raises(xq.Duplicate, match="'a'") as refused:
+            queue.put({"job": "a"}, **options)
+        assert (refused.value.value, refused.value.key) == ("a", there.id)
+    assert transitions(queue) == before
+
+
+@pytest.mark.parametrize("here", "BD")
+def test_a_value_is_free_once_its_task_is_done_or_buried(queue, here):
+    bring(queue, here, {"job": "a"})
+    assert queue.put({"job": "a"}).job == "a"
+
+
+def test_a_value_is_free_once_its_task_is_gone(queue):
+    queue.kill(queue.put({"job": "a"}))
+    assert queue.put({"job": "a"}).job == "a"
+
+
+def test_other_values_and_none_at_all_are_no_duplicates(queue):
+    for job in ["a", "b", "", "A ", None, None]:
+        queue.put({"job": job})
+    assert queue.xq.count("R") == 6
+
+
+# skip
+
+
+@pytest.mark.parametrize("here", "WRT")
+def test_skip_returns_the_one_that_is_there_as_it_is(queue, here):
+    there = bring(queue, here, {"job": "a", "name": "first"})
+    before = transitions(queue)
+    skipped = queue.put({"job": "a", "name": "second"}, on_conflict="skip")
+    assert skipped.__data__ == there.__data__
+    assert row(queue, there).__data__ == there.__data__
+    assert transitions(queue) == before
+
+
+def test_skip_puts_what_is_no_duplicate(queue):
+    assert queue.put({"job": "a"}, on_conflict="skip").status == "R"
+    assert queue.put({"job": "b"}, on_conflict="skip").job == "b"
+    assert queue.put({"job": None}, on_conflict="skip").job is None
+
+
+# replace
+
+
+def test_replace_updates_the_one_that_is_there_in_place(queue):
+    there = queue.put({"job": "a", "name": "first", "size": 1, "priority": 5})
+    replaced = queue.put({"job": "a", "name": "second", "priority": 2}, on_conflict="replace")
+    assert (replaced.id, replaced.name, replaced.size, replaced.priority) == (there.id, "second", 1, 2)
+    assert row(queue, there).__data__ == replaced.__data__
+    assert queue.xq.count() == 1
+
+
+def test_replace_starts_the_times_anew(make):
+    Task = make({"unique": True, "ttl": 10, "delayed": True}, roles=("runat", "unique"))
+    Task.put({"job": "a"})
+    Task.xq.clock.tick(5)
+    assert Task.put({"job": "a"}, on_conflict="replace").runat == Task.xq.clock.now + 10
+    assert Task.put({"job": "a"}, on_conflict="replace", ttl=3).runat == Task.xq.clock.now + 3
+    waiting = Task.put({"job": "a"}, on_conflict="replace", delay=7)
+    assert (waiting.status, waiting.runat) == ("W", Task.xq.clock.now + 7)
+    assert Task.put({"job": "a"}, on_conflict="replace").status == "R"
+    assert Task.stats().transition == {"X-R": 1, "R-W": 1, "W-R": 1}
+
+
+def test_what_is_taken_is_not_replaced(queue):
+    taken = bring(queue, "T", {"job": "a", "name": "first"})
+    with pytest.raises(xq.WrongState) as wrong:
+        queue.put({"job": "a", "name": "second"}, on_conflict="replace")
+    assert (wrong.value.key, wrong.value.state) == (taken.id, "T")
+    assert row(queue, taken).name == "first"
+
+
+def test_replace_keeps_the_key(make):
+    Task = make({"unique": True}, roles=("unique",))
+    there = Task.put({"job": "a"})
+    assert Task.put({"id": 99, "job": "a"}, on_conflict="replace").id == there.id
+    assert Task.put(Task(job="a", name="b"), on_conflict="replace").name == "b"
+
+
+def test_replace_sees_that_what_it_would_replace_is_overdue(make):
+    Task = make({"unique": True, "ttl": 10}, roles=("runat", "unique"))
+    Task.put({"job": "a"})
+    Task.xq.clock.tick(10)
+    put = Task.put({"job": "a"}, on_conflict="replace")
+    assert put.runat == Task.xq.clock.now + 10
+    assert Task.xq.count("R") == 1
+
+
+# the states
+
+
+def test_the_letters_say_in_which_states_a_value_is_unique(make):
+    Task = make(FEATURES | {"unique": "WRTBD"}, roles=ROLES)
+    for here, job in zip("WTBD", "abcd"):
+        bring(Task, here, {"job": job})
+        with pytest.raises(xq.Duplicate):
+            Task.put({"job": job})
+
+
+def test_what_returns_to_a_state_where_its_value_is_taken_is_a_duplicate(queue):
+    for here, move in [
+        ("B", lambda there: there.dig()),
+        ("B", lambda there: queue.plow()),
+        ("B", lambda there: there.dig(delay=5)),
+        ("D", lambda there: queue.xq.restart(there)),
+        ("D", lambda there: queue.xq.switch(there, "R")),
+    ]:
+        there = bring(queue, here, {"job": "a"})
+        queue.put({"job": "a"})
+        with pytest.raises(xq.Duplicate):
+            move(there)
+        assert row(queue, there).status == here
+        queue.xq.truncate()
+
+
+def test_a_value_may_be_an_integer(make):
+    Task = make({"unique": True}, roles=("unique",), attributes={"job": pw.IntegerField(null=True)})
+    Task.put({"job": 5})
+    with pytest.raises(xq.Duplicate) as refused:
+        Task.put({"job": 5})
+    assert refused.value.value == 5
+    assert Task.put({"job": 6}).job == 6
+
+
+def test_values_are_unique_under_other_words_for_the_states(make):
+    words = {"R": "new", "T": "busy", "W": "later", "B": "failed", "D": "done"}
+    Task = make(FEATURES, roles=ROLES, statuses=words)
+    Task.put({"job": "a"}, delay=5)
+    with pytest.raises(xq.Duplicate):
+        Task.put({"job": "a"})
+    Task.kill(Task.get())
+    bring(Task, "B", {"job": "a"})
+    assert Task.put({"job": "a"}).status == "new"
+
+
+# many
+
+
+def test_put_many_puts_all_or_none(queue):
+    queue.put({"job": "b"})
+    before = transitions(queue)
+    for jobs in ["abc", "acc"]:
+        with pytest.raises(xq.Duplicate):
+            queue.xq.put_many([{"job": job} for job in jobs])
+    assert transitions(queue) == before
+    assert is_exact(queue)
+
+
+def test_put_many_may_skip_and_replace(queue):
+    first = queue.put({"job": "b", "size": 1})
+    skipped = queue.xq.put_many([{"job": "a"}, {"job": "b", "size": 2}, {"job": "a"}], on_conflict="skip")
+    assert [(each.job, each.size) for each in skipped] == [("a", 0), ("b", 1), ("a", 0)]
+    replaced = queue.xq.put_many([{"job": "b", "size": 3}, {"job": "c"}], on_conflict="replace")
+    assert (replaced[0].id, replaced[0].size, replaced[1].job) == (first.id, 3, "c")
+    assert queue.xq.count("R") == 3
+
+
+# what is refused
+
+
+@pytest.mark.parametrize("word", ["ignore", "", 5])
+def test_on_conflict_is_one_of_three_words(queue, word):
+    with pytest.raises((xq.BadValue, xq.BadType), match="on_conflict"):
+        queue.put({"job": "a"}, on_conflict=word)
+    assert queue.xq.count() == 0
+
+
+def test_plain_sql_meets_the_same_promise(queue):
+    queue.put({"job": "a"})
+    with pytest.raises(pw.IntegrityError):
+        queue.create(job="a")
+
+
+# races
+
+
+def puts(Task, jobs, on_conflict):
+    def work():
+        made = []
+        for job in jobs:
+            try:
+                made.append(Task.put(task(job=job), on_conflict=on_conflict).id)
+            except xq.Duplicate:
+                pass
+        return made
+
+    return work
+
+
+@pytest.mark.parametrize("on_conflict", ["raise", "skip", "replace"])
+def test_of_threads_that_put_the_same_value_one_puts_it(make_shared, on_conflict):
+    Task = make_shared({"unique": True}, roles=("unique",))
+    jobs = [f"{i}" for i in range(10)]
+    made = in_threads(make_shared.db, *[puts(Task, jobs, on_conflict)] * 4)
+    assert transitions(Task) == {"X-R": 10}
+    assert sum(map(len, made)) == (10 if on_conflict == "raise" else 40)
+    assert is_exact(Task)
+
+
+def test_of_processes_that_put_the_same_value_one_puts_it(make_shared):
+    Task = make_shared({"unique": True}, roles=("unique",))
+    work = puts(Task, [f"{i}" for i in range(10)], "raise")
+
+    def script():
+        yield len(work())
+
+    with processes(make_shared.db, *[script] * 3) as others:
+        assert sum(next(other) for other in others) == 10
+    assert is_exact(Task)
+
+
+# what is installed
+
+
+def install_and_refuse(make, model):
+    """Install a queue over values that stand twice."""
+    model.insert_many([{"job": "a"}] * 2).execute()
+    with pytest.raises(xq.ConfigurationError, match="twice"):
+        xq.upgrade(model, {"status": "status", "unique": "job"}, {"unique": True}).install()
+
+
+def install_two(make, model):
+    """Install a queue, and in its place, as the next release of the application does, one without the feature."""
+    make({"unique": True}, roles=("unique",), model=make.model())
+    xq.upgrade(model, {"status": "status", "unique": "job"}).install()
+
+
+def reconfigure(make, model):
+    Task = make({"unique": True, "keep": True}, roles=("unique",), model=model)
+    Task.xq.reconfigure({"keep": True})
+
+
+INSTALLS = {
+    "installed": lambda make, model: make({"unique": True}, roles=("unique",), model=model),
+    "refused": install_and_refuse,
+    "replaced": install_two,
+    "reconfigured": reconfigure,
+}
+
+
+@pytest.mark.parametrize("how", INSTALLS)
+def test_uninstall_leaves_the_columns_and_indexes_of_the_application(make, how):
+    model = make.model()
+    make.db.create_tables([model])
+    before = make.db.get_columns("task"), make.db.get_indexes("task"), make.db.get_tables()
+    INSTALLS[how](make, model)
+    model.xq.uninstall()
+    assert (make.db.get_columns("task"), make.db.get_indexes("task"), make.db.get_tables()) == before
+
+
+UNIQUES: dict[str, Callable[[], tuple[pw.Field, Any]]] = {
+    "text": lambda: (pw.TextField(null=True), "a"),
+    "integer": lambda: (pw.IntegerField(null=True), 1),
+    "uuid": lambda: (pw.UUIDField(null=True), uuid.UUID(int=1)),
+}
+
+
+@pytest.mark.parametrize("kind", UNIQUES)
+def test_a_queue_whose_values_stand_twice_is_not_given_the_feature_and_is_once_they_do_not(make, kind):
+    field, value = UNIQUES[kind]()
+    Task = make(roles=("unique",), attributes={"job": field})
+    for _ in range(2):
+        Task.put({"job": value})
+    with pytest.raises(xq.ConfigurationError, match="two tasks hold"):
+        Task.xq.reconfigure({"unique": True})
+    Task.take().ack()
+    Task.xq.reconfigure({"unique": True})
+    with pytest.raises(xq.Duplicate):
+        Task.put({"job": value})
+
+
+def test_unique_in_states_that_the_queue_has_not_had_may_be_added(make):
+    Task = make(roles=("unique",))
+    Task.put({"job": "a"})
+    Task.put({"job": "a"})
+    Task.xq.reconfigure({"unique": "B", "buried": True})
+    Task.take().bury()
+    with pytest.raises(xq.Duplicate):
+        Task.take().bury()

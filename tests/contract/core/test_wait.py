@@ -1,0 +1,528 @@
+"""Waiting for the end of a task: was it processed?"""
+
+from __future__ import annotations
+
+import math
+import resource
+import threading
+import time
+import uuid
+from functools import partial
+from typing import Any
+
+import peewee as pw
+import pytest
+
+import xq
+from tests.conftest import SERVERS, Maker
+from tests.factories import task, tasks
+from tests.steps import PATIENCE, Work, another_process, bring, eventually, row, waiter
+from tests.support.wait import waited_for
+from xq import sweep
+
+SOON = 0.05  # seconds until something falls due
+
+
+@pytest.fixture(autouse=True)
+def nothing_made_up_for(monkeypatch):
+    """No signal that is lost is made up for: what these tests hear, they were told of."""
+    monkeypatch.setattr(sweep, "FALLBACK", 3600.0)
+
+
+# how a task ends, and whether it was processed
+
+
+def bury_and_dig(Task: Any, key: Any) -> None:
+    with Task._meta.database.atomic():
+        Task.take()
+        Task.bury(key)
+        Task.dig(key)
+
+
+def ack_and_restart(Task: Any, key: Any) -> None:
+    with Task._meta.database.atomic():
+        Task.take()
+        Task.ack(key)
+        Task.xq.restart(key)
+
+
+def set_by_plain_sql(Task: Any, key: Any, **fields: Any) -> None:
+    Task.update(**fields).where(Task._meta.primary_key == key).execute()
+
+
+# what happens: features, how it comes about, the answer
+ENDS: dict[str, tuple[dict[str, Any], Any, bool]] = {
+    "acked": ({}, lambda Task, key: Task.take().ack(), True),
+    "acked with an update": ({}, lambda Task, key: Task.take().ack(update={"name": "done"}), True),
+    "acked among many": ({}, lambda Task, key: Task.xq.ack_many([Task.take()]), True),
+    "acked and kept": ({"keep": True}, lambda Task, key: Task.take().ack(), True),
+    "acked, and a zombie": ({"zombie": 60}, lambda Task, key: Task.take().ack(), True),
+    "acked, and a zombie for a moment": ({"zombie": True}, lambda Task, key: Task.take().ack(delay=0), True),
+    "acked and restarted at once": ({"keep": True}, ack_and_restart, True),
+    "switched to done": ({"keep": True}, lambda Task, key: Task.xq.switch(key, "D"), True),
+    "done by plain SQL": ({"keep": True}, lambda Task, key: set_by_plain_sql(Task, key, status="D"), True),
+    "buried": ({"buried": True}, lambda Task, key: Task.take().bury(), False),
+    "buried and dug up at once": ({"buried": True}, bury_and_dig, False),
+    "switched to buried": ({"buried": True}, lambda Task, key: Task.xq.switch(key, "B"), False),
+    "killed": ({}, lambda Task, key: Task.kill(key), False),
+    "killed while it is taken": ({}, lambda Task, key: Task.take().kill(), False),
+    "truncated": ({}, lambda Task, key: Task.xq.truncate(), False),
+    "dropped after its ttl": ({"ttl": True}, lambda Task, key: Task.take().release(ttl=SOON), False),
+    "dropped after its lifetime": (
+        {"lifetime": True},
+        lambda Task, key: set_by_plain_sql(Task, key, deadline=time.time()),
+        False,
+    ),
+    "deleted by plain SQL": ({}, lambda Task, key: Task.delete().execute(), False),
+    "under another key": ({}, lambda Task, key: set_by_plain_sql(Task, key, id=key + 1000), False),
+    "not the queue's any more": ({}, lambda Task, key: set_by_plain_sql(Task, key, status="?"), False),
+    "of no status any more": ({}, lambda Task, key: set_by_plain_sql(Task, key, status=None), False),
+}
+
+
+def queue(make: Maker, features: dict[str, Any], **options: Any) -> Any:
+    return make(features, attributes={"status": pw.CharField(default="R", null=True)}, **options)
+
+
+def told(Task: Any, answer: Any) -> tuple[Any, bool]:
+    """An answer, whose task is looked at: as it is now, or, when it is gone, of the key that was waited for."""
+    found, processed = answer
+    now = row(Task, found)
+    if now is not None and now.status in ("R", "T", "W", "B", "D", "Z"):
+        assert found.__data__ == now.__data__
+    return found.id, processed
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_who_waits_is_told_when_a_task_is(make_shared, how):
+    features, end, answer = ENDS[how]
+    Task = queue(make_shared, features)
+    put = Task.put(task())
+    waits = [waiter(Task, lambda: Task.wait(put.id, timeout=PATIENCE)) for _ in range(2)]
+    end(Task, put.id)
+    assert [told(Task, each.result()) for each in waits] == [(put.id, answer)] * 2
+    assert waited_for(Task) == []
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_another_process_that_waits_is_told_when_a_task_is(make_shared, how):
+    features, end, answer = ENDS[how]
+    Task = queue(make_shared, features)
+
+    def waits():
+        yield "begun"
+        found, processed = Task.xq.put(task(), wait=PATIENCE)
+        yield found.id, processed
+
+    with another_process(Task._meta.database, waits) as other:
+        assert next(other) == "begun"
+        other.tell(None)
+        eventually(lambda: waited_for(Task))
+        (key,) = waited_for(Task)
+        end(Task, key)
+        assert other.hear() == (key, answer)
+    assert waited_for(Task) == []
+
+
+@pytest.mark.parametrize(
+    ("how", "goes_on"),
+    [
+        ("released", lambda taken: taken.release()),
+        ("released for later", lambda taken: taken.release(delay=PATIENCE)),
+        ("left", lambda taken: taken),
+    ],
+)
+def test_a_task_that_may_yet_be_taken_has_not_ended(make_shared, how, goes_on):
+    Task = make_shared({"delayed": True})
+    put = Task.put(task())
+    waits = waiter(Task, lambda: Task.wait(put, timeout=PATIENCE))
+    goes_on(Task.take())
+    assert Task.wait(put, timeout=0.01) == (put, False)
+    assert waits.goes_on
+    Task.kill(put)
+    assert waits.result() == (put, False)
+
+
+def test_the_end_that_is_rolled_back_was_none(make_shared):
+    Task = make_shared({"buried": True})
+    put = Task.put(task())
+    waits = waiter(Task, lambda: Task.wait(put, timeout=PATIENCE))
+    db = Task._meta.database
+    with db.atomic() as transaction:
+        Task.kill(put)
+        transaction.rollback()
+    with db.atomic():
+        with db.atomic() as savepoint:
+            Task.xq.bury(Task.take())
+            savepoint.rollback()
+        assert waits.goes_on
+    Task.take().ack()
+    assert waits.result() == (put, True)
+
+
+def test_an_end_is_told_of_after_its_commit(make_shared):
+    Task = make_shared({"keep": True})
+    put = Task.put(task())
+    waits = waiter(Task, lambda: Task.wait(put, timeout=PATIENCE))
+    with Task._meta.database.atomic():
+        Task.take().ack()
+        assert Task.wait(put, timeout=0)[1]
+        assert waits.goes_on
+    assert waits.result()[1]
+
+
+@pytest.mark.parametrize("shared_db", SERVERS, indirect=True)
+def test_a_wait_for_what_a_transaction_has_locked_keeps_to_its_time_and_is_in_no_others_way(make_shared):
+    Task = make_shared()
+    locked, other = Task.xq.put_many(tasks(2))
+    db = Task._meta.database
+    with db.atomic():
+        assert Task.take() == locked
+        waits = Work(db, lambda: Task.wait(locked, timeout=PATIENCE))
+        assert Work(db, lambda: Task.wait(locked, timeout=0.05)).result() == (locked, False)
+        assert Work(db, lambda: Task.wait(other, timeout=0.05)).result() == (other, False)
+        assert waits.goes_on
+    eventually(lambda: waited_for(Task) == [locked.id])
+    Task.ack(locked)
+    assert waits.result()[1]
+
+
+@pytest.mark.parametrize("shared_db", SERVERS, indirect=True)
+def test_a_wait_for_a_task_that_a_transaction_ends_is_told_so_where_its_row_stays(make_shared):
+    Task = make_shared({"keep": True})
+    put = Task.put(task())
+    with Task._meta.database.atomic():
+        Task.take().ack()
+        waits = Work(Task._meta.database, lambda: Task.wait(put, timeout=PATIENCE))
+        assert Work(Task._meta.database, lambda: Task.wait(put, timeout=0.05)).result() == (put, False)
+    assert waits.result()[1]
+
+
+# when it ended before
+
+
+@pytest.mark.parametrize(
+    ("letter", "features", "answer"),
+    [("B", {"buried": True}, False), ("D", {"keep": True}, True), ("Z", {"zombie": 60}, True)],
+)
+@pytest.mark.parametrize("timeout", [None, 0, PATIENCE])
+def test_a_task_that_has_ended_is_not_waited_for(make, letter, features, answer, timeout):
+    Task = make(features)
+    ended = bring(Task, letter)
+    assert Task.wait(ended.id, timeout=timeout) == (ended, answer)
+    set_by_plain_sql(Task, ended.id, status="R")
+    assert Task.wait(ended.id, timeout=0) == (ended, False)
+    set_by_plain_sql(Task, ended.id, status=letter)
+    assert ended.wait(timeout=timeout) == (ended, answer)
+
+
+@pytest.mark.parametrize("timeout", [None, 0, 5])
+def test_a_task_that_is_gone_is_not_found(make, timeout):
+    Task = make()
+    gone = bring(Task, "T").ack()
+    other = Task.create(status="?")
+    for key in (gone, gone.id, other):
+        with pytest.raises(xq.NotFound):
+            Task.wait(key, timeout=timeout)
+    assert Task.xq.waiting() == []
+
+
+def test_a_put_that_finds_its_task_there_and_ended_does_not_wait(make):
+    Task = make({"buried": True, "unique": "WRTB"}, roles=("runat", "unique"))
+    buried = bring(Task, "B", task(job="j"))
+    assert Task.xq.put(task(job="j"), on_conflict="skip", wait=None) == (buried, False)
+
+
+# how long
+
+
+@pytest.mark.parametrize("timeout", [0, 0.0, 0.01, 0.1])
+def test_a_wait_ends_when_its_time_runs_out(make, timeout):
+    Task = make()
+    put = Task.put(task())
+    assert Task.wait(put, timeout=timeout) == (put, False)
+    assert Task.wait(Task.take(), timeout=timeout)[0].status == "T"
+    late, processed = Task.xq.put(task(), wait=timeout)
+    assert (late.status, processed) == ("R", False)
+    assert Task.xq.waiting() == []
+
+
+@pytest.mark.parametrize("timeout", [None, math.inf])
+def test_a_wait_may_be_for_ever(make_shared, timeout):
+    Task = make_shared()
+    put = Task.put(task())
+    waits = [
+        waiter(Task, lambda: Task.wait(put, timeout=timeout)),
+        waiter(Task, lambda: Task.xq.put(task(), wait=timeout)),
+    ]
+    Task.take().ack()
+    Task.take().ack()
+    assert [each.result()[1] for each in waits] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("timeout", "error"),
+    [(-1, xq.BadValue), (math.nan, xq.BadValue), ("1", xq.BadType), (True, xq.BadType), ([], xq.BadType)],
+)
+def test_a_time_that_means_nothing_is_refused(make, timeout, error):
+    Task = make()
+    put = Task.put(task())
+    with pytest.raises(error, match="timeout"):
+        Task.wait(put, timeout=timeout)
+    with pytest.raises(error, match="wait"):
+        Task.xq.put(task(), wait=timeout)
+    assert Task.xq.count() == 1
+
+
+def test_nobody_waits_for_an_end_within_a_transaction(make):
+    Task = make()
+    put = Task.put(task())
+    with Task._meta.database.atomic():
+        for wait in (1, None, math.inf):
+            with pytest.raises(xq.InTransaction, match="wait"):
+                Task.wait(put, timeout=wait)
+            with pytest.raises(xq.InTransaction, match="put"):
+                Task.xq.put(task(), wait=wait)
+        assert Task.xq.count() == 1
+        assert Task.wait(put, timeout=0) == (put, False)
+        assert Task.xq.put(task(), wait=0)[1] is False
+    assert Task.xq.count() == 2
+
+
+def test_who_waits_alone_moves_what_falls_due(db):
+    Task = Maker(db, None)({"ttl": True})
+    put, processed = Task.xq.put(task(), ttl=SOON, wait=PATIENCE)
+    assert not processed
+    assert row(Task, put) is None
+
+
+def test_who_waits_is_told_what_a_tick_of_the_clock_ended(shared_db):
+    Task = Maker(shared_db, xq.testing.Clock())({"ttl": 1000})
+    put = Task.put(task())
+    waits = waiter(Task, lambda: Task.wait(put, timeout=PATIENCE))
+    Task.xq.clock.tick(999)
+    assert Task.wait(put, timeout=0.01) == (put, False)
+    Task.xq.clock.tick(1)
+    assert waits.result() == (put, False)
+
+
+def test_a_wait_does_not_sleep_on_when_its_queue_is_reconfigured(make_shared):
+    Task = make_shared()
+    put = Task.put(task())
+    waits = waiter(Task, lambda: Task.wait(put, timeout=PATIENCE))
+    Task.xq.reconfigure({"keep": True})
+    with pytest.raises(xq.NotInstalled):
+        waits.result()
+
+
+# keys and statuses
+
+
+def composite(make: Maker) -> Any:
+    attributes = {"shop": pw.CharField(), "number": pw.IntegerField()}
+    return make(attributes=attributes | {"meta": {"primary_key": pw.CompositeKey("shop", "number")}})
+
+
+KEYS: dict[str, tuple[Any, list[dict[str, Any]], list[Any]]] = {
+    "of two fields": (
+        composite,
+        [{"shop": "a", "number": 1}, {"shop": "b", "number": 1}, {"shop": "a", "number": 2}],
+        [("a", 1), ("b", 1), ("a", 2)],
+    ),
+    "uuids": (
+        lambda make: make(key=pw.UUIDField(primary_key=True)),
+        [{"id": uuid.UUID(int=n)} for n in (1, 2, 3)],
+        [uuid.UUID(int=n) for n in (1, 2, 3)],
+    ),
+    "texts": (lambda make: make(key=pw.CharField(primary_key=True)), [{"id": k} for k in "1a "], list("1a ")),
+    "big integers": (
+        lambda make: make(key=pw.BigIntegerField(primary_key=True)),
+        [{"id": k} for k in (-1, 0, 2**62)],
+        [-1, 0, 2**62],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_each_waits_for_its_own_task_where_keys_are(make_shared, kind):
+    define, brought, keys = KEYS[kind]
+    Task = define(make_shared)
+    for each in brought:
+        Task.put(task(**each))
+    waits = [waiter(Task, partial(Task.wait, key, timeout=PATIENCE)) for key in keys]
+    assert waited_for(Task) == keys
+    Task.xq.kill(keys[1])
+    assert waits[1].result()[1] is False
+    assert waited_for(Task) == [keys[0], keys[2]]
+    while taken := Task.take():
+        taken.ack()
+    assert [each.result()[1] for each in waits] == [True, False, True]
+
+
+@pytest.mark.parametrize("kind", [pw.IntegerField, pw.TextField])
+def test_statuses_may_be_called_anything(make_shared, kind):
+    letters = "RTBD"
+    words = [10, 20, 30, 40] if kind is pw.IntegerField else ["new", "X", "R", "done"]
+    Task = make_shared(
+        {"buried": True, "keep": True},
+        attributes={"status": kind(default=words[0])},
+        statuses=dict(zip(letters, words, strict=True)),
+    )
+    one, two, three = Task.xq.put_many(tasks(3))
+    waits = [waiter(Task, partial(Task.wait, put, timeout=PATIENCE)) for put in (one, two, three)]
+    Task.take().ack()
+    Task.take().bury()
+    set_by_plain_sql(Task, three.id, status=words[3])
+    assert [(found.status, processed) for found, processed in (each.result() for each in waits)] == [
+        (words[3], True),
+        (words[2], False),
+        (words[3], True),
+    ]
+
+
+def test_a_status_that_is_none_of_the_queues_is_an_end(make_shared):
+    Task = make_shared(attributes={"status": pw.IntegerField(default=0)}, statuses={"R": 0, "T": 1})
+    put = Task.put(task())
+    waits = waiter(Task, lambda: Task.wait(put, timeout=PATIENCE))
+    set_by_plain_sql(Task, put.id, status=2)
+    assert waits.result()[1] is False
+
+
+# many, and those that die
+
+
+def test_a_put_that_waits_misses_no_end(make_shared):
+    Task = make_shared()
+
+    def worker():
+        yield "begun"
+        while Task.take(timeout=PATIENCE).ack().name != "the end":
+            pass
+        yield "done"
+
+    with another_process(Task._meta.database, worker) as other:
+        assert next(other) == "begun"
+        other.tell(None)
+        assert [Task.xq.put(task(), wait=PATIENCE)[1] for _ in range(300)] == [True] * 300
+        assert Task.xq.put(task(name="the end"), wait=PATIENCE)[1]
+        assert other.hear() == "done"
+
+
+def test_each_of_a_crowd_who_wait_gets_its_own_answer(make_shared):
+    Task = make_shared({"buried": True})
+    db = Task._meta.database
+    n = 1000 if isinstance(db, pw.SqliteDatabase) else 100  # each has a connection; a server lets in only so many
+
+    def crowd():
+        least = 4 * n  # files: each thread has a connection
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (least if most < 0 else min(least, most), most))
+        yield most < 0 or most >= least
+        threading.stack_size(512 * 1024)
+        works = [Work(db, partial(Task.xq.put, task(size=i), wait=PATIENCE)) for i in range(n)]
+        yield "waiting"
+        answers = [work.result() for work in works]
+        yield all(found.size == i and processed is (i % 2 == 0) for i, (found, processed) in enumerate(answers))
+
+    with another_process(db, crowd) as other:
+        if not next(other):
+            pytest.skip("this system does not let a process open so many files")
+        assert next(other) == "waiting"
+        other.tell(None)
+        for _ in range(n):
+            taken = Task.take(timeout=PATIENCE)
+            if taken.size % 2:
+                taken.bury()
+            else:
+                taken.ack()
+        assert other.hear() is True
+    assert waited_for(Task) == []
+
+
+def test_a_process_that_is_killed_leaves_nobody_waiting(make_shared):
+    Task = make_shared()
+    db = Task._meta.database
+    put = Task.put(task())
+
+    def waits():
+        yield "begun"
+        Task.wait(put, timeout=PATIENCE)
+
+    with another_process(db, waits) as other:
+        next(other)
+        other.tell(None)
+        eventually(lambda: waited_for(Task))
+        Task.take()
+        other.kill()
+        eventually(lambda: not waited_for(Task))
+
+
+@pytest.mark.parametrize("what", ["a task", "its end"])
+def test_of_a_process_that_is_killed_while_it_waits_no_row_is_left(make_shared, what):
+    Task = make_shared()
+    db = Task._meta.database
+    put = Task.put(task())
+    assert Task.take()
+
+    def rows() -> dict[str, list[Any]]:
+        """Who waits, who lives, and which sessions there are."""
+        columns = {"task_xq_wait": "session", "xq_alive": "uuid, process", "xq_session": "uuid, queue"}
+        there = [table for table in columns if db.table_exists(table)]
+        return {table: sorted(db.execute_sql(f"SELECT {columns[table]} FROM {table}").fetchall()) for table in there}
+
+    def waits():
+        yield Task.take()
+        if what == "a task":
+            Task.take(timeout=PATIENCE)
+        else:
+            Task.wait(put, timeout=PATIENCE)
+
+    before = rows()
+    with another_process(db, waits) as other:
+        assert next(other) is None
+        other.tell(None)
+        eventually(lambda: what == "a task" or waited_for(Task))
+        assert all(len(now) > len(before[table]) for table, now in rows().items() if now)
+        other.kill()
+        eventually(lambda: rows() == before)
+
+
+def test_a_process_that_ends_leaves_nobody_waiting(make_shared):
+    Task = make_shared()
+    db = Task._meta.database
+    put = Task.put(task())
+
+    def waits():
+        waiter(Task, lambda: Task.wait(put, timeout=PATIENCE))
+        yield waited_for(Task)
+
+    with another_process(db, waits) as other:
+        assert next(other) == [put.id]
+    assert waited_for(Task) == []
+
+
+# who waits
+
+
+def test_a_queue_tells_who_waits_for_what(make_shared):
+    Task = make_shared()
+    first, second = Task.xq.put_many(tasks(2))
+    assert Task.xq.waiting() == []
+    begun = time.time()
+    waits = [
+        waiter(Task, lambda: Task.wait(first, timeout=PATIENCE)),
+        waiter(Task, lambda: Task.wait(first, timeout=PATIENCE)),
+        waiter(Task, lambda: Task.wait(second, timeout=PATIENCE)),
+    ]
+    keys, sessions, since = zip(*Task.xq.waiting(), strict=True)
+    assert keys == (first.id, first.id, second.id)
+    assert all(begun - 1 < at < time.time() + 1 for at in since)
+    taken = Task.xq.take_many(2)
+    assert {session for _, session, _ in Task.xq.taken()} == set(sessions)
+    takes = waiter(Task, lambda: Task.take(timeout=PATIENCE))
+    assert [key for key, _, _ in Task.xq.waiting()] == [first.id, first.id, second.id, None]
+    Task.xq.ack_many(taken)
+    Task.put(task())
+    assert takes.result()
+    assert all(each.result()[1] for each in waits)
+    assert Task.xq.waiting() == []

@@ -1,0 +1,210 @@
+"""Tables, columns, tubes and words of any name: they are quoted, or refused by name."""
+
+from __future__ import annotations
+
+import peewee as pw
+import pytest
+
+import xq
+from tests.factories import task, tasks
+from tests.steps import another_process, bring, eventually, is_exact, row, state, transitions
+from tests.support.names import NAMES, is_possible
+
+FEATURES = {
+    "buried": True,
+    "delayed": True,
+    "keep": True,
+    "ttl": 10,
+    "ttr": 20,
+    "unique": True,
+    "limit": 100,
+    "history": 60,
+}
+ROLES = {"status": "status", "runat": "runat", "priority": "priority", "tube": "tube", "unique": "job"}
+
+
+def made(make, name, *args, **options):
+    """What `make` makes of something with a name; None where the name is refused."""
+    if is_possible(make.db, name):
+        return make(*args, **options)
+    with pytest.raises(xq.ConfigurationError, match=f"MariaDB .* U\\+FFFF.*{name}"):
+        make(*args, **options)
+    return None
+
+
+def works(Task):
+    """Whether a queue does what queues do."""
+    first = bring(Task, "B", task(tube="a", job="a"))
+    assert Task.dig(first, update={"name": "dug"}).name == "dug"
+    taken = Task.take(tube="a")
+    assert taken.touch(5).release(delay=5).status == "W"
+    Task.xq.clock.tick(5)
+    (held,) = Task.xq.take_many(5)
+    assert [each.get_id() for each in Task.xq.ack_many([held])] == [first.get_id()]
+    Task.put({"name": "b", "job": "b"})
+    Task.xq.clock.tick(10)
+    assert Task.xq.sweep() == 1
+    with Task.xq.session():
+        bring(Task, "T", task(job="c"))
+    assert transitions(Task)["T-R"] == 1
+    assert Task.put({"job": "c", "name": "d"}, on_conflict="replace").name == "d"
+    assert is_exact(Task)
+    told = [told.event for told in Task.xq.history(first)]
+    assert told == ["put", "take", "bury", "dig", "take", "release", "delay", "take", "ack"]
+    assert Task.xq.History.select().where(Task.xq.History.tube == "a").count() == len(told)
+    Task.xq.install()
+    assert Task.xq.truncate() == 2
+    Task.xq.uninstall()
+    assert Task.xq.check() != []
+    return True
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_may_have_any_name(make, name):
+    Task = made(make, name, FEATURES, fields=ROLES, model=make.model(table_name=name))
+    assert Task is None or works(Task)
+
+
+@pytest.mark.parametrize("first", range(len(NAMES)))
+def test_columns_may_have_any_names(make, first):
+    names = [name for name in [*NAMES[first:], *NAMES[:first]] if is_possible(make.db, name)]  # each role has each once
+    model = make.model(
+        id=pw.AutoField(column_name=names[0]),
+        status=pw.CharField(default="R", column_name=names[1]),
+        runat=pw.DoubleField(null=True, column_name=names[2]),
+        priority=pw.IntegerField(default=0, null=True, column_name=names[3]),
+        tube=pw.TextField(null=True, column_name=names[4]),
+        job=pw.TextField(null=True, column_name=names[5]),
+        owner=pw.TextField(null=True, column_name=names[6]),
+        name=pw.TextField(null=True, column_name=names[7]),
+    )
+    owner = {"owner": "owner"} if first % 2 else {}
+    assert works(make(FEATURES, fields=ROLES | owner, model=model))
+
+
+@pytest.mark.parametrize("column", ["status", "name"])
+def test_a_column_of_a_name_that_the_database_cannot_have_is_refused_by_name(make, column):
+    model = make.model(**{column: pw.CharField(default="R", column_name="a 🦆")})
+    Task = made(make, "🦆", {"keep": True}, model=model)
+    assert Task is None or Task.put({}).status == "R"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_parts_of_a_key_may_have_any_names(make, name):
+    model = make.model(
+        site=pw.CharField(column_name=name, default="x"),
+        page=pw.IntegerField(column_name=f"{name} 2"),
+        meta={"primary_key": pw.CompositeKey("site", "page")},
+    )
+    Task = made(make, name, {"buried": True}, model=model)
+    if Task is None:
+        return
+    Task.xq.put_many([{"page": 1}, {"page": 2}])
+    one, two = Task.xq.take_many(2)
+    assert (one.release().page, two.bury().page) == (1, 2)
+    assert is_exact(Task)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_tube_may_have_any_name(make, name):
+    Task = make({"keep": True}, roles=("runat", "tube"), tube_stats=[name, "other"])
+    Task.put(task(tube=name))
+    Task.put(task(tube=name + name))
+    assert Task.take(tube=name).ack().tube == name
+    assert Task.take(tube=name) is None
+    Task.update(tube="other").where(Task.status == "D").execute()
+    assert Task.stats().tube[name].transition == {"X-R": 1, "R-T": 1, "T-D": 1, "D-S": 1}
+    assert is_exact(Task)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_status_may_be_any_word(make, name):
+    Task = make(
+        {"buried": True, "delayed": True, "ttr": 20, "limit": 5},
+        statuses={"R": name, "T": f"{name}t", "W": f"w{name}", "B": f"{name}{name}"},
+    )
+    there = bring(Task, "B")
+    assert there.status == name + name
+    assert Task.dig(there).status == name
+    taken = Task.take()
+    assert Task.update(status=name).execute() == 1
+    assert Task.xq.count("R") == 1
+    assert Task.take().id == taken.id
+    Task.xq.clock.tick(20)
+    assert Task.xq.sweep() == 1
+    assert state(Task, there) == name
+    assert Task.xq.check() == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_unique_value_and_a_text_key_may_be_any_text(make, name):
+    Task = make({"unique": True, "keep": True}, roles=("unique",), key=pw.CharField(primary_key=True))
+    Task.put({"id": name, "job": name, "name": name})
+    assert Task.put({"job": name}, on_conflict="skip").id == name
+    assert Task.take().ack(update={"name": name + name}).name == name + name
+    assert Task.xq.peek(name).job == row(Task, name).job == name
+
+
+def test_a_table_named_like_the_tables_of_another_queue_is_left_alone(make):
+    One = make({"buried": True})
+    Two = make({"buried": True}, model=make.model(table_name="task_xq"))
+    Three = make({"buried": True}, model=make.model(table_name="Task 2"))
+    for Task in (One, Two, Three):
+        Task.put(task())
+    One.xq.install()
+    One.xq.reconfigure({})
+    One.xq.uninstall()
+    assert (Two.xq.check(), Three.xq.check()) == ([], [])
+    assert (Two.xq.count(), Three.xq.count()) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["Task", "task "])
+def test_queues_whose_tables_differ_by_case_or_a_space_do_not_mix(make_shared, name):
+    db = make_shared.db
+    if isinstance(db, pw.SqliteDatabase) or (name == "task " and isinstance(db, pw.MySQLDatabase)):
+        return  # to SQLite they are one table, and MariaDB has no name that ends with a space
+    features, fields = {"keep": True, "history": True, "delayed": True}, ("runat",)
+    One, Two = (make_shared(features, roles=fields, model=make_shared.model(table_name=t)) for t in ("task", name))
+    One.put(task())
+    Two.xq.put_many(tasks(3))
+    with One.xq.session():
+        Two.take()
+        assert (len(One.xq.taken()), len(Two.xq.taken())) == (0, 1)
+    assert (transitions(One), transitions(Two)) == ({"X-R": 1}, {"X-R": 3, "R-T": 1, "T-R": 1})
+
+    def takes():
+        yield One.take().id, len(Two.xq.take_many(2))
+
+    with another_process(db, takes) as other:
+        assert next(other) == (1, 2)
+        other.kill()
+        eventually(lambda: (One.xq.count("T"), Two.xq.count("T")) == (0, 0))
+    assert [told.event for told in One.xq.history()] == ["put", "take", "died"]
+    assert Two.xq.History.select().count() == 3 + 2 + 2 * 2
+    One.xq.uninstall()
+    assert Two.xq.check() == []
+    assert Two.take().ack().status == "D"
+    assert is_exact(Two)
+    One.xq.install()
+    assert (One.xq.count("R"), transitions(One)) == (1, {})
+    assert is_exact(Two)
+
+
+def test_a_field_may_have_any_name_that_python_allows(make):
+    model = type("Task", (pw.Model,), {
+        "größe": pw.CharField(default="R"),
+        "now": pw.TextField(null=True),
+        "n": pw.TextField(null=True),
+        "k0": pw.TextField(null=True),
+        "f1": pw.TextField(null=True),
+        "session": pw.TextField(null=True),
+        "tube": pw.TextField(null=True),
+        "delay": pw.DoubleField(null=True),
+        "Meta": type("Meta", (), {"database": make.db}),
+    })  # fmt: skip
+    Task = make({"delayed": True, "keep": True}, model=model, fields={"status": "größe", "runat": "delay"})
+    put = Task.put({"now": "a", "n": "b", "k0": "c", "f1": "d", "session": "e", "tube": "f"}, delay=5)
+    assert (put.now, put.n, put.k0, put.f1, put.session, put.tube) == ("a", "b", "c", "d", "e", "f")
+    Task.xq.clock.tick(5)
+    done = Task.take().ack(update={"now": "1", "n": "2", "k0": "3", "f1": "4", "session": "5", "tube": "6"})
+    assert (done.now, done.n, done.k0, done.f1, done.session, done.tube) == ("1", "2", "3", "4", "5", "6")

@@ -1,0 +1,509 @@
+"""Threads and processes that pass each other at the worst moment, which is brought about on purpose."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import peewee as pw
+import pytest
+
+import xq
+from tests.conftest import SERVERS, Maker, database_on
+from tests.factories import task
+from tests.inside.steps import look
+from tests.servers import Postgres
+from tests.steps import (
+    PATIENCE,
+    STUCK,
+    Work,
+    another_process,
+    another_program,
+    eventually,
+    in_threads,
+    is_exact,
+    isolate,
+    make_impatient,
+    state,
+    writing,
+)
+from xq import moves, sessions, sweep
+from xq.adapters.databases.links import ServerWrites
+from xq.adapters.databases.sqlite_files import FileWrites
+from xq.testing import Clock
+
+
+@pytest.fixture
+def session_ends_within_a_take(monkeypatch):
+    """Has the session of the next take be closed while it takes."""
+    mark = sessions.Session.mark
+
+    def marks_and_ends(self: sessions.Session, now: float) -> str:
+        made = mark(self, now)
+        monkeypatch.undo()
+        self.close()
+        return made
+
+    monkeypatch.setattr(sessions.Session, "mark", marks_and_ends)
+
+
+def test_a_task_taken_by_a_session_that_ends_meanwhile_is_given_back(make, session_ends_within_a_take):
+    Task = make(roles=("owner",))
+    put = Task.put(task())
+    with Task.xq.session(), pytest.raises(xq.UnknownSession):
+        Task.take()
+    assert state(Task, put) == "R"
+    assert Task.take().ack()
+
+
+def test_where_the_session_of_the_process_ends_within_a_take_the_next_one_takes(make, session_ends_within_a_take):
+    Task = make(roles=("owner",))
+    put = Task.put(task())
+    assert Task.take().ack().id == put.id
+    assert Task.stats().transition == {"X-R": 1, "R-T": 2, "T-R": 1, "T-X": 1}
+
+
+def test_a_session_that_another_thread_enters_while_it_is_left_goes_on(make_shared, monkeypatch):
+    Task = make_shared(roles=("owner",))
+    put = Task.put(task())
+    session = Task.xq.session()
+    taken: list[Any] = []
+    leave = sessions.Sessions.leave
+
+    def work() -> None:
+        with session:
+            taken.append(Task.take())
+            left.set()
+            ended.wait(PATIENCE)
+            taken.append(Task.ack(put.id))
+
+    left, ended = threading.Event(), threading.Event()
+    other = threading.Thread(target=lambda: in_threads(make_shared.db, work))
+
+    def leaves_late(self: sessions.Sessions, leaving: sessions.Session) -> None:
+        monkeypatch.undo()
+        other.start()
+        left.wait(PATIENCE)
+        leave(self, leaving)
+
+    monkeypatch.setattr(sessions.Sessions, "leave", leaves_late)
+    with session:
+        pass
+    assert state(Task, put) == "T"
+    ended.set()
+    other.join(PATIENCE)
+    assert [found.id for found in taken] == [put.id, put.id]
+    assert session.closed
+
+
+def test_a_child_that_enters_a_session_of_its_parent_proves_that_it_lives(make_shared):
+    Task = make_shared(roles=("owner",))
+    put = Task.put(task())
+    session = Task.xq.session()
+
+    def child() -> Any:
+        with session:
+            found = Task.take()
+            yield found.id
+            yield found.ack().id
+
+    with another_process(make_shared.db, child) as other:
+        assert next(other) == put.id
+        session.let_go()  # as the end of this process would
+        look(make_shared.db)
+        assert state(Task, put) == "T"
+        assert next(other) == put.id
+
+
+def test_the_first_take_of_a_process_finds_what_a_dead_one_held(make_shared):
+    Task = make_shared(roles=("owner",))
+    put = Task.put(task())
+
+    def child() -> Any:
+        yield Task.take().id
+        yield sessions.of(make_shared.db).own().uuid
+
+    with another_process(make_shared.db, child) as other:
+        assert next(other) == put.id
+        proof = sessions.of(make_shared.db).proof
+        assert proof is not None
+        eventually(proof.renew)  # beside a new lock file nobody is taken for dead
+        name = next(other)
+        other.kill()
+        eventually(lambda: proof.gone([name]))  # a server hears of it a little later
+    assert Task.take().id == put.id
+
+
+def test_a_worker_asks_again_when_the_database_is_locked(make_shared):
+    db = make_shared.db
+    make_impatient(db)
+    Task = make_shared({"buried": True, "keep": True}, roles=("runat", "attempts"))
+    put = Task.put(task())
+    locked, refused = threading.Event(), threading.Event()
+    done = []
+
+    class Unlock(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "asked again" in record.getMessage():
+                refused.set()
+
+    def locks() -> bool:
+        with writing(db):
+            Task.update(size=1).execute()
+            locked.set()
+            return refused.wait(PATIENCE)
+
+    @Task.xq.worker(max_attempts=1)
+    def work(found: Any) -> None:
+        done.append((found.id, Work(db, locks)))
+        locked.wait(PATIENCE)
+
+    handler = Unlock()
+    logging.getLogger("xq.Task").addHandler(handler)
+    try:
+        Task.xq.run(until_empty=True)
+    finally:
+        logging.getLogger("xq.Task").removeHandler(handler)
+    ((key, other),) = done
+    assert (key, state(Task, put)) == (put.id, "D")
+    assert other.result()
+
+
+def test_what_ends_a_worker_is_raised_by_run(make_shared):
+    Task = make_shared()
+    Task.put(task())
+
+    @Task.xq.worker
+    def work(found: Any) -> None:
+        Task.xq.uninstall()
+
+    with pytest.raises(xq.NotInstalled):
+        Task.xq.run()
+
+
+def test_a_callback_that_waited_for_a_plain_commit_takes_no_event_away(make):
+    Task = make({"history": True})
+    Task.xq.on_change(lambda found, event, source, target: event == "take" and Task.put(task()))
+    Task.put(task())
+    taken = None
+    plain = make.db.connection().cursor()
+    plain.execute("BEGIN")
+    taken = Task.take()
+    plain.execute("COMMIT")
+    taken.ack()
+    assert [row.event for row in Task.xq.history(taken)] == ["put", "take", "ack"]
+
+
+def test_history_is_pruned_by_itself_where_nothing_else_is_due(make_shared):
+    Task = make_shared({"history": 0.5, "keep": True})
+    Task.put(task())
+    Task.take().ack()
+    eventually(lambda: len(Task.xq.History.select()) <= 1)  # the newest row stays, for its number
+    eventually(lambda: Task.xq.history() == [])
+
+
+def test_a_signal_that_is_lost_is_made_up_for(make_shared, monkeypatch):
+    for listening in (FileWrites, ServerWrites):
+        monkeypatch.setattr(listening, "wait", lambda self, seconds, eagerly: threading.Event().wait(seconds))
+    Task = make_shared()
+    work = Work(make_shared.db, lambda: Task.take(timeout=PATIENCE))
+    eventually(Task.xq.waiting)
+    another_program(make_shared.db, "INSERT INTO task (size, status, attempts) VALUES (0, 'R', 0)")
+    assert work.result().id == 1
+
+
+def test_a_child_has_no_part_in_the_connection_of_its_parent(make_shared):
+    Task = make_shared()
+    Task.put(task())
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.read(reading, 1)  # until the parent has closed the connection, and SQLite its log
+            Task.put(task())
+        finally:
+            os._exit(0)
+    make_shared.db.close()
+    os.write(writing, b"x")
+    os.waitpid(child, 0)
+    os.close(reading)
+    os.close(writing)
+    assert Task.select().count() == Task.xq.count() == 2
+
+
+def test_a_task_whose_session_nobody_lists_comes_back(make_shared):
+    Task = make_shared(roles=("owner",))
+    put = Task.put(task())
+
+    def child() -> Any:
+        Task.take()
+        yield sessions.of(make_shared.db).own().uuid
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with another_process(make_shared.db, child) as other:
+        name = next(other)
+        make_shared.db.execute_sql(f"DELETE FROM xq_session WHERE uuid = '{name}'")
+        with pytest.raises((AssertionError, EOFError)):
+            next(other)
+    assert eventually(Task.take).id == put.id
+
+
+def test_a_task_whose_session_nobody_lists_comes_back_without_a_call(make_shared, monkeypatch):
+    monkeypatch.setattr(sessions, "ORPHANS", 2.0)
+    Task = make_shared(roles=("owner",))
+    assert Task.take() is None  # which looks for such tasks; the next look is the thread's
+    put = Task.put(task())
+    another_program(make_shared.db, f"UPDATE task SET status = 'T', owner = '{uuid.uuid4()}/0'")
+    eventually(lambda: state(Task, put) == "R")
+
+
+def test_what_proves_that_a_session_lives_is_not_forgotten_by_a_thread_that_finds_no_queue(make_shared):
+    Task = make_shared(roles=("owner",))
+    Task.put(task())
+    mine = sessions.of(make_shared.db)
+    taken = Task.take()
+    proof = mine.proof
+    mine.prove_by(lambda: None)
+    mine._proof = None  # as if nobody had looked for it yet
+    gc.collect()
+    assert mine.proof is proof
+
+    def child() -> Any:
+        look(make_shared.db)
+        yield Task.xq.count("T")
+
+    with another_process(make_shared.db, child) as other:
+        assert next(other) == 1
+    assert taken.ack()
+
+
+def test_a_session_that_is_about_to_end_is_joined_by_no_other_process(make_shared, monkeypatch):
+    Task = make_shared(roles=("owner",))
+    put = Task.put(task())
+    end = sessions.Sessions.end
+    joined = []
+
+    def joins() -> Any:
+        name = yield
+        try:
+            with Task.xq.session(name):
+                yield True
+        except xq.UnknownSession:
+            yield False
+
+    with another_process(make_shared.db, joins) as other:
+        next(other)
+
+        def ends_late(self: sessions.Sessions, name: str, event: str) -> None:
+            joined.append(other.send(name))
+            end(self, name, event)
+
+        with Task.xq.session():
+            Task.take()
+            monkeypatch.setattr(sessions.Sessions, "end", ends_late)
+        monkeypatch.undo()
+    assert joined == [False]
+    assert state(Task, put) == "R"
+
+
+def test_a_session_closed_elsewhere_that_two_threads_notice_at_once_is_not_taken_for_lost(make_shared, monkeypatch):
+    Task = make_shared(roles=("owner",))
+    Task.put(task())
+    held, lose = Task.take(), sessions.Sessions._lose
+
+    def child() -> Any:
+        Task.xq.session(mine).close()
+        yield "closed"
+
+    def loses_late(self: sessions.Sessions, session: sessions.Session) -> None:
+        monkeypatch.undo()
+        look(make_shared.db)  # as the thread that looks after the database does
+        lose(self, session)
+
+    mine = sessions.of(make_shared.db).own().uuid
+    monkeypatch.setattr(sessions.Sessions, "_lose", loses_late)
+    with another_process(make_shared.db, child) as other:
+        assert next(other) == "closed"
+        with pytest.raises(xq.WrongState):
+            held.ack()
+
+
+ON_SERVERS = pytest.mark.parametrize("shared_db", SERVERS, indirect=True)  # where writers are side by side
+LEVELS = pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
+
+
+@ON_SERVERS
+def test_a_take_that_passes_by_what_another_moves_at_this_moment_finds_it_a_moment_later(shared_db, monkeypatch):
+    clock = Clock()
+    Task = Maker(shared_db, clock)({"delayed": True})
+    put = Task.put(task(), delay=1)
+    clock.tick(2)
+    swept, passed_by = threading.Event(), threading.Event()
+
+    def sweeps() -> None:
+        with shared_db.atomic():
+            assert Task.xq.sweep() == 1
+            swept.set()
+            assert passed_by.wait(STUCK)
+
+    def moment() -> Iterator[float]:
+        passed_by.set()
+        other.result()
+        yield 0.0
+
+    other = Work(shared_db, sweeps)
+    assert swept.wait(STUCK)
+    monkeypatch.setattr(moves, "BEING_MOVED", moment())
+    assert Task.take().id == put.id
+
+
+def somebody_waits_for(db: pw.Database) -> bool:
+    """Whether a statement on another connection waits for what the transaction of this thread has locked."""
+    if isinstance(db, pw.PostgresqlDatabase):
+        asked = "SELECT 1 FROM pg_locks WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+    else:  # what else there is to see of a wait needs a right that few have
+        asked = (
+            "SELECT 1 FROM information_schema.processlist "
+            "WHERE id <> CONNECTION_ID() AND db = DATABASE() AND command = 'Query' AND time_ms > 100"
+        )
+    return bool(db.execute_sql(asked).fetchall())
+
+
+@ON_SERVERS
+@LEVELS
+@pytest.mark.parametrize("roles", [(), ("owner",)])
+@pytest.mark.parametrize("finish", ["ack", "release"])
+def test_who_waits_for_a_task_that_is_taken_away_and_again_does_not_finish_it(make_shared, level, roles, finish):
+    isolate(make_shared.db, level)
+    Task = make_shared(roles=roles)
+    put = Task.put(task())
+    mine = Task.take()
+    with Task.xq.session():
+        with make_shared.db.atomic():
+            Task.xq.snatch(put)
+            theirs = Task.take()
+            late = Work(make_shared.db, lambda: getattr(Task, finish)(mine))
+            eventually(lambda: somebody_waits_for(make_shared.db))
+        with pytest.raises(xq.NotOwner):
+            late.result()
+        assert state(Task, put) == "T"
+        assert theirs.ack().id == put.id
+    assert is_exact(Task)
+
+
+@pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)  # which tells who looks
+def test_a_session_that_could_be_listed_in_a_transaction_only_is_looked_after_from_its_commit_on(
+    make_shared, monkeypatch
+):
+    monkeypatch.setattr(sessions, "ORPHANS", float("inf"))  # then who lives is looked at where there is a reason only
+    db = make_shared.db
+    make_impatient(db)
+    Task = make_shared()
+    Task.put(task())
+
+    def child() -> Any:
+        with db.atomic():
+            db.execute_sql("LOCK TABLE xq_session IN SHARE MODE")  # the link may not write there
+            yield Task.take().id
+        yield "committed"
+
+    with another_process(db, child) as other:
+        taken = next(other)
+        waits = Work(db, lambda: Task.take(timeout=PATIENCE))
+        eventually(lambda: db in sweep._sweepers and sweep._sweepers[db]._look_at == float("inf"))
+        assert next(other) == "committed"
+        other.kill()
+        eventually(lambda: not waits.goes_on)
+        assert waits.result().id == taken
+
+
+@ON_SERVERS
+def test_what_proves_that_a_process_lives_is_in_no_conflict_at_the_level_of_the_application(make_shared):
+    db = make_shared.db
+    isolate(db, "SERIALIZABLE")
+    if isinstance(db, pw.MySQLDatabase):  # as it is by itself from MariaDB 11.6 on
+        db.connect_params["init_command"] = "SET tx_isolation = 'SERIALIZABLE', innodb_snapshot_isolation = ON"
+        try:
+            db.connect()
+        except pw.OperationalError:
+            pytest.skip("this MariaDB has no innodb_snapshot_isolation")
+    Task = make_shared(roles=("owner",))
+    Task.put(task())
+    taken, mine, gone = Task.take(), sessions.of(db), str(uuid.uuid4())
+    db.execute_sql(f"INSERT INTO xq_alive (uuid, process) VALUES ('{gone}', 7)")
+
+    def end() -> bool:
+        with mine.alone(gone) as alone:
+            return alone
+
+    with db.atomic():
+        db.execute_sql(f"DELETE FROM xq_alive WHERE uuid = '{gone}'")
+        ends = Work(db, end)
+        eventually(lambda: somebody_waits_for(db))
+    assert ends.result()
+    assert taken.ack().id == taken.id
+
+
+def test_a_call_that_postgresql_ends_in_a_deadlock_with_the_application_is_made_again_unseen():
+    with database_on(Postgres) as (server, name), closing(server.peewee(name)) as db:
+        Task = Maker(db, None)({"keep": True})
+        Task.xq.put_many([task()] * 3)
+        held = Task.xq.take_many(3)
+
+        def look_for_deadlocks_after(delay: str) -> None:
+            server.run(f"ALTER DATABASE {name} SET deadlock_timeout = '{delay}'")  # of connections from here on
+
+        def until_so_many_wait(n: int) -> None:
+            waits = (
+                f"SELECT 1 FROM pg_stat_activity WHERE datname = '{name}' AND cardinality(pg_blocking_pids(pid)) > 0"
+            )
+            eventually(lambda: len(server.run(waits)) == n)
+
+        def application() -> None:
+            with db.atomic():
+                for late in (held[2], held[0]):
+                    Task.update(name="changed").where(Task.id == late.id).execute()
+
+        with db.atomic():
+            Task.update(name="changed").where(Task.id == held[1].id).execute()
+            look_for_deadlocks_after("10ms")
+            acks = Work(db, lambda: Task.xq.ack_many(held))
+            until_so_many_wait(1)  # it has the first task
+            look_for_deadlocks_after("1h")
+            other = Work(db, application)
+            until_so_many_wait(2)  # from here on it waits for the first, and has the last
+        other.result()
+        assert [found.status for found in acks.result()] == ["D"] * 3
+        assert {found.name for found in Task.select()} == {"changed"}
+        assert is_exact(Task)
+
+
+@ON_SERVERS
+@LEVELS
+def test_who_begins_to_wait_amid_the_transaction_of_an_ack_is_told_of_it(make_shared, level):
+    isolate(make_shared.db, level)
+    Task = make_shared(roles=("owner",))
+    Task.put(task())
+    taken = Task.take()
+    waits: list[Work] = []
+
+    def finish() -> None:
+        with make_shared.db.atomic():
+            make_shared.db.execute_sql("SELECT count(*) FROM xq_setting").fetchall()  # its moment is now
+            if not waits:
+                waits.append(Work(make_shared.db, lambda: Task.xq.wait(taken, timeout=PATIENCE)))
+                Work(make_shared.db, lambda: eventually(Task.xq.waiting)).result()
+            taken.ack()
+
+    try:
+        finish()
+    except pw.OperationalError:  # it gave way to the one who waits, and to begin anew is the application's
+        finish()
+    assert waits[0].result()[1]

@@ -1,0 +1,129 @@
+"""Rows that the database keeps where they are, since a trigger or a constraint of the application's says so."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import peewee as pw
+import pytest
+
+from tests.conftest import SHARED
+from tests.steps import FAILURES, STUCK, another_process, fail_for, fail_no_more, keep_references
+from xq import doubts, sessions
+from xq.batches import Batches
+from xq.moves import Moves
+
+BAD = "NEW.name = 'bad' AND NEW.status = 'R'"
+OWNERS = {"side table": ("runat",), "role": ("runat", "owner")}
+EACH_FAILURE = pytest.mark.parametrize(
+    ("shared_db", "how"), [(db, how) for db in SHARED for how in FAILURES[db]], indirect=["shared_db"]
+)
+
+
+@pytest.fixture(params=OWNERS)
+def queue(request, make_shared):
+    queue = make_shared({"delayed": True, "ttr": 3600}, roles=OWNERS[request.param])
+    queue.xq.put_many([{"name": name} for name in ("good", "bad", "fine")])
+    return queue
+
+
+@EACH_FAILURE
+def test_a_task_of_a_killed_process_that_cannot_go_back_stops_no_other_and_comes_later(queue, how, monkeypatch, caplog):
+    monkeypatch.setattr(sessions, "ORPHANS", 0.1)
+    fail_for(queue, BAD, how)
+
+    def takes() -> Generator[Any, Any, None]:
+        held = queue.xq.take_many(3)
+        yield len(held)
+
+    with another_process(queue._meta.database, takes) as other:
+        assert next(other) == 3
+        assert queue.take() is None
+        other.kill()
+        assert [queue.take(timeout=STUCK).name for _ in range(2)] == ["good", "fine"]
+    assert [task.name for task in queue.xq.by_state("T")] == ["good", "bad", "fine"]
+    fail_no_more(queue)
+    assert queue.take(timeout=STUCK).name == "bad"
+    told = [record.levelname for record in caplog.records if "cannot move" in record.getMessage()]
+    assert told == ["WARNING"], "once, however often it is tried"
+    assert queue.xq.check() == []
+
+
+@EACH_FAILURE
+def test_a_task_that_cannot_go_back_is_nothing_for_which_leaving_its_session_fails(queue, how):
+    fail_for(queue, BAD, how)
+    with queue.xq.session():
+        queue.xq.take_many(3)
+    assert [task.name for task in queue.xq.take_many(3)] == ["good", "fine"]
+    assert queue.xq.check() == []
+
+
+@EACH_FAILURE
+def test_a_row_that_a_timer_cannot_move_stops_no_other(queue, how):
+    fail_for(queue, BAD, how)
+    queue.xq.take_many(3, ttr=1e-6)
+    assert sorted(queue.take(timeout=STUCK).name for _ in range(2)) == ["fine", "good"]
+    assert [task.name for task in queue.xq.by_state("T")] == ["good", "bad", "fine"]
+    assert queue.xq.check() == []
+
+
+def test_a_take_that_was_interrupted_is_given_back_as_soon_as_that_can_be(queue, monkeypatch):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    fail_for(queue, BAD.replace("bad", "good"))
+    monkeypatch.setattr(doubts, "LASTS", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Moves, "_check_open", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.take()
+    assert [queue.take(timeout=STUCK).name for _ in range(2)] == ["bad", "fine"]
+    fail_no_more(queue)
+    assert queue.take(timeout=STUCK).name == "good"
+
+
+def test_a_reference_that_is_looked_at_only_at_the_commit_stops_no_timer(make):
+    keep_references(make.db)
+    Task = make({"ttl": True})
+    deferred = None if isinstance(make.db, pw.MySQLDatabase) else "INITIALLY DEFERRED"
+    Child: Any = type(
+        "Child",
+        (pw.Model,),
+        {"task": pw.ForeignKeyField(Task, deferrable=deferred), "Meta": type("M", (), {"database": make.db})},
+    )
+    make.db.create_tables([Child])
+    _, kept, _ = (Task.put({}, ttl=0) for _ in range(3))
+    Child.insert(task=kept.id).execute()
+    assert Task.xq.sweep() == 2
+    assert [task.id for task in Task.xq.by_state("R")] == [kept.id]
+    Child.delete().execute()
+    assert Task.xq.sweep() == 1
+
+
+@pytest.mark.parametrize("roles", OWNERS.values(), ids=OWNERS)
+def test_what_is_touched_while_others_are_tried_one_by_one_stays_with_who_has_it(make, monkeypatch, roles):
+    Task = make({"ttr": 10}, roles=roles)
+    Task.xq.put_many([{"name": name} for name in ("bad", "good", "touched")])
+    fail_for(Task, BAD)
+    *_, touched = Task.xq.take_many(3)
+    Task.xq.clock.tick(11)
+    singly = Batches._singly
+
+    def listed_then_touched(self: Batches, *args: Any) -> Any:
+        dialect = self.database.dialect
+        listing, execute = dialect.listing(args[1]), self.database.execute
+
+        def touches(sql: str, values: Any) -> Any:
+            found = execute(sql, values)
+            if sql == listing:
+                touched.touch(10)
+            return found
+
+        monkeypatch.setattr(self.database, "execute", touches)
+        return singly(self, *args)
+
+    monkeypatch.setattr(Batches, "_singly", listed_then_touched)
+    assert Task.xq.sweep() == 1
+    assert [task.name for task in Task.xq.by_state("T")] == ["bad", "touched"]
+    assert touched.ack()

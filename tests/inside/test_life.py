@@ -1,0 +1,804 @@
+"""Whose tasks are whose while processes come and go: first use, fork, exit, kill -9, SIGSTOP, shared sessions."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import weakref
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from typing import Any
+
+import peewee as pw
+import pytest
+
+import xq
+from tests.conftest import DATABASES, SHARED, Maker
+from tests.inside.steps import look
+from tests.steps import (
+    PATIENCE,
+    STUCK,
+    Other,
+    another_process,
+    eventually,
+    in_threads,
+    is_exact,
+    make_impatient,
+    processes,
+    state,
+    transitions,
+    waiter,
+    writing,
+)
+from tests.support.life import FEATURES, takes, watch
+from xq import sessions, sweep
+
+OWNERS = {"side table": ("runat",), "role": ("runat", "owner")}
+TTR = {"no ttr": {}, "ttr": {"ttr": 3600}}
+
+
+@pytest.fixture(params=OWNERS)
+def roles(request):
+    return OWNERS[request.param]
+
+
+@pytest.fixture
+def queue(make_shared, roles):
+    return make_shared(FEATURES, roles=roles)
+
+
+def another(make: Maker, table: str, **options: Any) -> Any:
+    """One more queue on the same database."""
+    return make(FEATURES, model=make.model(table_name=table), **options)
+
+
+def open_sessions(Task: Any) -> list[str]:
+    return [uuid for uuid, _ in Task.xq.sessions()]
+
+
+# one session for each process and database
+
+
+def test_a_process_that_only_puts_has_no_session_and_no_thread(queue):
+    def child() -> Any:
+        queue.put({})
+        queue.xq.put_many([{}, {}])
+        queue.xq.stats()
+        yield threading.active_count(), queue.xq.sessions()
+
+    with another_process(queue._meta.database, child) as other:
+        assert next(other) == (1, [])
+
+
+def test_the_session_of_a_process_is_made_at_its_first_take_and_serves_all_queues(make_shared):
+    One, Two = make_shared(FEATURES), another(make_shared, "two")
+
+    def child() -> Any:
+        yield open_sessions(One)
+        One.take()
+        yield open_sessions(One)
+        Two.take()
+        yield open_sessions(Two)
+
+    with another_process(One._meta.database, child) as other:
+        assert next(other) == []
+        first = next(other)
+        assert len(first) == 1
+        assert next(other) == first
+
+
+def test_each_database_has_a_session_of_its_own(make_shared, another_database):
+    with another_database() as elsewhere:
+        One, Two = make_shared(FEATURES), Maker(elsewhere, None)(FEATURES)
+        One.take()
+        Two.take()
+        assert len({*open_sessions(One), *open_sessions(Two)}) == 2
+
+
+# kill -9
+
+
+@pytest.mark.parametrize("ttr", TTR)
+def test_a_killed_process_gives_its_tasks_back(make_shared, roles, ttr):
+    One = make_shared(FEATURES | TTR[ttr], roles=roles)
+    Two = another(make_shared, "two", roles=roles)
+    watch(One)
+    watch(Two)
+    One.xq.put_many([{}] * 6)
+    Two.put({})
+    ours, buried = One.xq.take_many(2)
+    buried.bury()
+    One.put({}, delay=3600)
+    with another_process(make_shared.db, takes(One, Two, n=3)) as other:
+        session = next(other)
+        assert (One.xq.count("T"), Two.xq.count("T")) == (4, 1)
+        other.kill()
+        eventually(lambda: One.xq.count("T") == 1 and Two.xq.count("T") == 0)
+    assert transitions(One) == {"X-R": 6, "X-W": 1, "R-T": 5, "T-B": 1, "T-R": 3}
+    assert transitions(Two) == {"X-R": 1, "R-T": 1, "T-R": 1}
+    assert is_exact(One)
+    eventually(lambda: session not in open_sessions(One))
+    assert (state(One, ours), state(One, buried)) == ("T", "B")
+    assert ours.ack().id == ours.id
+
+
+def test_who_waits_is_given_the_task_of_a_killed_process(queue):
+    queue.put({})
+
+    def waits() -> Any:
+        yield
+        yield queue.take(timeout=PATIENCE).id
+
+    with processes(queue._meta.database, takes(queue), waits) as (holder, waiter):
+        next(holder)
+        next(waiter)
+        holder.kill()
+        assert next(waiter) == 1
+
+
+def test_a_queue_that_no_living_process_knows_is_given_back_by_the_first_one_that_does(make_shared):
+    One = make_shared(FEATURES)
+
+    def dies() -> Any:
+        Two = another(Maker(make_shared.db, None), "two")
+        Two.put({})
+        One.put({})
+        One.take()
+        yield Two.take().id
+
+    def comes() -> Any:
+        Two = another(Maker(make_shared.db, None), "two")
+        yield eventually(Two.take).id
+
+    watch(One)
+    with another_process(make_shared.db, dies) as other:
+        assert next(other) == 1
+        other.kill()
+        eventually(lambda: One.xq.count("T") == 0)
+        look(make_shared.db)
+        assert list(make_shared.db.execute_sql("SELECT status FROM two")) == [("T",)]
+    with another_process(make_shared.db, comes) as other:
+        assert next(other) == 1
+
+
+def test_a_look_at_who_lives_that_fails_is_made_again(make_shared, caplog):
+    Task = make_shared(FEATURES)
+    make_impatient(make_shared.db)
+    watch(Task)
+    Task.put({})
+    with another_process(make_shared.db, takes(Task)) as other, make_shared.db.connection_context():
+        next(other)
+        with suppress(KeyError), writing(make_shared.db):
+            make_shared.db.execute_sql("UPDATE xq_session SET ends = ends")
+            other.kill()
+            eventually(lambda: "looking after" in caplog.text)
+            raise KeyError  # nothing is written that would be a reason to look
+        eventually(lambda: Task.xq.count("T") == 0)
+
+
+def test_after_a_kill_its_former_owner_is_refused(queue):
+    """A process that was stopped, whose lock another program broke, is told that the task is another's."""
+    watch(queue)
+    queue.put({})
+
+    def child() -> Any:
+        task = queue.take()
+        yield task.id
+        session = sessions.of(queue._meta.database).current()
+        session.let_go()  # as when the system drops it
+        yield
+        with pytest.raises(xq.NotOwner):
+            task.ack()
+        yield True
+
+    with another_process(queue._meta.database, child) as other:
+        next(other)
+        next(other)
+        taken = eventually(queue.take)
+        assert next(other)
+        assert taken.ack().id == 1
+
+
+# SIGSTOP
+
+
+def test_a_process_that_stands_still_keeps_its_tasks(queue):
+    watch(queue)
+    queue.xq.put_many([{}] * 2)
+    with processes(queue._meta.database, takes(queue), takes(queue)) as (stopped, killed):
+        next(stopped)
+        next(killed)
+        stopped.stop()
+        killed.kill()
+        eventually(lambda: queue.xq.count("T") == 1)  # so who lives was looked at
+        look(queue._meta.database)
+        assert queue.xq.count("T") == 1
+        stopped.go_on()
+        assert len(stopped.send("ack")) == 1
+    assert queue.xq.stats().counts["R"] == 1
+
+
+# fork
+
+
+@pytest.mark.parametrize("dies", ["parent", "child"])
+def test_parent_and_child_prove_each_for_itself_that_they_live(queue, dies):
+    watch(queue)
+    queue.xq.put_many([{}] * 2)
+    fork = multiprocessing.get_context("fork")
+    ends = {name: fork.Pipe() for name in ("parent", "child")}
+
+    def follow(name: str) -> None:
+        pipe = ends[name][1]
+        task = queue.take()
+        pipe.send((os.getpid(), task.id))
+        with suppress(EOFError):
+            pipe.send(getattr(task, pipe.recv())().id)
+
+    def parent() -> Any:
+        queue.take().release()  # so there is a session to be inherited
+        queue._meta.database.close()
+        child = fork.Process(target=follow, args=("child",))
+        child.start()
+        follow("parent")
+        yield
+
+    other = Other(queue._meta.database, parent)
+    held = {name: ours.recv() for name, (ours, _) in ends.items()}
+    lives = "child" if dies == "parent" else "parent"
+    os.kill(held[dies][0], 9)
+    eventually(lambda: state(queue, held[dies][1]) == "R")
+    look(queue._meta.database)
+    assert state(queue, held[lives][1]) == "T"
+    ours, _ = ends[lives]
+    ours.send("ack")
+    assert ours.poll(STUCK)
+    assert ours.recv() == held[lives][1]
+    other.end()
+
+
+def test_forks_of_a_process_whose_thread_works_do_not_hang(make_shared):
+    Task = make_shared(FEATURES | {"ttr": 3600})
+    watch(Task)
+
+    def busy() -> Any:
+        yield
+        while True:
+            Task.put({}, delay=0)
+            for task in Task.xq.take_many(5):
+                task.ack()
+            yield
+
+    def child() -> Any:
+        Task.put({}, delay=0)
+        task = Task.take(timeout=0.01)
+        yield task is None or task.release().id
+
+    with another_process(make_shared.db, busy) as other:
+        next(other)
+        for _ in range(50):
+            other.send(None)
+            with another_process(make_shared.db, child) as forked:
+                assert next(forked)
+    assert is_exact(Task)
+    assert Task.xq.count("T") == 0
+
+
+def test_threads_may_share_a_task_and_one_of_them_finishes_it(queue):
+    queue.put({})
+    task = queue.take()
+
+    def ack() -> bool:
+        try:
+            return bool(task.ack())
+        except (xq.NotFound, xq.WrongState):
+            return False
+
+    assert sorted(in_threads(queue._meta.database, *[ack] * 8)) == [False] * 7 + [True]
+
+
+# normal exits
+
+PROGRAM = """
+import multiprocessing, os, sys
+import peewee as pw
+from tests.conftest import DATABASES, SHARED, Maker
+
+def work():
+    db = pw.{kind}({name!r}, **{params!r})
+    Task = Maker(db, None)({features!r}, roles={roles!r})
+    assert len(Task.xq.take_many(2)) == 2
+    return Task
+
+if __name__ == "__main__":
+{ends}
+"""
+ENDS = {
+    "the end of the script": "work()",
+    "sys.exit": "work(); sys.exit(0)",
+    "an exception": "work(); 1 / 0",
+    "a thread's end": "import threading; thread = threading.Thread(target=work); thread.start(); thread.join()",
+    "a forked child": "multiprocessing.get_context('fork').Process(target=work).start()",
+    "a spawned child": "multiprocessing.get_context('spawn').Process(target=work).start()",
+    "os.fork": "pid = os.fork()\nif pid: os.waitpid(pid, 0)\nelse: work()",
+    "the database closed": "work()._meta.database.close()",
+}
+
+
+def run(program: str, db: pw.Database, folder: Any, roles: tuple[str, ...]) -> int:
+    """Run a program to its end, and return its exit code."""
+    script = folder / "program.py"
+    text = PROGRAM.format(
+        kind=type(db).__name__,
+        name=db.database,
+        params=db.connect_params,
+        features=FEATURES,
+        roles=roles,
+        ends=textwrap.indent(program, "    "),
+    )
+    script.write_text(text)
+    path = os.pathsep.join(filter(None, sys.path))
+    return subprocess.run([sys.executable, script], env=os.environ | {"PYTHONPATH": path}, timeout=PATIENCE).returncode
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_process_that_ends_gives_its_tasks_back_at_once(make_shared, tmp_path, end):
+    Task = make_shared(FEATURES, roles=OWNERS["role"])
+    Task.xq.put_many([{}] * 3)
+    assert run(ENDS[end], make_shared.db, tmp_path, OWNERS["role"]) == (1 if end == "an exception" else 0)
+    assert Task.xq.stats().counts["R"] == 3  # and nobody was there to look
+    assert Task.xq.sessions() == []
+
+
+def test_a_process_that_ends_without_a_word_gives_its_tasks_back_as_a_killed_one(make_shared, tmp_path):
+    Task = make_shared(FEATURES, roles=OWNERS["side table"])
+    Task.xq.put_many([{}] * 2)
+    assert run("work(); os._exit(3)", make_shared.db, tmp_path, OWNERS["side table"]) == 3
+    assert Task.xq.count("T") == 2
+    assert eventually(Task.take).id == 1
+    eventually(lambda: Task.xq.count("T") == 1)
+
+
+def test_a_process_that_ends_finishes_what_its_thread_is_about(queue):
+    def takes_and_looks() -> Any:
+        inside, ends = threading.Event(), threading.Event()
+
+        def slowly(task: Any, event: str, source: str, target: str) -> None:
+            if event == "died":
+                inside.set()
+                ends.wait(STUCK)
+                ends.clear()
+                ends.wait(0.1)  # within which a process that did not care would be gone
+
+        queue.xq.on_change(slowly)
+        watch(queue)
+        yield
+        assert inside.wait(STUCK)
+        yield
+        ends.set()
+        sessions._at_exit()
+        os._exit(0)
+
+    with another_process(queue._meta.database, takes_and_looks) as other:
+        next(other)
+        queue.put({})
+        with another_process(queue._meta.database, takes(queue)) as holder:
+            next(holder)
+            holder.kill()
+            next(other)
+        with suppress(EOFError):
+            next(other)
+    assert queue.take() is not None
+    assert len(queue.xq.sessions()) == 1, "of this process: nobody is left for the other ones"
+
+
+# sessions that processes share
+
+
+def joins(Task: Any) -> Callable[[], Generator[Any, Any, None]]:
+    """A script that joins the session it is told, takes a task in it, and leaves."""
+
+    def script() -> Generator[Any, Any, None]:
+        uuid = yield
+        with Task.xq.session(uuid):
+            Task.take()
+            yield Task.xq.count("T")
+        yield Task.xq.count("T")
+
+    return script
+
+
+def test_the_last_process_to_leave_a_session_closes_it(queue):
+    queue.xq.put_many([{}] * 4)
+    with processes(queue._meta.database, joins(queue), joins(queue)) as others:
+        with queue.xq.session() as session:
+            queue.take()
+            for n, other in enumerate(others):
+                next(other)
+                assert other.send(session.uuid) == n + 2
+        assert queue.xq.count("T") == 3
+        assert next(others[1]) == 3
+        next(others[0])
+        # Whoever closes it may be the thread that looks after the queue in a process that has left already.
+        eventually(lambda: queue.xq.count("T") == 0)
+        eventually(lambda: session.uuid not in open_sessions(queue))
+    with pytest.raises(xq.UnknownSession):
+        queue.xq.session(session.uuid)
+
+
+def test_a_session_is_joined_in_a_transaction_that_began_before_it(queue):
+    queue.xq.put({})
+    with queue._meta.database.atomic():
+        assert queue.xq.count("R") == 1  # from here on MariaDB shows what was committed by now
+        taken = queue.take()
+        mine = sessions.of(queue._meta.database).current()
+        assert queue.xq.session(mine.uuid) is mine
+    queue.ack(taken)
+
+
+def test_of_processes_that_leave_a_session_at_once_one_closes_it(queue):
+    queue.xq.put_many([{}] * 5)
+    with processes(queue._meta.database, *[joins(queue)] * 4) as others:
+        with queue.xq.session() as session:
+            queue.take()
+            for other in others:
+                next(other)
+                other.send(session.uuid)
+        for other in others:
+            other.tell(None)
+        for other in others:
+            other.hear()
+        # As there.
+        eventually(lambda: queue.xq.stats().counts == {"R": 5, "T": 0, "B": 0, "W": 0})
+        eventually(lambda: session.uuid not in open_sessions(queue))
+
+
+def test_a_shared_session_lives_as_long_as_one_of_its_processes(queue):
+    watch(queue)
+    queue.xq.put_many([{}] * 3)
+    with processes(queue._meta.database, joins(queue), joins(queue), takes(queue)) as (one, two, canary):
+        with queue.xq.session() as session:
+            for other in (one, two):
+                next(other)
+                other.send(session.uuid)
+        next(canary)
+        one.kill()
+        canary.kill()
+        eventually(lambda: queue.xq.count("T") == 2)  # so who lives was looked at
+        look(queue._meta.database)
+        assert queue.xq.count("T") == 2
+        two.kill()
+        eventually(lambda: queue.xq.count("T") == 0)
+    assert transitions(queue) == {"X-R": 3, "R-T": 3, "T-R": 3}
+
+
+def test_a_session_that_was_left_to_a_process_which_is_killed_ends(queue, monkeypatch):
+    monkeypatch.setattr(sessions, "ORPHANS", float("inf"))  # then who lives is looked at where there is a reason only
+    queue.put({})
+    with another_process(queue._meta.database, joins(queue)) as other:
+        next(other)
+        with queue.xq.session() as session:
+            assert other.send(session.uuid) == 1
+            waiting = waiter(queue, lambda: queue.take(timeout=PATIENCE))
+            # Nobody else's session is there, so the thread looks seldom until it is told of something.
+            (sweeper,) = (each for each in sweep._sweepers.values() if each._sessions is session.sessions)
+            eventually(lambda: sweeper._look_at > time.monotonic() + sweep.LOOK or not sweeper.tells)
+        other.kill()
+        eventually(lambda: not waiting.goes_on)
+        assert waiting.result().id == 1
+
+
+def test_a_session_closed_by_another_process_is_over_and_the_next_take_makes_another(queue):
+    queue.xq.put_many([{}] * 2)
+
+    def child() -> Any:
+        task = queue.take()
+        session = sessions.of(queue._meta.database).current()
+        yield session.uuid
+        yield queue.xq.count("T")
+        with pytest.raises(xq.WrongState):
+            task.ack()
+        look(queue._meta.database)
+        assert session.closed
+        assert queue.take().ack().id == 1
+        yield sessions.of(queue._meta.database).current().uuid
+
+    with another_process(queue._meta.database, child) as other:
+        first = next(other)
+        queue.xq.session(first).close()
+        assert next(other) == 0
+        assert next(other) != first
+    assert queue.xq.count("T") == 0
+    assert queue.xq.sessions() == []
+
+
+def test_a_session_that_is_to_end_ends_where_it_has_taken_since_as_well(make_shared):
+    One, Two = make_shared(FEATURES), another(make_shared, "two")
+    watch(One)
+    watch(Two)
+    One.put({})
+    Two.put({})
+    One.xq.configure(session_ttr=3600)
+
+    def child() -> Any:
+        One.take()
+        yield sessions.of(make_shared.db).current().uuid
+        yield Two.take() is not None
+
+    with another_process(make_shared.db, child) as other:
+        One.xq.session(next(other)).close()
+        assert next(other)
+        make_shared.db.execute_sql("UPDATE xq_session SET ends = 1 WHERE ends IS NOT NULL")  # as if the time had passed
+        eventually(lambda: (One.xq.count("R"), Two.xq.count("R")) == (1, 1))
+
+
+def test_what_is_taken_in_a_session_that_another_process_closes_comes_back(queue):
+    """Before the process hears of it, which it does at its next look, it may have taken once more."""
+    queue.xq.put_many([{}] * 2)
+
+    def child() -> Any:
+        queue.take()
+        yield sessions.of(queue._meta.database).current().uuid
+        yield queue.take() is not None
+        look(queue._meta.database)
+        yield
+
+    with another_process(queue._meta.database, child) as other:
+        closed = next(other)
+        queue.xq.session(closed).close()
+        next(other)
+        next(other)
+        # If it has heard of it by then, it has taken in a session of its own, which is another.
+        eventually(lambda: closed not in [session for _, session, _ in queue.xq.taken()])
+
+
+# sessions and transactions
+
+
+def test_a_close_that_is_rolled_back_may_be_done_again(queue):
+    queue.xq.put_many([{}] * 2)
+    session = queue.xq.session()
+    with session:
+        queue.take()
+        with suppress(KeyError), queue._meta.database.atomic():
+            session.close()
+            raise KeyError
+        assert queue.xq.count("T") == 1
+    with suppress(xq.UnknownSession), queue.xq.session(session.uuid):
+        pass
+    assert queue.xq.count("R") == 2
+    assert queue.xq.sessions() == []
+
+
+def test_a_session_left_within_a_transaction_that_is_rolled_back_ends_all_the_same(queue):
+    watch(queue)
+    queue.xq.put_many([{}] * 2)
+    session = queue.xq.session()
+    with suppress(KeyError), queue._meta.database.atomic():
+        with session:
+            queue.take()
+        raise KeyError
+    assert queue.xq.count("R") == 2
+    eventually(lambda: queue.xq.count("R") == 2)
+    eventually(lambda: session.uuid not in open_sessions(queue))
+
+
+def test_a_queue_whose_table_was_dropped_is_in_no_others_way(make_shared):
+    Gone = make_shared(FEATURES, model=make_shared.model(table_name="gone"))
+    Task, Late = make_shared(FEATURES), make_shared(FEATURES, model=make_shared.model(table_name="late"))
+    for each in (Gone, Task, Late):
+        each.put({})
+        assert each.take().release()
+    with Task.xq.session() as session:
+        assert all(each.take() for each in (Gone, Task, Late))
+        make_shared.db.execute_sql("DROP TABLE gone")
+        Gone.xq._database._may_move = (None, False, 0.0)  # as where no sweep has asked yet
+    assert (Task.xq.count("R"), Late.xq.count("R")) == (1, 1)
+    assert session.uuid not in open_sessions(Task)
+    assert Task.take().ack()
+
+
+def test_who_looks_before_a_session_is_listed_looks_again(make_shared, monkeypatch):
+    Task = make_shared(FEATURES)
+    watch(Task)
+    Task.put({})
+    go, listed = threading.Event(), sessions.Sessions.apart
+
+    def late(self: sessions.Sessions, *statement: Any) -> Any:
+        assert go.wait(60)
+        return listed(self, *statement)
+
+    def child() -> Any:
+        monkeypatch.setattr(sessions.Sessions, "apart", late)
+        mine = sessions.of(make_shared.db)
+        takes = threading.Thread(target=in_threads, args=(make_shared.db, Task.take))
+        takes.start()
+        yield eventually(lambda: bool(mine.proof and vars(mine.proof)["_held"]))
+        go.set()
+        takes.join(60)
+        yield "taken"
+
+    with another_process(make_shared.db, child) as other:
+        assert next(other)
+        until = time.monotonic() + 2 * sweep.LOOK
+        eventually(lambda: time.monotonic() > until)  # whoever was told by now has looked
+        assert next(other) == "taken"
+        other.kill()
+        eventually(lambda: Task.xq.count("R") == 1)
+
+
+# session_ttr
+
+
+def test_a_lost_session_keeps_its_tasks_for_its_ttr_and_another_process_may_come_back_to_them(queue):
+    watch(queue)
+    queue.put({})
+    queue.xq.configure(session_ttr=3600)
+    with another_process(queue._meta.database, takes(queue)) as other:
+        lost = next(other)
+        other.kill()
+        look(queue._meta.database)
+        assert queue.xq.count("T") == 1
+
+    def child() -> Any:
+        with queue.xq.session(lost):
+            yield queue.ack(1).id
+        yield
+
+    with another_process(queue._meta.database, child) as other:
+        assert next(other) == 1
+
+
+def test_a_closed_session_keeps_its_tasks_for_its_ttr(queue):
+    watch(queue)
+    queue.put({})
+    queue.xq.configure(session_ttr=3600)
+    with queue.xq.session() as session:
+        task = queue.take()
+    look(queue._meta.database)
+    assert queue.xq.count("T") == 1
+    with queue.xq.session(session.uuid):
+        task.ack()
+
+
+def test_after_its_ttr_a_lost_session_is_unknown_and_its_tasks_are_ready(queue, caplog):
+    caplog.set_level("INFO", "xq")
+    watch(queue)
+    queue.put({})
+    queue.xq.configure(session_ttr=0.2)
+    with another_process(queue._meta.database, takes(queue)) as other:
+        lost = next(other)
+        other.kill()
+        eventually(lambda: queue.xq.count("R") == 1)
+    with pytest.raises(xq.UnknownSession):
+        queue.xq.session(lost)
+    assert transitions(queue) == {"X-R": 1, "R-T": 1, "T-R": 1}
+    eventually(lambda: f"session {lost}, which was to end, has ended" in caplog.messages)
+    assert f"session {lost} is gone, and ends after session_ttr" in caplog.messages
+    assert f"session {lost} is gone, and has ended" not in caplog.messages
+
+
+def test_a_session_that_another_process_closed_keeps_its_tasks_for_its_ttr_and_not_for_ever(queue):
+    watch(queue)
+    queue.put({})
+    queue.xq.configure(session_ttr=0.2)
+
+    def child() -> Any:
+        task = queue.take()
+        session = sessions.of(queue._meta.database).current()
+        yield session.uuid
+        eventually(lambda: session.closed)
+        with pytest.raises((xq.WrongState, xq.NotOwner)):
+            task.ack()
+        yield sessions.of(queue._meta.database).current().uuid != session.uuid
+
+    with another_process(queue._meta.database, child) as other:
+        queue.xq.session(next(other)).close()
+        eventually(lambda: queue.xq.count("R") == 1)
+        assert next(other)
+
+
+def test_a_session_that_is_joined_again_in_its_last_moment_keeps_its_tasks(make_shared):
+    """Its time is over while the transaction that joins it is not yet committed."""
+    Task, db = make_shared(FEATURES), make_shared.db
+    watch(Task)
+    Task.put({})
+    ttr = 7  # longer than it takes to join the session, on a machine that stands still for a while, too
+    Task.xq.configure(session_ttr=ttr)
+    with another_process(db, takes(Task)) as other:
+        lost = next(other)
+        other.kill()
+    eventually(lambda: db.execute_sql("SELECT 1 FROM xq_session WHERE ends IS NOT NULL").fetchone())
+    with writing(db):
+        session = Task.xq.session(lost)
+        over = time.time() + ttr
+        looks = threading.Thread(target=in_threads, args=(db, lambda: look(db)))
+        eventually(lambda: time.time() > over)
+        looks.start()
+        eventually(lambda: time.time() > over + 0.2)  # it waits for this transaction
+    looks.join(STUCK)
+    with session:
+        assert Task.ack(1).id == 1
+
+
+def test_the_ttr_of_sessions_is_stored_in_the_database(queue):
+    def child() -> Any:
+        queue.xq.configure(session_ttr=3600)
+        yield
+
+    with another_process(queue._meta.database, child) as other:
+        next(other)
+    queue.put({})
+    with queue.xq.session():
+        queue.take()
+    assert queue.xq.count("T") == 1
+    queue.xq.configure(session_ttr=None)
+    with queue.xq.session():
+        pass
+    look(queue._meta.database)
+    assert queue.xq.count("T") == 1, "the one that was left earlier keeps the time it was told"
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        (-1, xq.BadValue),
+        (float("nan"), xq.BadValue),
+        (float("inf"), xq.BadValue),
+        ("5", xq.BadType),
+        (True, xq.BadType),
+    ],
+)
+def test_a_session_ttr_is_a_finite_number_of_seconds(queue, value, error):
+    queue.xq.configure(session_ttr=7)
+    with pytest.raises(error, match="session_ttr"):
+        queue.xq.configure(session_ttr=value)
+    assert list(queue._meta.database.execute_sql("SELECT value FROM xq_setting")) == [(7.0,)]
+
+
+def test_a_session_that_is_made_while_who_lives_is_looked_at_is_not_taken_for_an_ended_one(make_shared):
+    Task = make_shared(FEATURES)
+    watch(Task)
+    Task.put({})
+    over = threading.Event()
+
+    def work() -> None:
+        try:
+            for _ in range(150):
+                with Task.xq.session():
+                    Task.take().release()
+        finally:
+            over.set()
+
+    def look_again_and_again() -> None:
+        while not over.is_set():
+            look(make_shared.db)
+
+    in_threads(make_shared.db, work, look_again_and_again, look_again_and_again)
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_a_database_that_nobody_has_any_more_is_forgotten_and_its_thread_ends(kind, tmp_path, caplog):
+    caplog.set_level(logging.CRITICAL, "xq")  # what is logged is kept, with whatever it knows
+    before = set(threading.enumerate())
+
+    def use() -> weakref.ref[pw.Database]:
+        with DATABASES[kind](tmp_path) as db:
+            Task = Maker(db, None)({"ttr": 60}, roles=("runat",))
+            Task.put({})
+            Task.take().ack()
+            with suppress(xq.NotFound):
+                Task.ack(1)
+            return weakref.ref(db)
+
+    used = use()
+    threads = [thread for thread in set(threading.enumerate()) - before if thread.name == "xq"]
+    eventually(lambda: gc.collect() >= 0 and used() is None)
+    eventually(lambda: not any(thread.is_alive() for thread in threads))

@@ -1,0 +1,223 @@
+"""What MariaDB alone does: locks beside what is written, conflicts of its own, the end of idle connections."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+from typing import Any
+
+import peewee as pw
+import pytest
+
+from tests.conftest import SERVERS, Maker, database_on
+from tests.factories import task, tasks
+from tests.steps import STUCK, Work, another_process, eventually, is_exact, isolate, make_impatient
+from xq import database
+from xq.errors import ConfigurationError
+
+KIND = pytest.mark.parametrize("kind", ["mariadb"])
+
+
+@pytest.fixture(params=["mariadb"])
+def db(request):
+    with database_on(SERVERS[request.param]) as (server, name), closing(server.peewee(name)) as database:
+        yield database
+
+
+@KIND
+def test_an_idle_worker_keeps_its_task_on_a_server_that_ends_idle_connections(kind):
+    if reason := SERVERS[kind].missing():
+        pytest.skip(reason)
+    with SERVERS[kind]() as server:
+        server.create("app")
+        with closing(server.peewee("app")) as db:
+            Task = Maker(db, None)({"keep": True})
+            Task.put(task())
+            server.run("SET GLOBAL wait_timeout = 1")  # of connections from here on: those of the take
+            held = Task.take()
+            db.close()
+            assert Task.xq.count("T") == 1
+            idle = f"user = '{server.USER}' AND command = 'Sleep'"
+            found = f"SELECT MAX(time_ms) FROM information_schema.processlist WHERE {idle}"
+            eventually(lambda: server.run(found)[0][0] > 2000)
+            server.run("SET GLOBAL wait_timeout = DEFAULT")  # the ack may take longer than a second
+            assert held.ack().status == "D"
+
+
+@KIND
+def test_a_server_that_keeps_names_in_lower_case_refuses_a_table_with_capitals_and_has_others(kind):
+    if reason := SERVERS[kind].missing():
+        pytest.skip(reason)
+    with SERVERS[kind](lower_case_table_names=1) as server:
+        server.create("app")
+        with closing(server.peewee("app")) as db:
+            make = Maker(db, None)
+            with pytest.raises(ConfigurationError, match="in lower case: call Task so in the model's Meta"):
+                make(model=make.model(table_name="Task"))
+            Task = make(model=make.model(table_name="task"))
+            Task.put(task())
+            assert Task.take().ack()
+
+
+KEYS: dict[str, dict[str, Any]] = {
+    "one": {},
+    "several": {
+        "site": pw.IntegerField(),
+        "page": pw.CharField(),
+        "meta": {"primary_key": pw.CompositeKey("site", "page")},
+    },
+}
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("set_names", ["utf8mb4 COLLATE utf8mb4_bin", "utf8mb4 COLLATE utf8mb4_unicode_ci", "latin1"])
+def test_the_history_of_a_task_is_read_whatever_the_collation_of_the_connection(db, set_names, key):
+    db.init(db.database, **{**db.connect_params, "init_command": f"SET NAMES {set_names}"})
+    Task = Maker(db, None)({"history": True, "keep": True}, attributes=KEYS[key])
+    Task.put({"site": 1, "page": "a"} if KEYS[key] else {})
+    held = Task.take()
+    assert [told.event for told in Task.xq.history(held.ack())] == ["put", "take", "ack"]
+
+
+def test_nobody_waits_for_a_transaction_that_adds_the_counters_up(db):
+    make_impatient(db, STUCK // 2)
+    Task = Maker(db, None)({"keep": True})
+    for _ in range(5):
+        Task.put(task())
+
+    def moves():
+        yield "ready"
+        yield Task.put(task()).id, Task.take().ack().id
+
+    with another_process(db, moves) as other:
+        next(other)
+        with db.atomic():
+            Task.xq._database.add_up()
+            assert next(other) == (6, 1)
+    assert is_exact(Task)
+
+
+@pytest.mark.parametrize("roles", [(), ("owner",)], ids=["side table", "role"])
+def test_an_ack_waits_for_no_task_that_another_has_locked(db, roles):
+    isolate(db, "READ COMMITTED")
+    Task = Maker(db, None)({"keep": True, "ttr": 60}, roles=("runat", *roles))
+    Task.xq.put_many(tasks(9))
+
+    def takes():
+        yield "ready"
+        with db.atomic():
+            yield len(Task.xq.take_many(4))
+            yield "taken"
+
+    with another_process(db, takes) as other:
+        next(other)
+        assert next(other) == 4
+        db.execute_sql(f"SET SESSION innodb_lock_wait_timeout = {STUCK // 2}")
+        first, *held = Task.xq.take_many(5)
+        assert first.ack().status == "D"
+        assert len(Task.xq.ack_many(held)) == 4
+    assert is_exact(Task)
+
+
+def test_a_row_that_was_changed_since_the_transaction_began_to_read_is_a_conflict(db):
+    try:
+        db.execute_sql("SET SESSION innodb_snapshot_isolation = ON")
+    except pw.OperationalError:
+        pytest.skip("this MariaDB has no innodb_snapshot_isolation")
+    Task = Maker(db, None)({"keep": True})
+    Task.put(task())
+    with db.atomic() as transaction:
+        assert Task.select().count() == 1
+        Work(db, lambda: Task.update(name="new").execute()).result()
+        with pytest.raises(pw.OperationalError, match="1020") as changed:
+            Task.kill(1)
+        transaction.rollback()
+    assert Task.xq.store.is_conflict(changed.value)
+    assert Task.kill(1).name == "new"
+
+
+@KIND
+def test_a_deadlock_over_the_next_number_of_a_key_is_a_conflict(kind):
+    with database_on(SERVERS[kind]) as (server, name), closing(server.peewee(name)) as db:
+        Task = Maker(db, None)({"keep": True})
+        Other: Any = type("Other", (pw.Model,), {"name": pw.TextField(), "Meta": type("Meta", (), {"database": db})})
+        db.create_tables([Other])
+        Other.insert_many([{"name": "a"}] * 2).execute()
+
+        def copies():
+            """Has the numbers of the tasks to itself until it has read the second row."""
+            with db.atomic():
+                Other.insert_many([{"name": "b"}] * 100).execute()  # of two, who has written more goes on
+                db.execute_sql(
+                    "INSERT INTO task (name, size, status, attempts) SELECT name, 0, 'R', 0 FROM other WHERE id <= 2"
+                )
+
+        waits = "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'"  # nobody else is here
+        with db.atomic() as transaction:
+            Other.update(name="c").where(Other.id == 2).execute()
+            copy = Work(db, copies)
+            eventually(lambda: server.run(waits)[0][1] == "1")
+            with pytest.raises(pw.OperationalError, match="1467") as deadlock:
+                Task.put(task())
+            transaction.rollback()
+        copy.result()
+        assert Task.xq.store.is_conflict(deadlock.value)
+        assert Task.xq.count() == 2
+        assert is_exact(Task)
+
+
+def test_a_deadlock_over_what_is_installed_undoes_the_applications_transaction_and_is_raised_there(db, monkeypatch):
+    monkeypatch.setattr(database, "REVIEW", -1.0)  # the queue is looked at again at any time
+    isolate(db, "SERIALIZABLE")  # where a look waits for who writes
+    Task = Maker(db, None)({"keep": True})
+    Other: Any = type("Other", (pw.Model,), {"name": pw.TextField(), "Meta": type("Meta", (), {"database": db})})
+    db.create_tables([Other])
+    Other.create(name="a")
+    Task.put(task())
+    written = threading.Event()
+
+    def writes() -> None:
+        with db.atomic():
+            Other.insert_many([{"name": "b"}] * 100).execute()  # of two, who has written more goes on
+            db.execute_sql("UPDATE xq_queue SET version = version")
+            written.set()
+            Other.update(name="c").where(Other.id == 1).execute()
+
+    with db.atomic() as transaction:
+        Other.update(name="lost").where(Other.id == 1).execute()
+        other = Work(db, writes)
+        assert written.wait(STUCK)
+        with pytest.raises(pw.OperationalError, match="1213") as deadlock:
+            Task.put(task())
+        transaction.rollback()
+    other.result()
+    assert Task.xq.store.is_conflict(deadlock.value)
+    assert Task.xq.count() == 1
+    assert is_exact(Task)
+
+
+@pytest.mark.parametrize("engine", ["MyISAM", "Aria", "MEMORY"])
+def test_a_table_of_another_engine_than_innodb_is_refused_by_name(db, engine):
+    db.execute_sql(f"SET SESSION default_storage_engine = {engine}, SESSION default_tmp_storage_engine = {engine}")
+    maker = Maker(db, None)
+    model: Any = maker.model(**{name: pw.CharField(null=True) for name in ("name", "tube", "owner", "job")})
+    with pytest.raises(ConfigurationError, match=rf"task is a table of {engine}, .*: ALTER TABLE") as refused:
+        maker({"keep": True, "history": True}, model=model)
+    db.execute_sql(str(refused.value)[str(refused.value).index("ALTER TABLE") :])  # as it says
+    model.xq.install()
+    heard: list[Any] = []
+    model.xq.on_change(lambda *told: heard.append(told[1:]))
+    with db.atomic() as transaction:
+        model.put({"name": "a"})
+        transaction.rollback()
+    with db.atomic():
+        with db.atomic() as savepoint:
+            model.put({"name": "b"})
+            savepoint.rollback()
+        model.put({"name": "c"})
+    assert heard == [("put", "X", "R")]
+    assert is_exact(model)
+    assert [told.event for told in model.xq.history()] == ["put"]
+    db.execute_sql(f"ALTER TABLE task_xq_count ENGINE = {engine}")
+    (told,) = model.xq.check()
+    assert f"task_xq_count is a table of {engine}" in told

@@ -1,0 +1,115 @@
+"""How PostgreSQL plans the statements of a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import peewee as pw
+import pytest
+
+from tests.conftest import DATABASES, Maker
+from tests.steps import another_program, is_exact
+from xq.adapters import drivers
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[pw.Database]:
+    with DATABASES["postgres"](tmp_path) as db:
+        yield db
+
+
+def plan_of_take(connection: Any, begins: str = "") -> str:
+    """As this connection has prepared it, whatever the values."""
+    ((name, values),) = connection.execute(
+        "SELECT name, cardinality(parameter_types) FROM pg_prepared_statements WHERE statement LIKE %s",
+        [f"{begins}%SKIP LOCKED%"],
+    ).fetchall()
+    connection.execute("SET plan_cache_mode = force_generic_plan")
+    lines = connection.execute(f"EXPLAIN EXECUTE {name} ({', '.join(['NULL'] * values)})").fetchall()
+    return "\n".join(line for (line,) in lines)
+
+
+def test_many_tasks_that_come_at_once_are_taken_by_the_index_though_the_table_was_empty(db, monkeypatch):
+    Task: Any = Maker(db, None)()
+    db.execute_sql(f"ALTER TABLE {Task._meta.table_name} SET (autovacuum_enabled = off)")  # after it, no plan is kept
+    monkeypatch.setattr(drivers, "PLANNED", float("inf"))
+    Task.take()
+    connection = db.connection()
+    connection.execute(f"VACUUM {Task._meta.table_name}")  # from here on it takes the table for an empty one
+    Task.take()
+    assert "Seq Scan" in plan_of_take(connection)
+    Task.xq.put_many([{}] * 10_000)
+    assert "Seq Scan" in plan_of_take(connection), "a plan is kept"
+    monkeypatch.setattr(drivers, "PLANNED", 0.0)
+    Task.take()
+    assert "Seq Scan" not in plan_of_take(connection)
+
+
+@pytest.mark.parametrize("roles", [(), ("owner",)], ids=["side table", "role"])
+def test_a_batch_is_chosen_once_though_the_plan_asks_for_it_again_for_each_row(db, roles):
+    Task: Any = Maker(db, None)({"keep": True}, roles=("runat", *roles))
+    Task.xq.put_many([{}] * 50)
+    for other in ("hashjoin", "mergejoin", "hashagg", "sort", "material"):
+        db.execute_sql(f"SET enable_{other} = off")
+    assert [found.id for found in Task.xq.take_many(3)] == [1, 2, 3]
+    assert "Nested Loop Semi Join" in plan_of_take(db.connection())
+    assert is_exact(Task)
+
+
+def test_which_task_of_a_utube_is_the_next_is_found_without_a_look_at_those_behind_it(db):
+    Task: Any = Maker(db, None)({"utube": True}, roles=("owner", "utube"))
+    Task.xq.put_many([{"utube": str(i % 10)} for i in range(1_000)])
+    for _ in range(9):
+        Task.take().ack()
+    lines = plan_of_take(db.connection(), "WITH locked").splitlines()
+    looks = [after for line, after in pairwise(lines) if f" on {Task._meta.table_name} " in line]
+    assert looks
+    assert all("Index Cond" in look for look in looks)
+
+
+# There and back, of columns that a take returns.
+ALTERED = {
+    "name": ("ALTER name TYPE varchar(200)", "ALTER name TYPE text"),
+    "several": ("ALTER size TYPE bigint, ADD other int", "ALTER size TYPE int, DROP other"),
+}
+
+
+@pytest.fixture
+def altered(db: pw.Database) -> Any:
+    """A queue whose statements are prepared, and what alters its table beside it."""
+    Task: Any = Maker(db, None)({"keep": True, "history": True})
+    Task.xq.put_many([{}] * 9)
+    for _ in range(6):
+        Task.take().ack()
+        Task.put({})
+        Task.xq.history(1)
+    return Task, lambda how: another_program(db, f"ALTER TABLE {Task._meta.table_name} {how}")
+
+
+@pytest.mark.parametrize("what", ALTERED)
+def test_a_column_may_be_altered_beside_a_worker_that_notices_nothing(altered, what):
+    Task, alter = altered
+    for how in ALTERED[what] * 2:
+        alter(how)
+        assert Task.put({"name": "a"}).name == "a"
+        assert Task.take().ack().status == "D"
+        assert Task.xq.ack_many(Task.xq.take_many(2))[0].status == "D"
+    assert is_exact(Task)
+
+
+def test_a_transaction_in_which_a_column_was_altered_fails_and_the_next_one_works(altered):
+    Task, alter = altered
+
+    def take() -> Any:
+        with Task._meta.database.atomic():
+            return Task.take().ack()
+
+    for how in ALTERED["name"] * 2:
+        alter(how)
+        with pytest.raises(pw.NotSupportedError, match="cached plan"):
+            take()
+        assert take().status == "D"
+    assert is_exact(Task)

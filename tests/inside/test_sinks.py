@@ -1,0 +1,234 @@
+"""Batches of streams are written once each, with what is made of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Generator
+from typing import Any
+
+import peewee as pw
+import pytest
+
+import xq
+from tests.factories import task
+from tests.steps import another_process, in_threads
+from xq.sinks import Counted
+
+ONE = Counted("Task", "", "minute", 60, "R", "T", "take", 1)
+
+
+def counted(db: pw.Database, table: str = "told") -> dict[tuple[Any, ...], int]:
+    rows = db.execute_sql(f"SELECT queue, tube, unit, bucket, source, target, event, n FROM {table}").fetchall()
+    return {tuple(row[:-1]): row[-1] for row in rows}
+
+
+def test_each_batch_is_written_once_with_what_is_made_of_it(make):
+    Task = make()
+    for batch in (0, 1, 1, 0, 2):
+        Task.xq.once("names", "stream", batch, lambda batch=batch: Task.put(task(name=f"batch {batch}")))
+    assert [found.name for found in Task.select().order_by(Task.id)] == ["batch 0", "batch 1", "batch 2"]
+
+
+def test_it_tells_whether_it_was_written_now(make):
+    Task = make()
+    assert [Task.xq.once("names", "stream", batch, lambda: None) for batch in (0, 0, 5, 4)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_what_fails_is_not_written_and_may_be_again(make):
+    Task = make()
+
+    def fails() -> None:
+        Task.put(task())
+        raise ZeroDivisionError
+
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            Task.xq.once("names", "stream", 0, fails)
+    assert Task.select().count() == 0
+    assert Task.xq.once("names", "stream", 0, lambda: Task.put(task()))
+    assert Task.select().count() == 1
+
+
+def test_sinks_know_nothing_of_each_other(make):
+    Task = make()
+    assert all(Task.xq.once(sink, "stream", 0, lambda: None) for sink in ("one", "ONE", "one ", "an'other"))
+
+
+def test_a_stream_that_began_anew_is_refused(make):
+    Task = make()
+    Task.xq.once("names", "stream", 7, lambda: None)
+    with pytest.raises(xq.BadValue, match="another checkpoint"):
+        Task.xq.once("names", "another", 0, lambda: Task.put(task()))
+    assert Task.select().count() == 0
+
+
+@pytest.mark.parametrize("bad", [(1, "s", 0), ("", "s", 0), ("s", None, 0), ("s", "s", -1), ("s", "s", True)])
+def test_what_names_no_batch_is_refused(make, bad):
+    Task = make()
+    with pytest.raises((xq.BadType, xq.BadValue)):
+        Task.xq.once(*bad, lambda: Task.put(task()))
+    with pytest.raises(xq.BadType):
+        Task.xq.once("s", "s", 0, None)
+    with pytest.raises((xq.BadType, xq.BadValue)):
+        Task.xq.tally(bad[0] if bad[0] != "s" else b"s")
+    assert Task.select().count() == 0
+
+
+def test_a_batch_is_not_written_within_a_transaction(make):
+    Task = make()
+    with pytest.raises(xq.BadValue), make.db.atomic():
+        Task.xq.once("names", "stream", 0, lambda: None)
+
+
+def test_of_several_that_write_one_batch_one_does(make_shared):
+    Task = make_shared()
+    Task.xq.once("names", "stream", 0, lambda: None)
+    Task.xq.tally("told").install()
+
+    def write() -> bool:
+        return Task.xq.once("names", "stream", 1, lambda: Task.put(task())) is True
+
+    assert sorted(in_threads(make_shared.db, *[write] * 4)) == [False, False, False, True]
+    assert Task.select().count() == 1
+
+
+def test_of_several_that_write_the_first_batch_one_does(make_shared):
+    Task = make_shared()
+    Task.xq.once("another", "stream", 0, lambda: None)
+    for round_ in range(5):
+
+        def write() -> bool:
+            return Task.xq.once(f"names {round_}", "stream", 0, lambda: Task.put(task())) is True  # noqa: B023
+
+        assert sorted(in_threads(make_shared.db, *[write] * 4)) == [False, False, False, True]
+    assert Task.select().count() == 5
+
+
+def test_a_process_that_is_killed_before_the_end_has_written_nothing(make_shared):
+    Task = make_shared()
+    Task.xq.once("names", "stream", 0, lambda: None)
+
+    def other() -> Generator[Any, Any, None]:
+        def die() -> None:
+            Task.put(task())
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        yield "ready"
+        Task.xq.once("names", "stream", 1, die)
+
+    with another_process(make_shared.db, other) as process:
+        assert next(process) == "ready"
+        process.tell(None)
+        process.join()
+    assert Task.select().count() == 0
+    assert Task.xq.once("names", "stream", 1, lambda: Task.put(task()))
+    assert Task.select().count() == 1
+
+
+def test_transitions_are_added_up(make):
+    Task = make()
+    tally = Task.xq.tally("told")
+    tally.install()
+    tally.install()
+    tube = ONE._replace(tube="a 'tube' \u00e9\U0001f986")
+    assert tally.add("stream", 0, [ONE, tube])
+    assert tally.add("stream", 1, [ONE._replace(n=5), ONE._replace(bucket=120), tube._replace(tube=tube.tube.upper())])
+    assert not tally.add("stream", 1, [ONE])
+    assert not tally.add("stream", 0, [ONE])
+    assert counted(make.db) == {
+        ONE[:-1]: 6,
+        tube[:-1]: 1,
+        ONE._replace(bucket=120)[:-1]: 1,
+        tube._replace(tube=tube.tube.upper())[:-1]: 1,
+    }
+
+
+def test_a_view_of_a_tally_tells_the_throughput(make):
+    Task = make()
+    Task.xq.tally("told").install()
+    moves = {
+        "put": ["XR put 3", "XW put 4", "XT write 1"],
+        "taken": ["RT take 5"],
+        "done": ["TD ack 1", "TX ack 2", "TZ ack 4", "BD switch 8"],
+        "buried": ["TB bury 2", "RB bury 1"],
+        "killed": ["RX kill 6", "WX write 1"],
+        "expired": ["RX ttl 1", "BX lifetime 7"],
+        "": ["TR release 5", "TT touch 5", "ZX zombie 4", "DX kill 1", "XD write 9", "WR delay 5"],
+    }
+    rows = [
+        ONE._replace(source=ends[0], target=ends[1], event=event, n=int(n))
+        for told in moves.values()
+        for ends, event, n in map(str.split, told)
+    ]
+    Task.xq.tally("told").add("stream", 0, [*rows, ONE._replace(bucket=120, source="T", target="R", event="release")])
+    found = make.db.execute_sql("SELECT * FROM told_throughput").fetchall()
+    assert [tuple(row) for row in found] == [("Task", "", "minute", 60, 8, 6, 15, 3, 7, 8)]
+    assert {type(value) for value in found[0][3:]} == {int}
+
+
+def test_a_tally_that_was_dropped_begins_anew_with_a_new_stream_only(make):
+    Task = make()
+    Task.xq.tally("told").install()
+    Task.xq.tally("told").add("stream", 0, [ONE])
+    make.db.execute_sql(f"DROP TABLE told{' CASCADE' * isinstance(make.db, pw.PostgresqlDatabase)}")
+    Task.xq.tally("told").install()
+    with pytest.raises(xq.BadValue, match="new checkpoint"):
+        Task.xq.tally("told").add("stream", 1, [ONE])
+    assert counted(make.db) == {}
+    assert Task.xq.tally("told").add("another", 0, [ONE])
+    with pytest.raises(xq.BadValue, match="another checkpoint"):
+        Task.xq.tally("told").add("stream", 2, [ONE])
+    assert counted(make.db) == {ONE[:-1]: 1}
+
+
+def test_a_tally_whose_rows_were_cleaned_up_goes_on(make):
+    Task = make()
+    tally = Task.xq.tally("told")
+    tally.install()
+    assert tally.add("stream", 0, [])
+    assert tally.add("stream", 1, [ONE])
+    make.db.execute_sql("DELETE FROM told")
+    tally.install()
+    assert tally.add("stream", 2, [ONE._replace(n=3)])
+    assert counted(make.db) == {ONE[:-1]: 3}
+
+
+def test_a_table_that_is_no_tally_is_refused_and_left_alone(make):
+    Task = make()
+    Task.put(task())
+
+    def there() -> tuple[Any, ...]:
+        views = [view.name for view in make.db.get_views()]
+        return {*make.db.get_tables()} - {"xq_sink"}, views, [row.__data__ for row in Task.select()]
+
+    before = there()
+    with pytest.raises(xq.ConfigurationError, match="task is there, and no table of stream"):
+        Task.xq.tally("task").install()
+    assert there() == before
+
+
+def test_a_tally_of_other_queues_is_refused(make):
+    Task = make()
+    tally = Task.xq.tally("told")
+    for batch in range(2):  # before there is a batch, and after it
+        tally.install("Page, Order")
+        with pytest.raises(xq.BadValue, match="counts other queues"):
+            tally.install("Page, Refund")
+        assert tally.add("stream", batch, [ONE], "Page, Order")
+    with pytest.raises(xq.BadValue, match="another stream"):
+        tally.add("stream", 2, [ONE], "Page, Refund")
+    assert counted(make.db) == {ONE[:-1]: 2}
+
+
+def test_a_name_of_a_table_is_quoted(make):
+    Task = make()
+    name = 'a "table" of `mine`, 100 %'
+    Task.xq.tally(name).install()
+    assert Task.xq.tally(name).add("stream", 0, [ONE])
+    assert name in make.db.get_tables()

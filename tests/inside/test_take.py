@@ -1,0 +1,26 @@
+"""take and take_many: which task comes next, and which never does."""
+
+from __future__ import annotations
+
+import pytest
+
+import xq
+from tests.factories import task
+from xq.tasks import Tasks
+
+# interrupted
+
+
+@pytest.mark.parametrize("kind", [xq.BadType, xq.BadValue, KeyError])
+def test_what_was_taken_when_the_handler_of_a_signal_raised_an_error_of_a_value_comes_back(make, monkeypatch, kind):
+    def handle(*_: object) -> None:
+        raise kind("by the application")
+
+    Task = make()
+    put = Task.put(task())
+    with monkeypatch.context() as patch:
+        patch.setattr(Tasks, "returned", handle)  # the signal comes when the row is taken
+        with pytest.raises(kind):
+            Task.take()
+    assert Task.take().id == put.id
+    assert Task.stats().transition == {"X-R": 1, "R-T": 2, "T-R": 1}

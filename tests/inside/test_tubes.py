@@ -1,0 +1,130 @@
+"""The classic tubes: what those who know tarantool/queue expect of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+
+import xq
+from tests.inside.steps import sleeps
+from tests.steps import (
+    PATIENCE,
+    Work,
+    another_process,
+    eventually,
+)
+from tests.support.tubes import Rows, left_of_tubes, opened, put
+from xq.adapters.tubes import Records
+from xq.wait import Waiting
+
+
+def test_a_put_waits_for_room(shared):
+    tube = shared.create_tube("tube", "limfifottl", capacity=1)
+    tube.put("a")
+    waits = Work(shared.database, lambda: tube.put("b", timeout=PATIENCE))
+    eventually(lambda: tube.model.xq.is_awaited)
+    tube.take(0)
+    tube.ack(1)
+    assert waits.result().data == "b"
+
+
+def test_a_kick_of_more_than_are_buried_kicks_those_and_leaves_no_transaction_open(subqueues):
+    put(subqueues, *"abc", utube="u")
+    subqueues.bury(1)
+    subqueues.bury(2)
+    assert subqueues.kick(5) == 2
+    assert not subqueues.model.xq.store.in_transaction()
+    assert [task.data for task in subqueues.tasks_by_state("r")] == ["a", "b", "c"]
+
+
+def test_a_tube_in_which_calls_wait_is_not_dropped(shared):
+    tube = shared.create_tube("tube", "fifo")
+    waits = Work(shared.database, lambda: tube.take(PATIENCE))
+    eventually(lambda: tube.model.xq.is_awaited)
+    with pytest.raises(xq.TubeBusy, match="wait"):
+        tube.drop()
+    tube.put("a")
+    assert waits.result().data == "a"
+    with pytest.raises(xq.TubeBusy):
+        tube.drop()
+
+
+class Interrupted(Exception):
+    pass
+
+
+@contextmanager
+def interrupted(function: Callable[..., Any], at: str) -> Iterator[None]:
+    """Have the next call of a function be interrupted when it begins, or when it has returned, as by Ctrl-C."""
+
+    def profile(frame: Any, event: str, _: Any) -> None:
+        if frame.f_code is function.__code__ and event == at:
+            sys.setprofile(former)
+            raise Interrupted
+
+    former = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        yield
+    finally:
+        sys.setprofile(former)
+
+
+@pytest.mark.parametrize("type", ["utubettl", "rows"])
+@pytest.mark.parametrize("at", ["call", "return"])
+def test_a_create_tube_that_is_interrupted_leaves_its_name_free_and_nothing_else(queue, type, at):
+    queue.register_driver("rows", Rows)
+    queue.create_tube("free", "fifo").drop()
+    before = left_of_tubes(queue)
+    with pytest.raises(Interrupted), interrupted(Records.add, at):
+        queue.create_tube("tube", type)
+    assert (queue.tube(), left_of_tubes(queue)) == ([], before)
+    assert queue.create_tube("tube", "fifo").put("a").id == 1
+
+
+def test_a_take_waits_for_what_another_process_puts(shared):
+    db = shared.database
+    tube = shared.create_tube("tube", "fifottl")
+
+    def other() -> Any:
+        with opened(db) as queue:
+            yield
+            yield queue.tube.tube.put("a", delay=0.05).state
+
+    with another_process(db, other) as running:
+        next(running)
+        waits = Work(db, lambda: tube.take(PATIENCE))
+        eventually(lambda: tube.model.xq.is_awaited)
+        assert next(running) == "~"
+        assert waits.result().data == "a"
+
+
+def test_those_who_wait_are_served_first_come_first_served(shared, monkeypatch):
+    monkeypatch.setattr(Waiting, "heard", lambda waiting: False)  # a signal more may call the next one, too
+    tube = shared.create_tube("tube", "fifo")
+    waits = []
+    for n in range(3):
+        waits.append(Work(shared.database, partial(tube.take, PATIENCE - n)))
+        eventually(lambda: len(tube.model.xq.waiting()) > len(waits) - 1)
+    for one, data in zip(waits, "abc", strict=True):
+        tube.put(data)
+        assert one.result().data == data
+
+
+def test_puts_that_wait_for_room_are_served_first_come_first_served(shared):
+    tube = shared.create_tube("tube", "limfifottl", capacity=1)
+    tube.put("a")
+    waits = []
+    for data in range(5):
+        waits.append(Work(shared.database, partial(tube.put, data, timeout=PATIENCE)))
+        eventually(lambda: sleeps(waits[-1]))
+    for data, one in enumerate(waits):
+        tube.ack(tube.take(0))
+        for _ in waits:
+            tube.model.xq._waiting.heard()  # signals may come more than once
+        assert one.result().data == data

@@ -1,0 +1,26 @@
+"""The feature utube: tasks that come one after the other, beside others."""
+
+from __future__ import annotations
+
+from tests.steps import (
+    is_exact,
+)
+from tests.support.utube import all_heard, put, taken
+from xq.adapters.databases.utube_news import OPEN, News
+
+
+def test_news_are_heard_by_those_alone_who_have_looked_since_they_were_left(make_server):
+    Task = make_server({"utube": True}, roles=("utube", "owner"))
+    utubes, store = Task.xq._database.open().dialect.utubes, Task.xq.store
+
+    def news() -> list[News]:
+        return [News(id, utube, OPEN) for id, utube in store.execute("SELECT id, utube FROM task_xq_utube_news")]
+
+    Task.xq.kill(put(Task, "a0")[0])
+    heard = news()
+    all_heard(Task)
+    put(Task, "a1")
+    with store.atomic():
+        utubes.learn(store, [*news(), *heard])  # as one does that begins before, and comes to it later
+    assert taken(Task, 2) == ["a1"]
+    assert is_exact(Task)

@@ -1,0 +1,178 @@
+"""Takes that wait for a task, and puts that wait for room."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import xq
+from tests.factories import task, tasks
+from tests.inside.steps import sleeps
+from tests.steps import (
+    PATIENCE,
+    Work,
+    another_process,
+    eventually,
+    is_exact,
+    row,
+    waiter,
+    waiters,
+)
+from tests.support.waiting import FEATURES, SOON, take, taken
+from xq import database
+
+
+def test_a_take_does_not_sleep_on_when_another_process_reconfigures_its_queue(shared, monkeypatch):
+    monkeypatch.setattr(database, "REVIEW", -1.0)  # the queue is looked at again at any time
+
+    def reconfigures():
+        yield "begun"
+        shared.xq.reconfigure({**FEATURES, "keep": True})
+        with shared._meta.database.atomic():  # others are told, and find nothing
+            shared.put(task()).kill()
+        yield "done"
+
+    with another_process(shared._meta.database, reconfigures) as other:
+        assert next(other) == "begun"
+        waits = waiter(shared, take(shared))
+        assert next(other) == "done"
+        with pytest.raises(xq.NotInstalled):
+            waits.result()
+
+
+# several
+
+
+def looks(Task: Any, monkeypatch: Any) -> Counter[int]:
+    """How many statements that take each thread runs from now on."""
+    counted: Counter[int] = Counter()
+    driver = type(Task.xq.store.driver)
+    execute = driver.execute
+
+    def counting(self: Any, cursor: Any, sql: str, values: Any) -> None:
+        # A statement that takes, or the lock that is the first half of one.
+        if ("'T'" in sql and sql.startswith(("WITH", "UPDATE"))) or sql.endswith("LIMIT 1 FOR UPDATE SKIP LOCKED"):
+            counted[threading.get_ident()] += 1
+        execute(self, cursor, sql, values)
+
+    monkeypatch.setattr(driver, "execute", counting)
+    return counted
+
+
+def test_one_put_wakes_one_waiter(shared, monkeypatch):
+    counted = looks(shared, monkeypatch)
+    waits = waiters(shared, take(shared), 6)
+    assert len(counted) == 6
+    eventually(lambda: all(sleeps(each) for each in waits))  # each looks once more when it has its place
+    counted.clear()
+    for _ in range(3):
+        shared.put(task())
+    eventually(lambda: sum(not each.goes_on for each in waits) == 3)
+    assert len(counted) <= 4  # the three, and the next in the line, which may look whether there is more
+    shared.xq.put_many(tasks(3))
+    assert all(each.result() for each in waits)
+
+
+def called_and_gone(Task: Any, put: threading.Event, kind: type[BaseException] | None) -> None:
+    """A waiter that is called for what was put, and ends before it has looked."""
+    with suppress(*[kind] if kind else []), Task.xq._waiting.takers.place() as first:
+        assert put.wait(PATIENCE)
+        eventually(lambda: first.called)
+        if kind:
+            first.sleep(PATIENCE)
+            raise kind
+
+
+@pytest.mark.parametrize("kind", [None, KeyboardInterrupt, OSError])
+@pytest.mark.parametrize("tube", [None, "a"])
+def test_a_waiter_that_ends_before_it_has_looked_passes_its_call_on(shared, kind, tube):
+    done = threading.Event()
+    first = waiter(shared, lambda: called_and_gone(shared, done, kind))
+    second = waiter(shared, take(shared, tube=tube))
+    put = shared.put(task(tube="a"))
+    done.set()
+    first.result()
+    assert second.result() == put
+
+
+def test_a_take_can_be_interrupted_from_the_keyboard(shared):
+    mine = threading.get_ident()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+
+    def interrupt() -> None:
+        # Not before it sleeps: Peewee forgets a transaction that it is interrupted in beginning.
+        eventually(lambda: shared.xq.waiting() and sleeps(mine))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    interrupter = Work(shared._meta.database, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            shared.take(timeout=PATIENCE)
+        interrupter.result()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert shared.xq.waiting() == []
+    put = shared.put(task())
+    assert shared.take(timeout=PATIENCE) == put
+
+
+def test_a_child_does_not_call_the_waiters_of_its_parent(shared):
+    def child():
+        yield "begun"
+        yield shared.take(timeout=PATIENCE).id
+
+    # It only holds the place: SQLite itself does not bear a fork while another thread is within it.
+    with shared.xq._waiting.takers.place(), another_process(shared._meta.database, child) as other:
+        assert next(other) == "begun"
+        other.tell(None)
+        put = shared.put(task())
+        assert other.hear() == put.id
+
+
+ROOM = {
+    "an ack": lambda Task: Task.ack(taken(Task).id),
+    "a kill": lambda Task: Task.kill(taken(Task).id),
+    "the death of one that is buried": lambda Task: Task.kill(Task.xq.by_state("B")[0].id),
+    "plain SQL": lambda Task: Task.delete().where(Task.status == "B").execute(),
+    "an expiry": lambda Task: Task.release(taken(Task).id, ttl=SOON),
+}
+
+
+@pytest.mark.parametrize("make_room", ROOM)
+def test_a_put_that_waits_finds_room_after(full, make_room):
+    waits = Work(full._meta.database, lambda: full.put(task(name="late"), timeout=PATIENCE))
+    eventually(lambda: full.xq._waiting.putters)
+    ROOM[make_room](full)
+    assert row(full, waits.result()).name == "late"
+    assert is_exact(full)
+
+
+def test_as_many_puts_as_there_is_room_for_wake(full):
+    puts = [Work(full._meta.database, lambda: full.put(task(), timeout=PATIENCE)) for _ in range(4)]
+    eventually(lambda: len(full.xq._waiting.putters.waiters) == 4)
+    full.xq.truncate()
+    eventually(lambda: sum(not put.goes_on for put in puts) == 2)
+    full.xq.truncate()
+    assert [put.result().status for put in puts] == ["R"] * 4
+    assert full.xq.count() == 2
+
+
+@pytest.mark.parametrize("timeout", [0, 0.1])
+def test_a_put_that_may_wait_for_room_listens_before_it_looks(make_shared, timeout):
+    looked: list[bool] = []
+
+    def key(task: Any) -> int:
+        looked.append(Task.xq._keeper.is_attended)
+        return len(looked)
+
+    Task = make_shared({"limit": 1, "id": key})
+    assert Task.put(task(), timeout=0).id == 1
+    with pytest.raises(xq.Full):
+        Task.put(task(), timeout=timeout)
+    assert looked[:2] == [False, timeout > 0]

@@ -1,0 +1,27 @@
+"""Whose tasks are whose while processes come and go: first use, fork, exit, kill -9, SIGSTOP, shared sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+from xq import sessions
+
+FEATURES = {"buried": True, "delayed": True}
+
+
+def watch(Task: Any) -> None:
+    """Have this process look after the queue, as any does that has taken."""
+    assert Task.take() is None
+
+
+def takes(*queues: Any, n: int = 1) -> Callable[[], Generator[Any, Any, None]]:
+    """A script that takes tasks of each queue and tells its session, and then does with all of them what it is told."""
+
+    def script() -> Generator[Any, Any, None]:
+        held = [task for Task in queues for task in Task.xq.take_many(n)]
+        what = yield sessions.of(queues[0]._meta.database).current().uuid
+        while True:
+            what = yield [getattr(task, what)().id for task in held]
+
+    return script

@@ -1,0 +1,55 @@
+"""Tables, columns, tubes and words of any name: they are quoted, or refused by name."""
+
+from __future__ import annotations
+
+import re
+
+import peewee as pw
+import pytest
+
+NAMES = [
+    "order",
+    '"x',
+    '"',
+    ";--",
+    "a b",
+    "🦆",
+    "größe",
+    "%s",
+    "%(now)s",
+    ":now",
+    "?",
+    "a'b",
+    "{0}",
+    "{x}",
+    "a WHERE b",
+    "FROM changed",
+    "changed",
+    "old",
+    "$xq$",
+    "@here@",
+    "a:chosen",
+    ":rows",
+    "\\",
+    "`x`",
+    "[x]",
+    "a.b",
+    "a/*b",
+    "DROP TABLE task",
+]
+
+QUOTED = re.compile(r"""("[^"]*"|`[^`]*`)""")
+
+
+@pytest.fixture
+def db(db):
+    """Peewee names things as they are, and the drivers of servers take a % in a name for the mark of a value."""
+    if not isinstance(db, pw.SqliteDatabase):
+        execute = db.execute_sql
+        db.execute_sql = lambda sql, *rest: execute(QUOTED.sub(lambda name: name[0].replace("%", "%%"), sql), *rest)
+    return db
+
+
+def is_possible(db, name):
+    """Whether tables and columns can have this name: MariaDB refuses characters beyond U+FFFF in it."""
+    return not isinstance(db, pw.MySQLDatabase) or max(name) <= "\uffff"
