@@ -141,6 +141,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Where everything is required, a test that cannot run has failed; not where one database is asked for."""
     outcome: Any = yield
     report = outcome.get_result()
+    # A lane sends its reports as UTF-8, which a test's log need not be.
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
     required = os.environ.get("XQ_REQUIRE_ALL") and not os.environ.get("XQ_TEST_DB")
     if report.skipped and required and not hasattr(report, "wasxfail"):
         report.outcome = "failed"

@@ -18,6 +18,8 @@ from tests.steps import Bytes, refused
 from tests.support.bad_values import ROLES, VALUES, Call, HostileError, Other, fits
 from xq.testing import Clock
 
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
 EVERY = {"buried": True, "delayed": True, "zombie": 9, "ttl": 60, "ttr": 60, "unique": True, "limit": 50}
 FIELDS = ("id", "name", "size", "status", "runat", "deadline", "priority", "tube", "owner", "attempts", "ttl", "ttr")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import xq
-from tests.steps import PATIENCE, another_process, eventually, waiter
+from tests.steps import PATIENCE, another_process, waiter
 
 
 def test_a_take_that_waits_in_a_session_raises_when_another_thread_closes_it(make_shared):
@@ -19,7 +19,6 @@ def test_a_take_that_waits_in_a_session_raises_when_another_thread_closes_it(mak
             Task.take(timeout=PATIENCE)
 
     waiting = waiter(Task, take)
-    eventually(lambda: waiting.sleeps)
     session.close()
     with pytest.raises(xq.UnknownSession):
         waiting.result()
@@ -44,7 +43,6 @@ def test_a_take_that_waits_in_a_session_raises_when_another_process_closes_it(ma
     with another_process(make_shared.db, close) as other:
         assert next(other) == "joined"
         waiting = waiter(Task, take)
-        eventually(lambda: waiting.sleeps)
         assert next(other) == "closed"
         with pytest.raises(xq.UnknownSession):
             waiting.result()

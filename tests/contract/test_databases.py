@@ -25,6 +25,8 @@ from tests.support.databases import KINDS
 from xq.errors import ConfigurationError
 from xq.testing import Clock
 
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
 FEATURES = {"keep": True, "ttr": 60, "delayed": True, "history": True}
 
 

@@ -14,6 +14,8 @@ from tests.factories import task, tasks
 from tests.steps import another_process, bring, in_threads, writing
 from xq import BadType, BadValue, WrongState
 
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
 FEATURES = {"delayed": True, "buried": True, "keep": True, "ttr": 60, "ttl": 100}
 
 

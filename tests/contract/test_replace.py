@@ -8,6 +8,8 @@ import pytest
 from tests.conftest import Maker
 from tests.factories import task
 
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
 
 @pytest.fixture
 def make(sqlite_db: pw.Database) -> Maker:

@@ -13,6 +13,8 @@ import xq
 from tests.conftest import Maker
 from tests.steps import PATIENCE, another_program, eventually
 
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
 
 @pytest.mark.skipif(not ["sqlite"], reason="of SQLite")
 def test_where_threads_share_a_connection_one_waits_and_others_are_refused(tmp_path):

@@ -17,6 +17,8 @@ from tests.factories import task, tasks
 from tests.steps import PATIENCE, in_threads, is_exact, state
 from xq.testing import Clock
 
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
 
 @pytest.fixture
 def db(sqlite_db):

@@ -16,6 +16,8 @@ from tests.factories import task, tasks
 from tests.steps import PATIENCE, bring, in_threads, is_exact, processes, transitions, waiter
 from xq.testing import Clock
 
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
 FEATURES = {"buried": True, "delayed": True, "keep": True, "ttl": 10, "unique": True}
 ROLES = ("runat", "priority", "tube", "unique")
 

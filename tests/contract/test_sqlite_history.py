@@ -12,6 +12,8 @@ from tests.factories import task
 from tests.steps import bring
 from tests.support.history import ALL, last, told
 
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
 
 @pytest.fixture(params=["sqlite", "memory"])
 def db(request, tmp_path):

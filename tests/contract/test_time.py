@@ -13,6 +13,8 @@ from tests.factories import task, tasks
 from tests.steps import bring, is_exact, row, state, transitions
 from xq.testing import Clock
 
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
 AGES = 1e9  # seconds
 
 KINDS = {

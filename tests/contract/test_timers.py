@@ -32,6 +32,8 @@ from tests.support.life import watch
 from tests.support.timers import LATE, seen
 from xq.testing import Clock
 
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
 SOON = 0.15  # seconds
 
 

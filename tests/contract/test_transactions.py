@@ -27,6 +27,8 @@ from tests.steps import (
     writing,
 )
 
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
 FEATURES = {"buried": True, "delayed": True, "keep": True, "ttr": 20}
 
 

@@ -30,6 +30,8 @@ from tests.steps import (
 from tests.support.waiting import FEATURES, SOON, take, taken
 from xq import sweep
 
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
 
 @pytest.fixture(autouse=True)
 def nothing_made_up_for(monkeypatch):

@@ -30,6 +30,8 @@ from tests.steps import (
 )
 from xq.testing import Clock
 
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
 ROLES = ("runat", "attempts", "error")
 ERROR = {"error": pw.TextField(null=True)}
 

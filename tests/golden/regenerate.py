@@ -1,7 +1,7 @@
 """The SQL that xq runs on each database for a few queues, as text files that a reviewer reads in a diff.
 
 SQLite's are beside this file, the others' in folders. `python tests/golden/regenerate.py` writes them anew, after a
-change of the SQL that is meant. tests/test_compile.py compares.
+change of the SQL that is meant. tests/unit/test_compile.py compares.
 """
 
 from __future__ import annotations

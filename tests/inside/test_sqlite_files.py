@@ -11,6 +11,8 @@ from tests.factories import task
 from tests.steps import PATIENCE, in_threads
 from xq.adapters.databases.sqlite_files import FileWrites, Inotify, Locks
 
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
 # the thread that listens
 
 

@@ -11,6 +11,8 @@ from tests.factories import task
 from tests.support.history import ALL, told
 from xq.adapters.databases import sqlite
 
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
 
 def test_what_a_new_connection_asks_does_not_begin_to_read(make_shared):
     Task = make_shared(ALL)

@@ -14,6 +14,8 @@ import pytest
 
 from tests.golden.regenerate import QUEUES, dialect
 
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
 MANY, FEW = 1_500, 60
 
 

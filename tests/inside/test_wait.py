@@ -16,6 +16,8 @@ from tests.support.wait import waited_for
 from xq import sweep
 from xq.wait import Alarm, Deadline
 
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
 
 def test_a_put_that_is_refused_leaves_nobody_waiting(make):
     Task = make({"limit": 1})

@@ -27,6 +27,8 @@ from tests.steps import (
 from tests.support.waiting import FEATURES, SOON, take, taken
 from xq import database
 
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
 
 def test_a_take_does_not_sleep_on_when_another_process_reconfigures_its_queue(shared, monkeypatch):
     monkeypatch.setattr(database, "REVIEW", -1.0)  # the queue is looked at again at any time

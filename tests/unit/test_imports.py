@@ -251,3 +251,33 @@ def test_a_type_checker_knows_what_comes_out_of_a_queue(tmp_path):
             told[int(place.rpartition(":")[2])] = "error: " + text.rpartition("[")[2].rstrip("]")
     wanted = {n: line.split("  # ")[1] for n, line in enumerate(TYPED.splitlines(), 1) if "  # " in line}
     assert told == wanted, checked.stdout + checked.stderr
+
+
+# tests
+
+CONTRACT = sorted((ROOT / "tests" / "contract").rglob("*.py"))
+PUBLIC = {"xq.errors", "xq.spark", "xq.testing", "xq.tubes", "xq.adapters.django"}
+
+
+def test_the_contract_is_tested_by_public_names():
+    inside = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in CONTRACT
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in imported(node)
+        if name.split(".")[0] == "xq"
+        and name != "xq"
+        and name not in PUBLIC
+        and name.removeprefix("xq.") not in xq.__all__
+    ]
+    assert CONTRACT
+    assert inside == []
+
+
+def imported(node: ast.AST) -> list[str]:
+    """Return what an import statement imports: modules, and names of the package itself."""
+    if isinstance(node, ast.Import):
+        return [name.name for name in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module == "xq":
+        return [f"xq.{name.name}" for name in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []

@@ -15,6 +15,8 @@ from tests.factories import task, tasks
 from tests.steps import another_process, bring, in_threads, is_exact, processes, row, state, transitions
 from tests.support.ownership import FEATURES
 
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
 FINISH = {
     "ack": lambda Task, key: Task.ack(key),
     "release": lambda Task, key: Task.release(key),

@@ -11,6 +11,8 @@ import xq
 from tests.factories import task, tasks
 from tests.steps import is_exact, row, state
 
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
 
 def names(taken):
     return [each.name for each in taken]

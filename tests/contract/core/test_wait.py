@@ -20,6 +20,8 @@ from tests.steps import PATIENCE, Work, another_process, bring, eventually, row,
 from tests.support.wait import waited_for
 from xq import sweep
 
+IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
+
 SOON = 0.05  # seconds until something falls due
 
 
