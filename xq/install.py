@@ -44,6 +44,7 @@ class Installation:
     def install(self) -> None:
         """Create what is missing. Does nothing when all is there, so any number of processes may call it."""
         self._check_table()
+        self.check_statuses()
         self.dialect.prepare(self.store)
         if not self.missing():
             return
@@ -101,6 +102,22 @@ class Installation:
         missing = self.missing_columns()
         if missing:
             raise self._not_there(missing)
+
+    def check_statuses(self) -> None:
+        """Raise ConfigurationError where a task in one state would be found in another as well."""
+        if alike := self._alike():
+            raise ConfigurationError(f"{self.store.name} cannot be installed: {alike[0]}")
+
+    def _alike(self) -> list[str]:
+        """Say which statuses the database does not tell apart, in words."""
+        column, words = self.dialect.source.roles["status"].column, self.dialect.words
+        found = self.store.execute(self.dialect.statuses_alike)
+        pairs = [[self.dialect.machine.states[place] for place in row] for row in found]
+        return [
+            f"the column {self.dialect.source.name}.{column} does not tell the statuses {words[one]!r} ({one}) and "
+            f"{words[other]!r} ({other}) apart: choose others, or give it a collation that does"
+            for one, other in pairs
+        ]
 
     def _not_there(self, missing: list[str]) -> NotInstalled:
         return NotInstalled(self.store.name, missing, self.store.advice)
@@ -243,7 +260,8 @@ class Installation:
         """As `missing`, and whether the numbers are still exact: reads the whole table."""
         missing = self.missing()
         unfit = self.dialect.unfit(self.store)
-        found = [*missing, unfit] if unfit else missing
+        alike = [] if self.missing_columns() else self._alike()
+        found = [*missing, *([unfit] if unfit else []), *alike]
         if missing:
             return found  # there are no counters, or those of another definition
         if self.dialect.utubes:

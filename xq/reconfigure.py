@@ -27,6 +27,7 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
     lost = [state for state in old.machine.states if state not in new.machine.states]
     _check(new, lost, move)
     before, after = database.open(), Database(store, new, database.clock, database.observers).compile()
+    after.installation.check_statuses()
     after.installation.close_outbox()  # who archives is waited for before anything is kept from him
     with before.dialect.installing(store):
         after.installation.close_outbox()

@@ -817,6 +817,16 @@ class Dialect(ABC):
         status = self.exact(self.roles["status"], self.kind("status"))
         return f"SELECT {status}, COUNT(*) FROM {self.table_in_schema} GROUP BY 1"
 
+    @property
+    def statuses_alike(self) -> str:
+        """The places, among the states, of the first and the last whose statuses compare as equal in the column."""
+        column = self.exact(self.roles["status"], self.kind("status"))
+        words = [self.literal(self.words[state]) for state in self.machine.states]
+        # The column first: what is compared has its type and its collation.
+        found = f"SELECT -1 AS place, {column} AS word FROM {self.table_in_schema} WHERE FALSE"
+        listed = " UNION ALL ".join([found, *(f"SELECT {place}, {word}" for place, word in enumerate(words))])
+        return f"SELECT MIN(place), MAX(place) FROM ({listed}) AS listed GROUP BY word HAVING COUNT(*) > 1"
+
     # counting. A row of the counters is a transition and how often it was seen, in all (tube '') and for each
     # tube that is counted; one whose source is '' holds tasks that were there before counting began.
 
