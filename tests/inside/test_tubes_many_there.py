@@ -32,9 +32,12 @@ def test_tubes_that_nobody_writes_are_not_looked_at_again(sqlite_db, monkeypatch
         queue.create_tube(f"tube {n}", "fifottl").put(n)
     (upkeep,) = sessions.of(queue.database).others
     looked, plain = [], PeeweeStore.execute
-    monkeypatch.setattr(
-        PeeweeStore, "execute", lambda self, sql, *values: looked.append(sql) or plain(self, sql, *values)
-    )
+
+    def execute(self, sql, values=()):
+        looked.append(sql)
+        return plain(self, sql, values)
+
+    monkeypatch.setattr(PeeweeStore, "execute", execute)
     upkeep.keep_time()
     assert len([sql for sql in looked if "UNION ALL" in sql]) == 2, "many by one statement"
     looked.clear()
