@@ -35,7 +35,7 @@ log = logging.getLogger("xq")
 
 
 class Upkeep:
-    """The tubes of one database, as its maintenance thread sees them (`xq.sessions.Others`)."""
+    """The tubes of one database, as the maintenance thread of a process sees them (`xq.sessions.Others`)."""
 
     def __init__(self, queue: Queue[Any], records: Records, types: Mapping[str, Any], open: Callable[[Record], Tube]):
         self._queue = queue  # of the records, which has no tasks
