@@ -381,13 +381,14 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("bad", "error"), BAD, ids=[repr(bad)[:40] for bad, _ in BAD])
-def test_what_is_no_task_is_refused_and_changes_nothing(make, bad, error):
+def test_what_is_no_task_is_refused_and_changes_nothing(make, subtests):
     Task = make({"ttl": 10, "ttr": 10}, roles=("runat", "priority", "tube", "ttl", "ttr"))
-    with pytest.raises(error):
-        Task.put(bad)
-    with pytest.raises(error):
-        Task.xq.put_many([{}, bad, {}])
+    for bad, error in BAD:
+        with subtests.test(bad=bad):
+            with pytest.raises(error):
+                Task.put(bad)
+            with pytest.raises(error):
+                Task.xq.put_many([{}, bad, {}])
     assert Task.select().count() == 0
     assert Task.stats().transition == {}
 

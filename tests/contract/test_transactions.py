@@ -68,44 +68,50 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_what_a_call_did_is_rolled_back_with_the_transaction(queue, call):
-    queue.xq.put_many(tasks(4))
-    held = queue.xq.take_many(2)
-    before = everything(queue)
-    with queue._meta.database.atomic() as transaction:
-        CALLS[call](queue, held)
-        assert everything(queue) != before
-        transaction.rollback()
-    assert everything(queue) == before
-    assert is_exact(queue)
+def test_what_a_call_did_is_rolled_back_with_the_transaction(queue, subtests):
+    for name, call in CALLS.items():
+        with subtests.test(name):
+            queue.xq.truncate()
+            queue.xq.put_many(tasks(4))
+            held = queue.xq.take_many(2)
+            before = everything(queue)
+            with queue._meta.database.atomic() as transaction:
+                call(queue, held)
+                assert everything(queue) != before
+                transaction.rollback()
+            assert everything(queue) == before
+            assert is_exact(queue)
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_what_a_call_did_is_rolled_back_with_the_savepoint(queue, call):
+def test_what_a_call_did_is_rolled_back_with_the_savepoint(queue, subtests):
     db = queue._meta.database
-    queue.xq.put_many(tasks(3))
-    held = queue.xq.take_many(2)
-    with db.atomic():
-        kept = queue.put(task())
-        before = everything(queue)
-        with db.atomic() as savepoint:
-            CALLS[call](queue, held)
-            savepoint.rollback()
-        assert everything(queue) == before
-    assert row(queue, kept) is not None
-    assert is_exact(queue)
+    for name, call in CALLS.items():
+        with subtests.test(name):
+            queue.xq.truncate()
+            queue.xq.put_many(tasks(3))
+            held = queue.xq.take_many(2)
+            with db.atomic():
+                kept = queue.put(task())
+                before = everything(queue)
+                with db.atomic() as savepoint:
+                    call(queue, held)
+                    savepoint.rollback()
+                assert everything(queue) == before
+            assert row(queue, kept) is not None
+            assert is_exact(queue)
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_what_a_call_did_is_committed_with_the_transaction(queue, call):
-    queue.xq.put_many(tasks(4))
-    held = queue.xq.take_many(2)
-    with queue._meta.database.atomic():
-        CALLS[call](queue, held)
-        done = everything(queue)
-    assert everything(queue) == done
-    assert is_exact(queue)
+def test_what_a_call_did_is_committed_with_the_transaction(queue, subtests):
+    for name, call in CALLS.items():
+        with subtests.test(name):
+            queue.xq.truncate()
+            queue.xq.put_many(tasks(4))
+            held = queue.xq.take_many(2)
+            with queue._meta.database.atomic():
+                call(queue, held)
+                done = everything(queue)
+            assert everything(queue) == done
+            assert is_exact(queue)
 
 
 def test_rows_of_the_application_are_written_with_the_task(make):

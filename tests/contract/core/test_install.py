@@ -65,21 +65,23 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_a_queue_that_is_not_installed_says_which_call_installs_it(make, call):
+def test_a_queue_that_is_not_installed_says_which_call_installs_it(make, subtests):
     Task = upgraded(make, plain(make))
-    with pytest.raises(xq.NotInstalled, match=r"Task\.xq\.install\(\)") as missing:
-        CALLS[call](Task)
-    assert missing.value.missing
+    for name, call in CALLS.items():
+        with subtests.test(name):
+            with pytest.raises(xq.NotInstalled, match=r"Task\.xq\.install\(\)") as missing:
+                call(Task)
+            assert missing.value.missing
     assert Task.select().count() == 3
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_a_queue_without_a_table_says_so_as_well(make, call):
+def test_a_queue_without_a_table_says_so_as_well(make, subtests):
     Task = upgraded(make, make.model())
     advice = r"the table task is missing\): db\.create_tables\(\[Task\]\) creates a new table"
-    with pytest.raises(xq.NotInstalled, match=advice):
-        CALLS[call](Task)
+    for name, call in CALLS.items():
+        with subtests.test(name):
+            with pytest.raises(xq.NotInstalled, match=advice):
+                call(Task)
     with pytest.raises(xq.NotInstalled, match=advice):
         Task.xq.install()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import peewee as pw
@@ -58,12 +59,19 @@ def _rows() -> list[Any]:
         machine = xq.upgrade(model, roles, **arguments).machine
         for line in machine.rows:
             label = f"{name}: {line.source} {line.event}{f'({line.given})' if line.given else ''} {line.target}"
-            found.append(pytest.param(name, line, id=f"{label} {line.due}".strip()))
+            found.append((name, line, f"{label} {line.due}".strip()))
     return found
 
 
-CALLED = [param for param in _rows() if not param.values[1].due]
-DUE = [param for param in _rows() if param.values[1].due]
+def lines_of(queue: str, *, due: bool) -> Iterator[tuple[xq.Transition, str]]:
+    """The rows of a queue's table that time moves, or that a call moves, each with its label."""
+    return ((line, label) for name, line, label in _rows() if name == queue and bool(line.due) == due)
+
+
+def begin(Task: Any) -> None:
+    """Empty the queue for the next row of the table."""
+    Task.xq.truncate()
+    Task.xq.reset()
 
 
 def run(Task: Any, line: xq.Transition, task: Any) -> Any:
@@ -78,9 +86,7 @@ def run(Task: Any, line: xq.Transition, task: Any) -> Any:
     return getattr(Task.xq, line.event)(task, **options)
 
 
-@pytest.mark.parametrize(("queue", "line"), CALLED)
-def test_a_row_of_the_table_is_what_its_call_does(make, queue, line):
-    Task = make(**QUEUES[queue]["make"])
+def check_call(Task: Any, queue: str, line: xq.Transition) -> None:
     lasts, lifetime = QUEUES[queue]["lasts"], QUEUES[queue]["lifetime"]
     task = None if line.source == "X" else bring(Task, line.source)
     before: Any = row(Task, task) if task else None
@@ -121,9 +127,16 @@ def test_a_row_of_the_table_is_what_its_call_does(make, queue, line):
         assert after.deadline == before.deadline + waits
 
 
-@pytest.mark.parametrize(("queue", "line"), DUE)
-def test_a_row_of_the_table_that_is_due_is_what_the_sweep_does(make, queue, line):
+@pytest.mark.parametrize("queue", QUEUES)
+def test_a_row_of_the_table_is_what_its_call_does(make, queue, subtests):
     Task = make(**QUEUES[queue]["make"])
+    for line, label in lines_of(queue, due=False):
+        with subtests.test(label):
+            begin(Task)
+            check_call(Task, queue, line)
+
+
+def check_due(Task: Any, queue: str, line: xq.Transition) -> None:
     task = bring(Task, line.source)
     before = row(Task, task)
     Task.update(runat=None, deadline=None).execute()
@@ -152,14 +165,30 @@ def test_a_row_of_the_table_that_is_due_is_what_the_sweep_does(make, queue, line
         assert after.attempts == before.attempts
 
 
-@pytest.mark.parametrize(("queue", "line"), DUE)
-def test_nothing_moves_before_its_time(make, queue, line):
+@pytest.mark.parametrize("queue", QUEUES)
+def test_a_row_of_the_table_that_is_due_is_what_the_sweep_does(make, queue, subtests):
     Task = make(**QUEUES[queue]["make"])
+    for line, label in lines_of(queue, due=True):
+        with subtests.test(label):
+            begin(Task)
+            check_due(Task, queue, line)
+
+
+def check_not_yet(Task: Any, queue: str, line: xq.Transition) -> None:
     task = bring(Task, line.source)
     Task.update(runat=None, deadline=None).execute()
     Task.update({line.due: Task.xq.clock.now + 1}).execute()
     assert Task.xq.sweep() == 0
     assert state(Task, task) == line.source
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+def test_nothing_moves_before_its_time(make, queue, subtests):
+    Task = make(**QUEUES[queue]["make"])
+    for line, label in lines_of(queue, due=True):
+        with subtests.test(label):
+            begin(Task)
+            check_not_yet(Task, queue, line)
 
 
 @pytest.mark.parametrize("queue", QUEUES)
