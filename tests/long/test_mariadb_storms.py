@@ -13,7 +13,7 @@ import pytest
 from tests.storm import ISOLATIONS, SERVERS, Storm, ground, plan
 
 KILLS = int(os.environ.get("XQ_STORM_KILLS", "3"))
-EACH = 10  # kills of the server in one storm
+EACH = 5  # kills of the server in one storm
 TASKS = 60  # that are put between two of them, about
 STORMS = [(number, min(EACH, KILLS - number * EACH)) for number in range(-(-KILLS // EACH))]
 

@@ -151,14 +151,16 @@ os.killpg(0, signal.SIGKILL)
 
 
 def test_a_driver_that_is_killed_before_or_after_it_wrote_a_batch_loses_and_doubles_nothing(
-    spark, make_shared, tmp_path
+    spark, make_shared, tmp_path, monkeypatch
 ):
     Task = make_shared({"history": True})
     Task.xq.put_many(tasks(10))
-    options = xq.spark.options(Task, "history")
-    driver = subprocess.run(
-        [sys.executable, "-c", DRIVER, options["extract"], str(tmp_path)], start_new_session=True, timeout=120
-    )
+    with monkeypatch.context() as shared:
+        shared.setenv("XQ_SPARK_KEY", "of this test and the driver")
+        options = xq.spark.options(Task, "history")
+        driver = subprocess.run(
+            [sys.executable, "-c", DRIVER, options["extract"], str(tmp_path)], start_new_session=True, timeout=120
+        )
     assert driver.returncode == -signal.SIGKILL
     before, after = Sink(tmp_path / "before"), Sink(tmp_path / "after")
     assert (before.sizes(), after.sizes()) == ([4], [4, 4])
