@@ -353,8 +353,13 @@ def begun_anew(Task: Any, work: Callable[[], Any]) -> Any:
         try:
             return work()
         except pw.OperationalError as error:
-            cause = error.__cause__
-            if {getattr(cause, "sqlstate", None), *getattr(cause, "args", ())[:1]}.isdisjoint(CONFLICTS):
+            cause = error.args[0] if error.args else None  # the driver's error, around which Peewee puts its own
+            told = {
+                getattr(cause, "sqlstate", None),
+                getattr(cause, "sqlite_errorname", None),
+                *getattr(cause, "args", ())[:1],
+            }
+            if told.isdisjoint(CONFLICTS):
                 raise
 
 

@@ -21,9 +21,12 @@ import xq
 from tests.conftest import Maker, database_on
 from tests.servers import Postgres, Server
 from tests.steps import PATIENCE, STUCK, another_process, eventually, is_exact, transitions
+from tests.support import databases as support
 from tests.support.databases import KINDS
 from xq.errors import ConfigurationError
 from xq.testing import Clock
+
+postgres = support.postgres
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 

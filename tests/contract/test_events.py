@@ -9,7 +9,10 @@ import pytest
 import xq
 from tests.factories import task, tasks
 from tests.steps import bring, in_threads, is_exact
+from tests.support import events as support
 from tests.support.events import FEATURES
+
+Task = support.Task
 
 
 def test_events_are_counted_though_their_transitions_are_the_same(Task):

@@ -8,7 +8,10 @@ import pytest
 import xq
 from tests.factories import task, tasks
 from tests.steps import another_process, bring, eventually, is_exact, row, state, transitions
+from tests.support import names as support
 from tests.support.names import NAMES, is_possible
+
+db = support.db
 
 FEATURES = {
     "buried": True,

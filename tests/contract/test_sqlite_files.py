@@ -14,7 +14,10 @@ import xq
 from tests.conftest import Maker
 from tests.factories import task, tasks
 from tests.steps import PATIENCE, bring, in_threads, is_exact, processes, transitions, waiter
+from tests.support import sqlite_files as support
 from xq.testing import Clock
+
+path, make_file = support.path, support.make_file
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 

@@ -26,9 +26,12 @@ from tests.steps import (
     until_one_waits_for_a_lock,
     writing,
 )
+from tests.support import tubes as support
 from tests.support.tubes import Rows, heard, left_of_tubes, opened, put
 from xq import Feature
 from xq.tubes import PRESETS, Tube, Tubes
+
+clock, queue, shared, tube, subqueues = support.clock, support.queue, support.shared, support.tube, support.subqueues
 
 TIMED = ["fifottl", "limfifottl", "utubettl"]
 CALLS = ("ack", "bury", "delay", "delete", "kick", "put", "release", "take", "touch", "ttl", "ttr")

@@ -27,8 +27,11 @@ from tests.steps import (
     waiter,
     waiters,
 )
+from tests.support import waiting as support
 from tests.support.waiting import FEATURES, SOON, take, taken
 from xq import sweep
+
+shared, full = support.shared, support.full
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 

@@ -21,7 +21,10 @@ import pytest
 
 import xq
 from tests.steps import PATIENCE, STUCK, another_process, is_exact, processes, transitions, waiter
+from tests.support import bulk as support
 from tests.support.bulk import elsewhere, names, put, staged_rows
+
+timed = support.timed
 
 
 def test_what_was_staged_is_put_when_the_job_commits_and_not_before(make_shared):

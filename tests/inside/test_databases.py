@@ -9,8 +9,11 @@ import peewee as pw
 import pytest
 from playhouse.cockroachdb import CockroachDatabase
 
+from tests.support import databases as support
 from xq.adapters.drivers import DRIVERS
 from xq.errors import ConfigurationError
+
+postgres = support.postgres
 
 
 def _connected(version: int, **status: str) -> Any:

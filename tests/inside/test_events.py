@@ -5,6 +5,9 @@ from __future__ import annotations
 import peewee as pw
 
 from tests.steps import bring
+from tests.support import events as support
+
+Task = support.Task
 
 
 def test_what_may_be_lost_in_a_crash_works_as_before(Task):

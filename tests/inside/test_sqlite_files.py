@@ -9,7 +9,10 @@ from contextlib import ExitStack
 
 from tests.factories import task
 from tests.steps import PATIENCE, in_threads
+from tests.support import sqlite_files as support
 from xq.adapters.databases.sqlite_files import FileWrites, Inotify, Locks
+
+path, make_file = support.path, support.make_file
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 

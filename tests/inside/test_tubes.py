@@ -18,9 +18,12 @@ from tests.steps import (
     another_process,
     eventually,
 )
+from tests.support import tubes as support
 from tests.support.tubes import Rows, left_of_tubes, opened, put
 from xq.adapters.tubes import Records
 from xq.wait import Waiting
+
+clock, queue, shared, tube, subqueues = support.clock, support.queue, support.shared, support.tube, support.subqueues
 
 
 def test_a_put_waits_for_room(shared):

@@ -5,8 +5,11 @@ from __future__ import annotations
 from tests.steps import (
     is_exact,
 )
+from tests.support import utube as support
 from tests.support.utube import all_heard, put, taken
 from xq.adapters.databases.utube_news import OPEN, News
+
+make_server = support.make_server
 
 
 def test_news_are_heard_by_those_alone_who_have_looked_since_they_were_left(make_server):

@@ -6,6 +6,9 @@ import peewee as pw
 import pytest
 
 import xq
+from tests.support import ownership as support
+
+owner, queue = support.owner, support.queue
 
 
 @pytest.mark.parametrize(("name", "error"), [("abc", xq.BadValue), ("", xq.BadValue), (5, xq.BadType)])

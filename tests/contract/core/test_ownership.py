@@ -13,7 +13,10 @@ import pytest
 import xq
 from tests.factories import task, tasks
 from tests.steps import another_process, bring, in_threads, is_exact, processes, row, state, transitions
+from tests.support import ownership as support
 from tests.support.ownership import FEATURES
+
+owner, queue = support.owner, support.queue
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 

@@ -26,7 +26,10 @@ from tests.steps import (
     transitions,
     writing,
 )
+from tests.support import utube as support
 from tests.support.utube import all_heard, put, taken
+
+make_server = support.make_server
 
 FEATURES = {"utube": True, "delayed": True, "buried": "any", "ttl": True, "ttr": True, "keep": True}
 ROLES = ("runat", "priority", "utube", "owner")
