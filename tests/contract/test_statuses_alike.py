@@ -8,7 +8,6 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import chosen
 from tests.factories import task
 
 WORDS = {"R": "new", "T": "NEW"}
@@ -35,7 +34,7 @@ def test_statuses_that_differ_by_case_alone_are_refused_or_kept_apart(make):
     assert "'new' (R) and 'NEW' (T)" in Task.xq.check()[-1]
 
 
-@pytest.mark.parametrize("db", chosen(["sqlite", "postgres"]), indirect=True)
+@pytest.mark.parametrize("db", ["sqlite", "postgres"], indirect=True)
 def test_a_reconfiguration_that_brings_such_a_status_is_refused(make):
     Task = make(model=make.model(status=loose(make.db, default="new")), statuses={"R": "new", "D": "NEW"})
     with pytest.raises(xq.ConfigurationError, match=r"'new' \(R\) and 'NEW' \(D\)"):
