@@ -18,10 +18,10 @@ from typing import Any, Generic, TypeVar
 
 from xq.database import Database
 from xq.errors import ConfigurationError, Error, Full, InTransaction, NotFound
-from xq.machine import ABSENT, READY
+from xq.machine import ABSENT, READY, TAKEN
 from xq.moves import Moves
 from xq.puts import Puts
-from xq.sessions import Session
+from xq.sessions import Session, owner_of
 from xq.store import Row
 from xq.tasks import Parts, Tasks, named
 
@@ -30,6 +30,7 @@ T = TypeVar("T")
 SLICE = 3600.0  # seconds: the longest sleep, since a lock takes no longer ones than some years
 AGAIN = 0.2  # seconds after which a lost connection is tried again, or at most a row that others have locked
 SOON = 0.001  # seconds after which such a row is tried again first
+TOLD = 1.0  # seconds for which a thread that acked, and has committed, is given to say what it acked
 ALONE = 0.05  # seconds between two looks where no thread can listen: a database in memory, a test's clock
 
 
@@ -160,6 +161,9 @@ class Ending:
         self.parts: Parts = ()  # the key of the task, once a row may tell the database who waits
         self.awake = Alarm()
         self.lost = False  # whether the session is, for which the database knew it
+        self.row: Row = ()  # of the task, as this process saw it last
+        self.here = False  # whether a session of this process holds the task, as far as is known
+        self.gone = False  # whether this process has deleted the row, and `row` is how
         self.event: str | None = None  # with which the task ended
         self.target = ""
 
@@ -179,6 +183,7 @@ class Waiting(Generic[T]):
         self.puts = puts
         self.moves = moves
         self.machine = moves.machine
+        self._status_at = tasks.table.fields.index(tasks.table.roles["status"])
         self._limit = self.machine.guard("limit")
         self.listen: Callable[[], bool] = lambda: False  # have a thread call `heard`; False where there can be none
         self.woken: Callable[[], None] = lambda: None  # raises where a call must wait no longer
@@ -354,9 +359,8 @@ class Waiting(Generic[T]):
                 time.sleep(max(0.0, min(pause, deadline.left)))
                 pause = min(2 * pause, AGAIN)
                 row, state, begun = self._begin(ending, lambda: parts)
-            last = self.tasks.returned(row)
             if state not in self.machine.pending:
-                return last, self._processed("", state)
+                return self.tasks.returned(row), self._processed("", state)
             while ending.event is None and deadline.left > 0:
                 alone = self._alone()
                 called = ending.awake.wait(min(deadline.left, ALONE if alone else AGAIN if ending.lost else SLICE))
@@ -365,11 +369,16 @@ class Waiting(Generic[T]):
                         self.moves.due.sweep_if_any()
                     if ending.event is None and (alone or called):
                         self.collect()
+                    if alone:
+                        self._look_at_taken()
                     if ending.lost and not self._wait_anew(ending, parts):
                         break
                 except Exception as error:
                     self._forgive(error, deadline)
                     ending.lost = True  # it may be; and what was told meanwhile is seen by that as well
+            said = Deadline(TOLD)
+            while ending.here and (ending.event, ending.target) == ("ack", ABSENT) and said.left > 0:
+                ending.awake.wait(said.left)  # the thread that ended it has committed, and is about to say how
         finally:
             try:
                 if ending.parts:
@@ -379,12 +388,20 @@ class Waiting(Generic[T]):
                     self._left.append(ending)
                 raise
         if ending.event is not None and ending.target == ABSENT:
-            return last, self._processed(ending.event, ABSENT)
+            return self._last(ending), self._processed(ending.event, ABSENT)
         try:
             row, state = self.moves.look(parts)
         except NotFound:  # it ended, and its row went away, since we looked last
-            return last, ending.event is not None and self._processed(ending.event, ending.target)
+            done = ending.event is not None and self._processed(ending.event, ending.target)
+            return self.tasks.returned(ending.row), done
         return self.tasks.returned(row), self._processed(ending.event or "", ending.target or state)
+
+    def _last(self, ending: Ending) -> T:
+        """Return a task whose row is gone, as it last was."""
+        row = list(ending.row)
+        if ending.event == "ack":  # which is of taken tasks alone
+            row[self._status_at] = self.database.dialect.words[TAKEN]
+        return self.tasks.returned(row)
 
     def _begin(self, ending: Ending, named_task: Callable[[], Parts], held: bool = False) -> tuple[Row, str, bool]:
         """Have the end of a task be told of, if it is yet to come. Returns its row, its state, and whether it will be.
@@ -409,9 +426,11 @@ class Waiting(Generic[T]):
         named_parts = named_task()
         held = held or bool(self.database.execute(opened.dialect.hold, named(named_parts))) or not opened.dialect.lock
         row, state = self.moves.look(named_parts)
+        ending.row = row
         if not held or state not in self.machine.pending:
             return row, state, False
         session = opened.sessions.own()
+        ending.here = state == TAKEN and owner_of(row[-1] or "")[0] in {each.uuid for each in opened.sessions.held()}
         self.database.list_session(opened, session)
         ending.parts = self.tasks.key_of(row)  # as the row has it: triggers compare more strictly than columns may
         self._endings[ending.waiter] = ending  # before the row is seen: what is told of it finds somebody
@@ -490,7 +509,9 @@ class Waiting(Generic[T]):
         if ready:
             self.takers.call_for_any()
         self.putters.call_for_any()
-        return self.collect() > 0 or ready
+        ended = self.collect() > 0
+        self._look_at_taken()
+        return ended or ready
 
     def alarm(self) -> None:
         """The queue is not there any more: let everybody see for himself."""
@@ -501,6 +522,8 @@ class Waiting(Generic[T]):
 
     def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
         """This process moved tasks, and has committed since."""
+        if self._endings and source != ABSENT:  # a task that was put is known, and may be another thread's by now
+            self._keep(target, {self.tasks.key_of(row): row for row in rows})
         if target != READY and self.machine.frees(source, target):
             self.takers.call_for_any()
         if target == READY and self.takers.waiters:
@@ -513,6 +536,20 @@ class Waiting(Generic[T]):
             self.putters.call_for_any()
         if source in self.machine.pending and target not in self.machine.pending:
             self.collect()
+
+    def _keep(self, target: str, rows: Mapping[Parts, Row]) -> None:
+        """Keep those rows, by their keys, of tasks that this process has moved and whose end is waited for."""
+        for ending in list(self._endings.values()):
+            if (row := rows.get(ending.parts)) is not None:
+                ending.row, ending.here, ending.gone = row, target == TAKEN, target == ABSENT
+                if ending.event is not None:  # told by another thread, which was faster
+                    ending.awake.set()
+
+    def _look_at_taken(self) -> None:
+        """Look at the tasks that are taken and whose end is waited for: when that comes their rows may be gone."""
+        for name, *row in self.database.execute(self.database.dialect.taken_and_awaited) if self._endings else ():
+            if (ending := self._endings.get(name)) is not None and not ending.gone:
+                ending.row = row
 
     def collect(self) -> int:
         """Tell those whose tasks have ended how they did. Returns how many there were."""

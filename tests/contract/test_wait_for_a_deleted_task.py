@@ -1,0 +1,49 @@
+"""What a wait returns of a task that an ack has deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from tests.conformance.steps import PATIENCE, another_process, eventually, in_threads
+from tests.factories import task
+
+ROLES = ("owner", "attempts")
+
+
+def put_and_wait(Task: Any) -> tuple[Any, bool]:
+    found: tuple[Any, bool] = Task.put(task(name="asked"), wait=PATIENCE)
+    return found
+
+
+def is_awaited(Task: Any) -> bool:
+    return any(key is not None for key, _, _ in Task.xq.waiting())
+
+
+def test_the_process_that_acked_returns_it_with_the_update_of_the_ack(make_shared):
+    Task = make_shared(roles=ROLES)
+
+    def work() -> Any:
+        taken = eventually(lambda: is_awaited(Task) and Task.take())
+        return taken.ack(update={"name": "answered"})
+
+    for _ in range(20):  # the thread that tells of writes may be faster than that which acks
+        (found, processed), acked = in_threads(make_shared.db, lambda: put_and_wait(Task), work)
+        assert processed
+        assert found.__data__ == acked.__data__
+        assert (found.name, found.status, found.attempts) == ("answered", "T", 1)
+
+
+def test_another_process_returns_it_as_it_was_taken(make_shared):
+    Task = make_shared(roles=ROLES)
+
+    def child() -> Generator[Any, Any, None]:
+        yield
+        found, processed = put_and_wait(Task)
+        yield found.status, processed
+
+    with another_process(make_shared.db, child) as waiting:
+        next(waiting)
+        waiting.tell(None)
+        eventually(lambda: is_awaited(Task) and Task.take()).ack()
+        assert waiting.hear() == ("T", True)
