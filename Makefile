@@ -65,7 +65,7 @@ test-rest: $(TEST) ## what test-all runs and test does not
 	@$(MAKE) --no-print-directory wheel-test django-4.2 ARGS=
 
 test-long: $(TEST) ## storms, random calls by the thousand, interrupts, ten million rows, the benchmarks' own tests: hours
-	XQ_HYPOTHESIS_EXAMPLES=$${XQ_HYPOTHESIS_EXAMPLES:-1000} $(PYTEST) tests/long tests/random $(ARGS)
+	XQ_STORM_KILLS=$${XQ_STORM_KILLS:-200} XQ_HYPOTHESIS_EXAMPLES=$${XQ_HYPOTHESIS_EXAMPLES:-1000} $(PYTEST) tests/long tests/random $(ARGS)
 
 lint: $(LINT) ## style, types, who imports what, stale documents
 	$(BIN)/ruff check .

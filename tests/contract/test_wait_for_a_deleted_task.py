@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from tests.conformance.steps import PATIENCE, another_process, eventually, in_threads
 from tests.factories import task
+from tests.steps import PATIENCE, another_process, eventually, in_threads
 
 ROLES = ("owner", "attempts")
 
