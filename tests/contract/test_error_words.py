@@ -42,9 +42,9 @@ def test_an_error_names_what_the_application_stores_beside_the_letter(make):
         Task.xq.reconfigure({"buried": True})
 
 
-def test_another_definition_is_told_by_the_names_of_its_states(make):
+def test_another_definition_is_told_by_the_names_of_its_features(make):
     make({"keep": True})
     other = make.model()
     xq.upgrade(other, {"status": "status"}, {"id": "auto_increment"})
-    with pytest.raises(xq.NotInstalled, match=r"its states are done \(D\), ready \(R\), taken \(T\) there"):
+    with pytest.raises(xq.NotInstalled, match=r"the feature 'keep' is on there and off here"):
         other.take()

@@ -27,19 +27,13 @@ from tests.steps import (
     waiter,
     waiters,
 )
+from tests.support import fallback
 from tests.support import waiting as support
 from tests.support.waiting import FEATURES, SOON, take, taken
-from xq import sweep
 
-shared, full = support.shared, support.full
+no_fallback, shared, full = fallback.no_fallback, support.shared, support.full
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
-
-
-@pytest.fixture(autouse=True)
-def nothing_made_up_for(monkeypatch):
-    """No signal that is lost is made up for: what these tests hear, they were told of."""
-    monkeypatch.setattr(sweep, "FALLBACK", 3600.0)
 
 
 # how long

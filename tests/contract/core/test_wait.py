@@ -17,18 +17,14 @@ import xq
 from tests.conftest import SERVERS, Maker
 from tests.factories import task, tasks
 from tests.steps import PATIENCE, Work, another_process, bring, eventually, row, waiter
+from tests.support import fallback
 from tests.support.wait import waited_for
-from xq import sweep
+
+no_fallback = fallback.no_fallback
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
 SOON = 0.05  # seconds until something falls due
-
-
-@pytest.fixture(autouse=True)
-def nothing_made_up_for(monkeypatch):
-    """No signal that is lost is made up for: what these tests hear, they were told of."""
-    monkeypatch.setattr(sweep, "FALLBACK", 3600.0)
 
 
 # how a task ends, and whether it was processed

@@ -24,7 +24,7 @@ def test_tasks_go_through_spark_from_the_frame_to_the_archive(spark, queue, tmp_
     read = spark.read.format("xq").options(**xq.spark.options(queue)).load()
     assert {(row.name, row.state) for row in read.collect()} == {
         *((f"n{i}!", "Done") for i in range(5)),
-        ("n5", "Buried"),
+        ("n5!", "Buried"),
     }
     report = xq.spark.report(spark, queue, out=tmp_path / "report")
     (shares,) = report.tables["shares"].collect()

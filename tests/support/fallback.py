@@ -1,0 +1,13 @@
+"""A wait without its fallback."""
+
+from __future__ import annotations
+
+import pytest
+
+from xq import sweep
+
+
+@pytest.fixture(autouse=True)
+def no_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Switch off the look that makes up for a lost notification: what these tests see, they were notified of."""
+    monkeypatch.setattr(sweep, "FALLBACK", 3600.0)
