@@ -212,8 +212,9 @@ class Sqlite(Dialect):
 
     def connected(self, store: Store[Any]) -> None:
         # Asked without reading a table, be it pragma_trusted_schema: a transaction that reads before its first write is
-        # refused that, when another connection came between.
-        ((known,),) = store.execute(f"SELECT typeof({asked(CLOCK)})")
+        # refused that, when another connection came between. Not in the words of `unfit`: the driver keeps a statement
+        # with the function that was there when it was prepared.
+        ((known,),) = store.execute(f"SELECT typeof({asked(CLOCK)}) AS before")
         ((trusted,),) = store.execute("PRAGMA trusted_schema")
         if known == "text" and trusted:
             store.function("char", 5, char)
