@@ -353,13 +353,11 @@ def begun_anew(Task: Any, work: Callable[[], Any]) -> Any:
         try:
             return work()
         except pw.OperationalError as error:
-            cause = error.args[0] if error.args else None  # the driver's error, around which Peewee puts its own
-            told = {
-                getattr(cause, "sqlstate", None),
-                getattr(cause, "sqlite_errorname", None),
-                *getattr(cause, "args", ())[:1],
+            causes = (error, error.__cause__, error.__context__)  # the driver's own is one of these
+            codes = {
+                code for cause in causes for code in (getattr(cause, "sqlstate", None), *getattr(cause, "args", ())[:1])
             }
-            if told.isdisjoint(CONFLICTS):
+            if codes.isdisjoint(CONFLICTS):
                 raise
 
 

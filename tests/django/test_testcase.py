@@ -62,7 +62,8 @@ from shop.models import Order
 
 def round():
     assert Order.stats().counts["D"] == Order.stats().transition.get("X-R", 0) == 0
-    found = Order.xq.check(); assert found == [] or connection.vendor == "sqlite" and "journal" in str(found), found
+    found = Order.xq.check()
+    assert found == [] or connection.vendor == "sqlite" and "journal" in str(found), found
     Order.put({"name": "a"})
     with transaction.atomic():
         Order.put({"name": "b"})
