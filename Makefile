@@ -11,6 +11,7 @@ BIN     = $(VENV)/bin
 # Which extras are installed is remembered in a file's name, so each target asks for what it needs and no more.
 SPARK   = spark,spark-java,spark-fast
 DEMO    = $(VENV)/.has-demo
+UNITS   = $(VENV)/.has-test
 TEST    = $(VENV)/.has-test,$(SPARK)
 BENCH   = $(VENV)/.has-bench
 LINT    = $(VENV)/.has-lint,test,$(SPARK)
@@ -37,7 +38,7 @@ PYTEST = $(BIN)/python -m pytest -n $(LANES) --dist worksteal
 # Which tests: those that ARGS names by path; those of one database; or those of a tier (tests/conftest.py).
 TIERS  = $(if $(findstring tests/,$(ARGS)),,$(if $(DB),--tier test --tier rest,--tier $(1)))
 
-.PHONY: help demo test test-all test-rest test-long lint check format docs bench bench-long bench-spark bench-spark-long bench-peers bench-django profile storm wheel-test django-4.2 lock clean
+.PHONY: help demo test test-all test-rest test-sqlite test-long lint check format docs bench bench-long bench-spark bench-spark-long bench-peers bench-django profile storm wheel-test django-4.2 lock clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -63,6 +64,10 @@ test-all: test test-rest ## all but the long ones, half an hour: every database 
 test-rest: $(TEST) ## what test-all runs and test does not
 	$(PYTEST) $(call TIERS,rest) $(ARGS)
 	@$(MAKE) --no-print-directory wheel-test django-4.2 ARGS=
+
+test-sqlite: export XQ_TEST_DB = sqlite
+test-sqlite: $(UNITS) ## the units and SQLite's contract, without Spark: make test-sqlite PYTHON=python3.13
+	$(PYTEST) --tier test --tier rest tests/unit tests/contract $(ARGS)
 
 test-long: $(TEST) ## storms, random calls by the thousand, interrupts, ten million rows, the benchmarks' own tests: hours
 	XQ_STORM_KILLS=$${XQ_STORM_KILLS:-200} XQ_HYPOTHESIS_EXAMPLES=$${XQ_HYPOTHESIS_EXAMPLES:-1000} $(PYTEST) tests/long tests/random $(ARGS)
