@@ -163,9 +163,7 @@ $(WHEEL)/.installed: pyproject.toml constraints.txt MANIFEST.in $(SOURCES) | $(T
 	@[ -x $(WHEEL)/bin/python ] || $(BIN)/python -m venv $(WHEEL)
 	@rm -rf $(WHEEL)/dist
 	@$(BIN)/python -m build --outdir $(WHEEL)/dist . >$(WHEEL)/build.log 2>&1 || { cat $(WHEEL)/build.log; exit 1; }
-	@wheel=`ls $(WHEEL)/dist/*.whl` && \
-	$(WHEEL)/bin/python -m pip install -q -c constraints.txt "$$wheel[test]" && \
-	$(WHEEL)/bin/python -m pip install -q --force-reinstall --no-deps "$$wheel"
+	@$(WHEEL)/bin/python -m pip install -q --force-reinstall -c constraints.txt $(WHEEL)/dist/*.whl
 	@diff -r -x __pycache__ -x '.*' xq $(WHEEL)/lib/python3*/site-packages/xq || \
 		{ echo 'The wheel differs from the checkout: see [tool.setuptools] in pyproject.toml'; exit 1; }
 	@touch $@
