@@ -5,7 +5,7 @@ from __future__ import annotations
 import peewee as pw
 import pytest
 
-from tests.conftest import Maker, chosen
+from tests.conftest import Maker
 from tests.factories import task
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
@@ -40,7 +40,7 @@ def test_replace_counts_as_the_pragma_of_the_application_has_it(make):
     assert Task.take().name == "once more"
 
 
-@pytest.mark.parametrize("sqlite_db", chosen(["sqlite"]), indirect=True)
+@pytest.mark.parametrize("sqlite_db", ["sqlite"], indirect=True)
 def test_check_finds_the_history_well_on_a_new_connection(make):
     Task = make({"history": True})
     make.db.close()
