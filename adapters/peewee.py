@@ -352,7 +352,7 @@ class PeeweeStore(OrmStore[M]):
     def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
         self._known_database.connection().create_function(name, arguments, function, deterministic=True)
 
-    def connect(self) -> Any:
+    def connect(self) -> None:
         database: Any = self._known_database
         database.connect(reuse_if_open=True)
         if isinstance(database, pool.PooledDatabase):
@@ -361,7 +361,6 @@ class PeeweeStore(OrmStore[M]):
             with database._pool_lock:
                 database._in_use.pop(database.conn_key(database.connection()), None)
                 database._pool_available.notify()
-        return self.in_use if self.has_threads else None
 
     def disconnect(self) -> None:
         if not self.has_threads:  # it is the others' as well, and with it an in-memory database would go

@@ -132,8 +132,16 @@ class OrmStore(TellsErrors, Generic[M]):
                 ) from error
         return values
 
+    @property
     @abstractmethod
-    def connect(self) -> Any: ...
+    def has_threads(self) -> bool: ...
+
+    @property
+    def own_connection(self) -> Any:
+        return self.in_use if self.has_threads else None
+
+    @abstractmethod
+    def connect(self) -> None: ...
 
     @abstractmethod
     def disconnect(self) -> None: ...

@@ -306,11 +306,12 @@ class Store(Protocol[T]):
     def settle(self) -> None:
         """Call what waits for a commit that the application has made by itself meanwhile."""
 
-    def connect(self) -> Any:
-        """Return the driver's connection of this thread, or None where threads share one.
+    def connect(self) -> None:
+        """Open a connection for this thread, where it has none, and withdraw it from the ORM's pool."""
 
-        It is opened if need be, and withdrawn from the ORM's pool.
-        """
+    @property
+    def own_connection(self) -> Any:
+        """The driver's connection of this thread; None where none is open, or threads share one."""
 
     def disconnect(self) -> None:
         """Close the connection of this thread, or return it to its pool. Does nothing where threads share it."""

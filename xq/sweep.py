@@ -330,7 +330,10 @@ class Sweeper:
                 if self._over or self._database() is None:
                     break
                 with self.working:
-                    pause, seconds = self._round(told)
+                    try:
+                        pause, seconds = self._round(told)
+                    finally:
+                        self._hold_connection()
             except Exception as error:
                 if self._over or self._database() is None:
                     break
@@ -362,7 +365,8 @@ class Sweeper:
         proof = self._sessions.proof
         there = proof is None or proof.there()  # to connect would make an empty database
         if there:
-            self._connection = keepers[0].database.store.connect()
+            keepers[0].database.store.connect()
+            self._hold_connection()  # now: below, it may be found that no queue is there to close it
         for keeper in keepers:
             try:
                 if there:
@@ -485,6 +489,10 @@ class Sweeper:
                 replace_existing=True,
                 misfire_grace_time=None,  # however late the machine is
             )
+
+    def _hold_connection(self) -> None:
+        for keeper in self._keepers()[:1]:
+            self._connection = keeper.database.store.own_connection
 
     def _give_up_connection(self) -> None:
         keepers, connection = self._keepers(), self._connection

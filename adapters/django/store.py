@@ -421,9 +421,8 @@ class DjangoStore(OrmStore[M]):
 
     # connections
 
-    def connect(self) -> Any:
+    def connect(self) -> None:
         self._open()
-        return self.in_use
 
     def disconnect(self) -> None:
         self.connection.close()

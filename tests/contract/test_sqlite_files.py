@@ -277,7 +277,7 @@ def test_a_table_without_rowid_may_be_a_queue(make_file):
 
 
 def test_a_pool_of_connections_may_be_the_database(path):
-    db = PooledSqliteDatabase(path, max_connections=8, stale_timeout=300, timeout=20)
+    db = PooledSqliteDatabase(path, max_connections=8, stale_timeout=300, timeout=20, check_same_thread=False)
     Task = Maker(db, Clock())(FEATURES, roles=ROLES)
     Task.xq.put_many(tasks(40))
 

@@ -12,8 +12,10 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import peewee as pw
 import pytest
@@ -34,9 +36,20 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "app.db"
 
 
+opened: WeakSet[pw.Database] = WeakSet()
+
+
+@pytest.fixture(autouse=True)
+def closed_afterwards() -> Iterator[None]:
+    yield
+    for db in list(opened):
+        db.close_all() if isinstance(db, PooledSqliteDatabase) else db.close()
+
+
 def queue_on(path: Path | str, kind: type[pw.Database] = pw.SqliteDatabase, **options: Any) -> Any:
     """A queue on a file, by a database object of its own."""
     db = kind(str(path), timeout=20, **options)
+    opened.add(db)
     with db.connection_context():
         return Maker(db, None)(FEATURES, roles=("runat",))
 
@@ -234,7 +247,7 @@ def test_a_queue_in_an_attached_schema_is_looked_after(tmp_path):
 @pytest.mark.parametrize("kind", ["pooled", "no autoconnect"])
 def test_the_thread_has_a_connection_of_its_own_whatever_the_database_object(path, kind):
     if kind == "pooled":
-        Task = queue_on(path, PooledSqliteDatabase, max_connections=4, stale_timeout=60)
+        Task = queue_on(path, PooledSqliteDatabase, max_connections=4, stale_timeout=60, check_same_thread=False)
     else:
         Task = queue_on(path, autoconnect=False)
     db = Task._meta.database

@@ -6,6 +6,7 @@ import datetime as dt
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -94,9 +95,14 @@ def row(queue: Any, i: int, state: str) -> dict[str, Any]:
     return values | {of.source.roles[role].name: value for role, value in roles.items() if role in of.roles}
 
 
-def filled(name: str, most: str, analyzed: bool) -> Any:
+@pytest.fixture
+def recorder() -> Iterator[Recorded]:
+    with closing(Recorded(":memory:")) as db:
+        yield db
+
+
+def filled(db: Recorded, name: str, most: str, analyzed: bool) -> Any:
     """A queue with rows in every state, and some that are not the queue's (?), most of them in one state."""
-    db = Recorded(":memory:")
     queue = QUEUES[name](db)
     db.create_tables([queue.model])
     states = [state for state in (*queue.machine.states, "?") for _ in range(MANY if state == most else FEW)]
@@ -202,8 +208,8 @@ STATES = {"readme": "RTWBD", "tubes": "RTWBZ", "moments": "RTWB", "words": "RTWB
 
 @pytest.mark.parametrize("analyzed", [False, True], ids=["not analyzed", "analyzed"])
 @pytest.mark.parametrize(("name", "most"), [(name, most) for name in STATES for most in STATES[name] + "?"])
-def test_a_call_goes_by_its_index_whatever_state_most_rows_are_in(name, most, analyzed):
-    queue = filled(name, most, analyzed)
+def test_a_call_goes_by_its_index_whatever_state_most_rows_are_in(name, most, analyzed, recorder):
+    queue = filled(recorder, name, most, analyzed)
     db = queue.model._meta.database
     swept = recorded(db, lambda: (queue._moves.due.seconds(), queue.sweep()))  # a take does so before
     by, wrong = {}, {}
@@ -232,8 +238,8 @@ def indexes(table: str, plans: list[list[str]]) -> str:
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_the_numbers_are_read_from_the_counters_alone(name):
-    queue = filled(name, "R", analyzed=False)
+def test_the_numbers_are_read_from_the_counters_alone(name, recorder):
+    queue = filled(recorder, name, "R", analyzed=False)
     queue.stats()  # the first call looks whether all is installed
     for call in (queue.stats, queue.count, partial(queue.count, "R")):
         asked = recorded(queue.model._meta.database, call)
@@ -243,8 +249,8 @@ def test_the_numbers_are_read_from_the_counters_alone(name):
         assert tables == {f"{queue.store.table}_xq_count"}
 
 
-def test_a_limit_is_read_from_the_counters_alone():
-    queue = filled("words", "R", analyzed=False)
+def test_a_limit_is_read_from_the_counters_alone(recorder):
+    queue = filled(recorder, "words", "R", analyzed=False)
     db = queue.model._meta.database
     asked = recorded(db, partial(queue.put, {"number": "new", "note": "n"}))
     (inserted,) = [db.plan(sql, params) for sql, params in asked.items() if sql.startswith("INSERT")]
@@ -253,8 +259,8 @@ def test_a_limit_is_read_from_the_counters_alone():
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_a_trigger_reads_no_table_and_finds_owners_and_waiters_by_their_key(name):
-    queue = filled(name, "T", analyzed=True)
+def test_a_trigger_reads_no_table_and_finds_owners_and_waiters_by_their_key(name, recorder):
+    queue = filled(recorder, name, "T", analyzed=True)
     db = queue.model._meta.database
     triggers = [sql for (sql,) in db.execute_sql("SELECT sql FROM sqlite_master WHERE type = 'trigger'")]
     assert len(triggers) == 3

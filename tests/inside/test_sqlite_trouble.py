@@ -236,6 +236,7 @@ def test_a_user_who_may_not_write_the_file_sees_the_queue_and_changes_nothing(op
         file.chmod(0o644)
     assert taken.ack().id == taken.id
     assert is_exact(Task)
+    make.db.close()
 
 
 # the disk is full
