@@ -283,7 +283,7 @@ def by_sql(place: Database) -> float:
 TEXT = (
     f"A simulated day (benchmarks/day.py) in a queue with history: `xq.spark.report` and `xq.spark.archive` of all of "
     f"it, by a Spark with {MEMORY} of memory for Java, bound to so many cores. Memory is that of Java, of Python and "
-    "of its workers together, at the most. Plain SQL asks the database for the tables of the report but overall and "
+    "of its workers together, at the most. Plain SQL asks the database for the tables of the report but overall, "
     "little and failures (and for stuck without its limit), and fetches them."
 )
 
