@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 # example -> parts of what it prints, in this order, whatever stands between them
 TOLD: Mapping[str, tuple[str, ...]] = {
