@@ -353,8 +353,11 @@ class PeeweeStore(OrmStore[M]):
         self._known_database.connection().create_function(name, arguments, function, deterministic=True)
 
     def connect(self) -> None:
+        self._known_database.connect(reuse_if_open=True)
+
+    def connect_apart(self) -> None:
+        self.connect()
         database: Any = self._known_database
-        database.connect(reuse_if_open=True)
         if isinstance(database, pool.PooledDatabase):
             # A pool's close_all() and close_stale() close the connections of other threads, too. libpq frees one at
             # once: a thread in the middle of a statement would then read what the server sends to the next connection.

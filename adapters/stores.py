@@ -148,13 +148,14 @@ class OrmStore(TellsErrors, Generic[M]):
 
     @contextmanager
     def briefly_connected(self) -> Iterator[None]:
-        was_open = self.in_use is not None
+        if self.in_use is not None:
+            yield
+            return
         self.connect()
         try:
             yield
         finally:
-            if not was_open:
-                self.disconnect()
+            self.disconnect()
 
     def may_pass(self, error: BaseException) -> bool:
         if not self.is_failure(error) or self.is_refusal(error):

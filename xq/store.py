@@ -307,6 +307,9 @@ class Store(Protocol[T]):
         """Call what waits for a commit that the application has made by itself meanwhile."""
 
     def connect(self) -> None:
+        """Open a connection for this thread, where it has none."""
+
+    def connect_apart(self) -> None:
         """Open a connection for this thread, where it has none, and withdraw it from the ORM's pool."""
 
     @property

@@ -365,7 +365,7 @@ class Sweeper:
         proof = self._sessions.proof
         there = proof is None or proof.there()  # to connect would make an empty database
         if there:
-            keepers[0].database.store.connect()
+            keepers[0].database.store.connect_apart()
             self._hold_connection()  # now: below, it may be found that no queue is there to close it
         for keeper in keepers:
             try:

@@ -78,7 +78,9 @@ class Tubes:
         )
         self._running: State = shared.setdefault("state", self._state())
         if clock is None:  # else no time passes by itself
-            upkeep = shared.setdefault("upkeep", Upkeep(self._queue, self._records, self._drivers, self._tube))
+            upkeep = shared.setdefault(
+                "upkeep", Upkeep(self._queue, self._records, self._drivers, self._tube, self._close)
+            )
             sessions.of(self.database).others.add(upkeep)
 
     def _state(self) -> State:
@@ -243,6 +245,13 @@ class Tubes:
                 raise
             tube = self._opened(record, built)
         return tube
+
+    def _close(self, record: Record) -> None:
+        """Stop the maintenance of a tube that another process has dropped. A call that waits there finds out by itself."""
+        tube = self._open.get((record.table, id(self._clock)))
+        if tube is not None and not tube.is_awaited:
+            del self._open[record.table, id(self._clock)]
+            tube.stop()
 
     def _opened(self, record: Record, tube: Tube) -> Tube:
         """This one, unless another thread has opened the tube already."""

@@ -37,11 +37,19 @@ log = logging.getLogger("xq")
 class Upkeep:
     """The tubes of one database, as the maintenance thread of a process sees them (`xq.sessions.Others`)."""
 
-    def __init__(self, queue: Queue[Any], records: Records, types: Mapping[str, Any], open: Callable[[Record], Tube]):
+    def __init__(
+        self,
+        queue: Queue[Any],
+        records: Records,
+        types: Mapping[str, Any],
+        open: Callable[[Record], Tube],
+        close: Callable[[Record], None],
+    ):
         self._queue = queue  # of the records, which has no tasks
         self._records = records
         self._types = types
         self._open = open
+        self._close = close
         self._known: Mapping[str, Record] = {}  # by table
         self._dialects: dict[str, Dialect] = {}  # by table
         self._prototypes: dict[str, Dialect] = {}  # by type and options
@@ -61,6 +69,8 @@ class Upkeep:
             for table, record in self._records.by_table(self._known).items()
             if isinstance(self._types.get(record.type), Mapping)
         }
+        for table in self._known.keys() - found.keys():  # another process has dropped it
+            self._close(self._known[table])
         if found.keys() != self._known.keys():
             self._dialects = {table: of for table, of in list(self._dialects.items()) if table in found}
         self._known = found

@@ -30,7 +30,7 @@ T = TypeVar("T")
 SLICE = 3600.0  # seconds: the longest sleep, since a lock takes no longer ones than some years
 AGAIN = 0.2  # seconds after which a lost connection is tried again, or at most a row that others have locked
 SOON = 0.001  # seconds after which such a row is tried again first
-TOLD = 1.0  # seconds for which a thread that acked, and has committed, is given to say what it acked
+TOLD = 0.05  # seconds to wait for the acking thread to record the task that it acked
 ALONE = 0.05  # seconds between two looks where no thread can listen: a database in memory, a test's clock
 
 

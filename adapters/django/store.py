@@ -424,6 +424,9 @@ class DjangoStore(OrmStore[M]):
     def connect(self) -> None:
         self._open()
 
+    def connect_apart(self) -> None:
+        self._open()
+
     def disconnect(self) -> None:
         self.connection.close()
 
