@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 
@@ -19,6 +20,8 @@ class Doubts:
         self.batches = batches
         self._until: dict[str, float] = {}  # mark -> the monotonic time by which it was done, or never
         self._look_at = 0.0  # the monotonic time at which to look for them
+        # Held by the thread that looks: another one would not find the rows that this one has locked, and forget them.
+        self._looking = threading.Lock()
 
     def add(self, marks: Sequence[str | None], error: BaseException) -> None:
         """Have given back what these marks have taken, unless the error excludes that they have.
@@ -43,10 +46,15 @@ class Doubts:
 
     def settle(self) -> None:
         """Give back what they have taken: again and again for a while, since the server may be at it still."""
-        if self._until and (now := time.monotonic()) >= self._look_at:
+        if not self._until or time.monotonic() < self._look_at or not self._looking.acquire(blocking=False):
+            return
+        try:
+            now = time.monotonic()
             self._look_at = now + LASTS / 20
             for mark, until in list(self._until.items()):
                 # Of this take alone: no mark goes on with a !, or less.
                 refused = self.batches.give_back_what_goes(mark, f"{mark}!", "release", "take")
                 if now > until and not refused:
-                    self._until.pop(mark, None)  # another thread may have found so at the same time
+                    self._until.pop(mark, None)
+        finally:
+            self._looking.release()

@@ -247,7 +247,7 @@ class Tubes:
         return tube
 
     def _close(self, record: Record) -> None:
-        """Stop the maintenance of a tube that another process has dropped, unless a call of this process waits there."""
+        """Stop the maintenance of a tube that another process dropped, unless a call of this process waits there."""
         tube = self._open.get((record.table, id(self._clock)))
         if tube is not None and not tube.is_awaited:
             del self._open[record.table, id(self._clock)]
