@@ -5,26 +5,14 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 
-import pytest
-
-from tests.conftest import DATABASES
 from tests.factories import task
 from tests.steps import bring
+from tests.support import sqlite_history as support
 from tests.support.history import ALL, last, told
 
+db, shared_db = support.db, support.shared_db
+
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
-
-
-@pytest.fixture(params=["sqlite", "memory"])
-def db(request, tmp_path):
-    with DATABASES[request.param](tmp_path) as database:
-        yield database
-
-
-@pytest.fixture
-def shared_db(tmp_path):
-    with DATABASES["sqlite"](tmp_path) as database:
-        yield database
 
 
 def test_char_is_what_it_was_on_connections_of_xq(make):

@@ -8,8 +8,11 @@ from contextlib import closing
 import pytest
 
 from tests.factories import task
+from tests.support import sqlite_history as support
 from tests.support.history import ALL, told
 from xq.adapters.databases import sqlite
+
+db, shared_db = support.db, support.shared_db
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 

@@ -200,7 +200,7 @@ BY_OF = {
     "readme": BY,
     "tubes": BY,
     "moments": {**BY, "due": "deadline runat", "sweep": "deadline key runat"},
-    "words": {**BY, "put": "unique", "put_many": "unique"},
+    "words": {**BY, "put": "unique", "put_many": "unique", "the end of a session": ""},  # which leaves its tasks
     "integers": {**BY, "due": "", "sweep": ""},
 }
 STATES = {"readme": "RTWBD", "tubes": "RTWBZ", "moments": "RTWB", "words": "RTWBD", "integers": "RT"}

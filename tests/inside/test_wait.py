@@ -12,9 +12,12 @@ import xq
 from tests.factories import task
 from tests.inside.steps import sleeps
 from tests.steps import PATIENCE, Work, another_process, eventually, waiter
+from tests.support import fallback
 from tests.support.wait import waited_for
 from xq import sweep
 from xq.wait import Alarm, Deadline
+
+no_fallback = fallback.no_fallback
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 

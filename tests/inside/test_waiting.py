@@ -24,11 +24,14 @@ from tests.steps import (
     waiter,
     waiters,
 )
+from tests.support import fallback
 from tests.support import waiting as support
 from tests.support.waiting import FEATURES, SOON, take, taken
 from xq import database
 
 shared, full = support.shared, support.full
+
+no_fallback = fallback.no_fallback
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
