@@ -30,11 +30,7 @@ endif
 # they take half of the time; what a test leaves there when it fails is in the folder that its report names.
 LANES ?= 2
 RAM   := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4194304 { print "/dev/shm" }')
-ifneq ($(RAM),)
-TMPDIR ?= $(RAM)
-export TMPDIR
-endif
-PYTEST = $(BIN)/python -m pytest -n $(LANES) --dist worksteal
+PYTEST = $(if $(RAM),TMPDIR=$${TMPDIR:-$(RAM)} )$(BIN)/python -m pytest -n $(LANES) --dist worksteal
 # Which tests: those that ARGS names by path; those of one database; or those of a tier (tests/conftest.py).
 TIERS  = $(if $(findstring tests/,$(ARGS)),,$(if $(DB),--tier test --tier rest,--tier $(1)))
 
