@@ -1,0 +1,951 @@
+"""Apply mutants: small deliberate faults, one at a time, in a copy of the checkout. A test should notice each.
+
+    python tests/long/mutants.py                     # those that `make test` should notice
+    python tests/long/mutants.py --tier rest 7 12    # numbers 7 and 12, by the tests of the tier `rest`
+    python tests/long/mutants.py --list
+
+For each mutant the most likely tests run first, then the whole tier. A mutant that survives shows a missing test. If no
+user could notice the fault, the mutant is equivalent: delete it from the list. The checkout itself is never changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import itertools
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+CORE: Final = "tests/contract/core"
+CONTRACT: Final = "tests/contract"
+INSIDE: Final = "tests/inside"
+UNIT: Final = "tests/unit"
+DJANGO: Final = "tests/django"
+SPARK: Final = "tests/spark"
+
+
+class Mutant(NamedTuple):
+    """One fault: `new` replaces `old`, which is in `file` exactly once."""
+
+    what: str  # what goes wrong
+    file: str
+    old: str
+    new: str
+    hints: tuple[str, ...]  # the tests that run first: folders, files, or file::test
+    tier: str = "test"  # the tier in which a test should notice it
+
+
+MUTANTS: Final[Sequence[Mutant]] = (
+    # the machine and its features
+    Mutant(
+        "no waiter is called when a utube becomes free",
+        "xq/machine.py",
+        ("return target == READY or (target != TAKEN and any(source in guard.in_the_way for guard in self.guards))"),
+        "return target == READY",
+        (f"{CORE}/test_utube.py", f"{UNIT}/test_machine.py"),
+    ),
+    Mutant(
+        "two keys of one clock tick are the same",
+        "features/id.py",
+        "self._last = max(self._read(), self._last + 1)",
+        "self._last = self._read()",
+        (f"{CONTRACT}/test_put.py",),
+    ),
+    Mutant(
+        "an error loses what it carries on its way to another process",
+        "xq/errors.py",
+        "return _again, (type(self), self.args, self.__dict__)",
+        "return _again, (type(self), self.args, {})",
+        (f"{UNIT}/test_errors.py::test_an_error_reaches_another_process_whole",),
+    ),
+    # what a transition writes
+    Mutant(
+        "runat is not cleared where nothing times the state",
+        "xq/compile.py",
+        '        roles["runat"] = After(("now",), (seconds(timer),)) if timer else None',
+        '        if timer:\n            roles["runat"] = After(("now",), (seconds(timer),))',
+        (f"{CONTRACT}/test_time.py::test_a_buried_or_done_task_has_no_timer_left_over",),
+    ),
+    Mutant(
+        "the ttl begins before the delay is over",
+        "xq/compile.py",
+        "waits = (Given(row.given),) if any(row.given == detour.option for detour in machine.detours) else ()",
+        "waits = ()",
+        (f"{CONTRACT}/test_time.py::test_the_deadline_is_put_time_and_delay_and_ttl",),
+    ),
+    # moves, puts, time
+    Mutant(
+        "the first take of a process does not see what a killed one held",
+        "xq/handle.py",
+        "if not found and n and self._keeper.more_have_died(than=deaths):",
+        "if not found and not n and self._keeper.more_have_died(than=deaths):",
+        (f"{INSIDE}/test_interleavings.py::test_the_first_take_of_a_process_finds_what_a_dead_one_held",),
+        tier="rest",
+    ),
+    Mutant(
+        "an object that another session was given opens its fence",
+        "xq/moves.py",
+        'opens = mark if mark and mark.startswith(prefix) else ""',
+        'opens = mark or ""',
+        (f"{CORE}/test_ownership.py",),
+    ),
+    Mutant(
+        "the savepoint around many moves is left out",
+        "xq/moves.py",
+        "        return self.database.whole(move)\n\n    @staticmethod\n    def _one_for_each",
+        "        return move()\n\n    @staticmethod\n    def _one_for_each",
+        (f"{CONTRACT}/test_batches.py::test_thousands_are_moved_all_or_none", f"{CONTRACT}/test_batches.py"),
+    ),
+    Mutant(
+        "a second task with the value is an error of the ORM",
+        "xq/transitions.py",
+        "if self.database.dialect.is_duplicate(self._unique, str(error)):",
+        "if not self.database.dialect.is_duplicate(self._unique, str(error)):",
+        (f"{CORE}/test_unique.py::test_what_returns_to_a_state_where_its_value_is_taken_is_a_duplicate",),
+    ),
+    Mutant(
+        "one sweep forgets one batch of the history",
+        "xq/due.py",
+        "or swept.news or swept.forgotten == BATCH:",
+        "or swept.news:",
+        (f"{CORE}/test_history.py::test_many_rows_are_forgotten_at_once",),
+    ),
+    Mutant(
+        "what a take took is kept where a signal handler raised BadValue",
+        "xq/doubts.py",
+        "return isinstance(error, Error) and not isinstance(error, (BadType, BadValue))",
+        "return isinstance(error, Error)",
+        (f"{INSIDE}/test_take.py",),
+        tier="rest",
+    ),
+    Mutant(
+        "a batch of tasks that cannot be moved stops those behind it",
+        "xq/batches.py",
+        "if moved or len(listed) < n:",
+        "if moved or len(listed) <= n:",
+        (f"{CONTRACT}/test_timers.py::test_more_than_a_batch_of_rows_that_cannot_be_moved_stops_no_other",),
+    ),
+    Mutant(
+        "a key that is made and taken already is not made again",
+        "xq/puts.py",
+        (
+            "                    if any(new.made_key and self._is_there(new) for new in complete):\n"
+            "                        continue\n"
+        ),
+        (
+            "                    if any(new.made_key and self._is_there(new) for new in complete):\n"
+            "                        raise\n"
+        ),
+        (
+            f"{CONTRACT}/test_transactions.py::test_a_made_key_that_is_taken_leaves_the_transaction_usable",
+            f"{CONTRACT}/test_put.py",
+        ),
+    ),
+    Mutant(
+        "the last task of each chunk is left out",
+        "xq/tasks.py",
+        "return (items[i : i + size] for i in",
+        "return (items[i : i + max(1, size - 1)] for i in",
+        (f"{CONTRACT}/test_batches.py::test_thousands_are_moved_at_once",),
+    ),
+    Mutant(
+        "conflicts are not retried",
+        "xq/database.py",
+        (
+            "            if not store.is_conflict(error) or store.in_transaction():\n"
+            "                raise\n"
+            "        time.sleep(random.uniform(0, pause))"
+        ),
+        "            raise\n        time.sleep(random.uniform(0, pause))",
+        (
+            f"{INSIDE}/test_mariadb.py::test_a_deadlock_over_the_next_number_of_a_key_is_a_conflict",
+            f"{INSIDE}/test_interleavings.py",
+        ),
+        tier="rest",
+    ),
+    Mutant(
+        "an error within a transaction ends it: the savepoint is left out",
+        "xq/database.py",
+        "if self.store.driver.errors_end_transactions and self.store.in_transaction():",
+        "if self.store.driver.errors_end_transactions is None:",
+        (
+            f"{CONTRACT}/test_transactions.py::test_what_only_the_database_finds_fault_with_leaves_the_transaction_usable",
+            f"{CONTRACT}/test_transactions.py",
+        ),
+        tier="rest",
+    ),
+    Mutant(
+        "a change that a savepoint undid is told to callbacks",
+        "xq/observers.py",
+        "            if kept:\n                call()",
+        "            call()",
+        (f"{CONTRACT}/test_on_change.py::test_what_is_rolled_back_to_a_savepoint_is_not_told",),
+    ),
+    Mutant(
+        "events of counted tubes count twice",
+        "xq/stats.py",
+        'elif tube == "" and source:',
+        "elif source:",
+        (f"{CONTRACT}/test_events.py", f"{CONTRACT}/test_stats.py"),
+    ),
+    # installing
+    Mutant(
+        "two long names of tables have the same tables beside them",
+        "xq/store.py",
+        'table = f"{short}~{hashlib.sha256(table.encode()).hexdigest()[:8]}"',
+        'table = f"{short}~"',
+        (f"{CONTRACT}/test_names.py",),
+        tier="rest",
+    ),
+    Mutant(
+        "tasks are left in states that the new definition lacks",
+        "xq/install.py",
+        "                    self._check_states()\n",
+        "",
+        (f"{CONTRACT}/test_faults.py::test_a_definition_that_lacks_states_with_tasks_in_them_is_not_installed",),
+    ),
+    Mutant(
+        "uninstalling one queue drops the records of the others",
+        "xq/install.py",
+        "if not self.store.execute(self.dialect.queues):",
+        "if self.store.execute(self.dialect.queues) is not None:",
+        (f"{CORE}/test_install.py::test_two_queues_of_a_database_come_and_go_on_their_own",),
+    ),
+    Mutant(
+        "a move is not checked against unique",
+        "xq/reconfigure.py",
+        "{state: move.get(state, state) for state in old.machine.states})",
+        "{state: state for state in old.machine.states})",
+        (f"{CORE}/test_install.py::test_tasks_that_a_move_would_make_hold_one_value_are_not_moved",),
+    ),
+    # sessions, waiting, workers
+    Mutant(
+        "two takes of one millisecond have the same token",
+        "xq/sessions.py",
+        "{int(now * 1000):x}.{_process}.{next(_takes):x}",
+        "{int(now * 1000):x}.{_process}",
+        (
+            f"{CORE}/test_ownership.py::test_an_object_of_an_earlier_take_is_refused_even_in_the_same_session",
+            f"{CORE}/test_ownership.py",
+        ),
+    ),
+    Mutant(
+        "a session that other processes joined ends with the first that leaves",
+        "xq/sessions.py",
+        "if alone and not session.held:",
+        "if not session.held:",
+        (f"{CORE}/test_ownership.py::test_a_session_that_another_process_left_is_still_ours",),
+    ),
+    Mutant(
+        "a session does not expire when its ttr has passed",
+        "xq/sessions.py",
+        "if seconds is not None and seconds <= 0:",
+        "if seconds is not None and seconds <= -3600:",
+        (
+            f"{CONTRACT}/test_tubes.py::test_what_a_session_has_taken_of_a_class_is_kept_for_its_ttr_and_given_back_then",
+            f"{INSIDE}/test_life.py::test_after_its_ttr_a_lost_session_is_unknown_and_its_tasks_are_ready",
+        ),
+    ),
+    Mutant(
+        "orphaned tasks are not reaped by the maintenance thread",
+        "xq/sweep.py",
+        "        if timed:\n            self._bury_the_dead()\n",
+        "        if timed:\n",
+        (f"{CONTRACT}/test_waiting.py::test_a_take_wakes_when_the_process_that_held_the_task_is_killed",),
+    ),
+    Mutant(
+        "the waits of a killed process stay in the database",
+        "xq/sweep.py",
+        '            if event == "died":\n                self.forget_waits(uuid)\n',
+        "",
+        (f"{CORE}/test_wait.py::test_of_a_process_that_is_killed_while_it_waits_no_row_is_left",),
+    ),
+    Mutant(
+        "a waiting take is not told that another process has put a task",
+        "xq/wait.py",
+        "        if ready:\n            self.takers.call_for_any()\n        self.putters",
+        "        self.putters",
+        (f"{CONTRACT}/test_waiting.py::test_a_take_of_another_process_wakes_by", f"{CONTRACT}/test_waiting.py"),
+    ),
+    Mutant(
+        "a waiter that leaves keeps the call it has not used",
+        "xq/wait.py",
+        "            if called:  # and leaves",
+        "            if called and self.waiters is None:  # and leaves",
+        (f"{INSIDE}/test_waiting.py::test_a_waiter_that_ends_before_it_has_looked_passes_its_call_on",),
+        tier="rest",
+    ),
+    Mutant(
+        "a buried task counts as processed",
+        "xq/wait.py",
+        'return any(row.event == "ack" and row.target == state for row in',
+        "return any(row.target == state for row in",
+        (f"{CORE}/test_wait.py::test_who_waits_is_told_when_a_task_is",),
+    ),
+    Mutant(
+        "the backoff of a worker does not grow",
+        "xq/worker.py",
+        "delay = min(LONGEST_BACKOFF, BACKOFF * 2.0 ** min(attempts - 1, 20)) if attempts > 1 else BACKOFF",
+        "delay = BACKOFF",
+        (f"{CONTRACT}/test_worker.py::test_what_fails_is_released_with_a_delay_that_grows",),
+    ),
+    Mutant(
+        "a task is tried once more than max_attempts",
+        "xq/worker.py",
+        "if most and attempts >= most:",
+        "if most and attempts > most:",
+        (f"{CONTRACT}/test_worker.py::test_what_fails_too_often_is_buried_with_its_error",),
+    ),
+    Mutant(
+        "a second SIGTERM is not heard while a task is worked on",
+        "xq/worker.py",
+        "            if self._stop.is_set():\n                self._release()",
+        "            if self._stop.is_set() and not self._in_hand:\n                self._release()",
+        (f"{CONTRACT}/test_worker.py::test_a_second_signal_releases_what_is_in_hand",),
+    ),
+    # SQL of every database
+    Mutant(
+        "a token fences nothing",
+        "adapters/databases/sql.py",
+        'f" AND {owner} = :mark"',
+        '""',
+        (f"{CORE}/test_ownership.py::test_an_object_of_an_earlier_take_is_refused_even_in_the_same_session",),
+    ),
+    Mutant(
+        "the source state does not stand in the WHERE",
+        "adapters/databases/sql.py",
+        'return f"{self.by_key(of)} AND {self.is_state(rows.state)}{due}"',
+        'return f"{self.by_key(of)}{due}"',
+        (f"{CONTRACT}/test_operators.py::test_only_a_taken_task_can_be_snatched", f"{CORE}/test_transitions.py"),
+    ),
+    Mutant(
+        "what is due at this very moment is not moved",
+        "adapters/databases/sql.py",
+        'return f"{of}{self.roles[role]} <= {self.bound(self.kind(role))}"',
+        'return f"{of}{self.roles[role]} < {self.bound(self.kind(role))}"',
+        (f"{CORE}/test_take.py::test_take_sees_what_fell_due_though_nothing_swept", f"{CORE}/test_transitions.py"),
+    ),
+    Mutant(
+        "a take hands out what is past its time and not swept yet",
+        "adapters/databases/sql.py",
+        "        timers = self.machine.timers.get(state, ())\n        return",
+        "        timers = self.machine.timers.get(state, ())[1:]\n        return",
+        (f"{CORE}/test_take.py::test_a_task_past_its_time_is_never_taken_by_the_databases_clock",),
+    ),
+    Mutant(
+        "attempts are not counted",
+        "adapters/databases/sql.py",
+        'PLUS_ONE.name: f"COALESCE({self.roles[role]}, 0) + 1",',
+        'PLUS_ONE.name: f"COALESCE({self.roles[role]}, 0)",',
+        (f"{CORE}/test_history.py::test_a_row_tells_task_tube_owner_and_attempt", f"{CORE}/test_take.py"),
+    ),
+    Mutant(
+        "a queue is full one task too early",
+        "adapters/databases/sql.py",
+        "+ :adding <= {guard.value}",
+        "+ :adding < {guard.value}",
+        (f"{CORE}/test_limit.py::test_put_into_a_full_queue_is_refused",),
+    ),
+    Mutant(
+        "quotes in names are not doubled",
+        "adapters/databases/sql.py",
+        "return '\"' + name.replace('\"', '\"\"') + '\"'",
+        "return '\"' + name + '\"'",
+        (f"{CONTRACT}/test_names.py",),
+    ),
+    Mutant(
+        "one more task of a utube is taken",
+        "adapters/databases/utubes.py",
+        'return f"{of}taken < {self.most} AND',
+        'return f"{of}taken <= {self.most} AND',
+        (f"{CORE}/test_utube.py::test_of_each_utube_one_task_is_taken_at_a_time_in_the_order_of_put",),
+    ),
+    Mutant(
+        "the newest row of the history goes to the archive",
+        "adapters/databases/archives.py",
+        "return f\"id < {mark['id']} AND",
+        "return f\"id <= {mark['id']} AND",
+        (f"{INSIDE}/test_archive.py::test_old_history_goes_out_but_for_the_newest_row",),
+        tier="rest",
+    ),
+    Mutant(
+        "the row of a mark is read in the next part",
+        "adapters/databases/reading.py",
+        'self._beside(part.until, "<=", values)',
+        'self._beside(part.until, "<", values)',
+        (f"{INSIDE}/test_extract.py::test_marks_cut_the_history_where_they_are_told_to",),
+        tier="rest",
+    ),
+    # SQLite
+    Mutant(
+        "the history tells every event as a write",
+        "adapters/databases/sqlite.py",
+        'told = event, values.get("owner"), values["now"]',
+        'told = WRITE, values.get("owner"), values["now"]',
+        (f"{CORE}/test_history.py::test_put_take_and_ack_are_told",),
+    ),
+    Mutant(
+        "the liveness lock is not taken",
+        "adapters/databases/sqlite_files.py",
+        "return self._locked(uuid, fcntl.F_RDLCK)",
+        "return self._descriptor >= 0",
+        (f"{CORE}/test_ownership.py::test_a_task_that_another_process_took_is_not_ours", f"{CORE}/test_ownership.py"),
+    ),
+    Mutant(
+        "a transaction does not lock the file before it reads",
+        "adapters/drivers.py",
+        '("IMMEDIATE",)',
+        "()",
+        (f"{CORE}/test_unique.py::test_of_threads_that_put_the_same_value_one_puts_it", f"{CORE}/test_unique.py"),
+    ),
+    # PostgreSQL and MariaDB
+    Mutant(
+        "processes that put at once pass the limit",
+        "adapters/databases/servers.py",
+        "            self.one_at_a_time(store, within)\n            if not self.execute",
+        "            if not self.execute",
+        (f"{CORE}/test_limit.py::test_processes_together_put_no_more_than_the_limit", f"{CORE}/test_limit.py"),
+    ),
+    Mutant(
+        "a session whose process lives is reaped",
+        "adapters/databases/links.py",
+        "return [uuid for uuid in uuids if uuid not in living]",
+        "return [*uuids]",
+        (f"{CORE}/test_ownership.py::test_a_task_that_another_process_took_is_not_ours", f"{CORE}/test_ownership.py"),
+    ),
+    Mutant(
+        "of PostgreSQL a take does not lock the task that it picks",
+        "adapters/databases/postgres.py",
+        'locked = f"{query}{self.lock} SKIP LOCKED"',
+        "locked = query",
+        (f"{CORE}/test_ownership.py::test_threads_never_take_one_task_twice", f"{CORE}/test_processes.py"),
+    ),
+    Mutant(
+        "PostgreSQL does not count a TRUNCATE",
+        "adapters/databases/postgres_triggers.py",
+        '            self._trigger("truncate", "BEFORE TRUNCATE", each, self._went(table)),\n',
+        "",
+        (f"{INSIDE}/test_database_promises.py::test_postgresql_counts_truncate_and_cascades",),
+        tier="rest",
+    ),
+    Mutant(
+        "news of a utube pile up",
+        "adapters/databases/utube_news.py",
+        "if len(of_one) >= PILE and",
+        "if len(of_one) >= PILE**3 and",
+        (f"{CORE}/test_utube.py::test_news_that_nobody_can_hear_yet_do_not_pile_up",),
+    ),
+    Mutant(
+        "of MariaDB a call does not lock the task of a key",
+        "adapters/databases/mysql.py",
+        "{self.named(rows, f'{self.table}.')}{fence}{self.lock}\"",
+        "{self.named(rows, f'{self.table}.')}{fence}\"",
+        (
+            f"{CORE}/test_ownership.py::test_threads_that_fight_for_one_task_have_one_winner",
+            f"{CORE}/test_processes.py",
+        ),
+    ),
+    Mutant(
+        "a backslash in a status is not escaped for MariaDB",
+        "adapters/databases/mysql.py",
+        'return text.replace("\\\\", "\\\\\\\\") if isinstance(value, str) else text',
+        "return text",
+        (f"{CONTRACT}/test_names.py::test_a_status_may_be_any_word", f"{CONTRACT}/test_names.py"),
+        tier="rest",
+    ),
+    Mutant(
+        "a history is read beyond what is committed",
+        "adapters/databases/postgres_extracts.py",
+        'last = self._row(connection, Part(settled, after), "DESC") or after',
+        'last = self._row(connection, Part((), after), "DESC") or after',
+        (f"{INSIDE}/test_extract_servers.py",),
+        tier="rest",
+    ),
+    Mutant(
+        "a producer may not end its wait",
+        "adapters/databases/rights.py",
+        '"wait": {"reader": (SELECT,), "producer": (INSERT, DELETE)},',
+        '"wait": {"reader": (SELECT,), "producer": (INSERT,)},',
+        (f"{INSIDE}/test_grant.py",),
+        tier="rest",
+    ),
+    # loads, archives, extracts
+    Mutant(
+        "a job with a name is put each time it is run",
+        "xq/bulk.py",
+        (
+            "            if not dialect.change(store, Statement(staging.mark), "
+            "self._values(job=self.name)):\n"
+            "                return 0\n"
+        ),
+        "            dialect.change(store, Statement(staging.mark), self._values(job=self.name))\n",
+        (f"{INSIDE}/test_bulk.py::test_a_job_with_a_name_is_put_once_however_often_it_is_run",),
+        tier="rest",
+    ),
+    Mutant(
+        "a task that is done again meanwhile leaves for the archive",
+        "xq/archives.py",
+        "found = [row for row in found if row[0] not in again]",
+        "found = [*found]",
+        (f"{INSIDE}/test_archive.py::test_what_is_done_again_while_tasks_leave_stays",),
+        tier="rest",
+    ),
+    Mutant(
+        "a batch is written twice",
+        "xq/sinks.py",
+        "            if batch <= number:\n",
+        "            if batch < number:\n",
+        (f"{INSIDE}/test_sinks.py::test_each_batch_is_written_once_with_what_is_made_of_it",),
+        tier="rest",
+    ),
+    Mutant(
+        "partitions overlap",
+        "xq/extract.py",
+        "return [(low, high - 1) for low, high in pairwise(ends)]",
+        "return [(low, high) for low, high in pairwise(ends)]",
+        (f"{INSIDE}/test_extract.py::test_ranges_have_each_row_once",),
+        tier="rest",
+    ),
+    # Peewee and the tubes
+    Mutant(
+        "save() moves a task back",
+        "adapters/peewee.py",
+        "self.model._meta.only_save_dirty = True",
+        "self.model._meta.only_save_dirty = False",
+        (f"{CONTRACT}/test_upgrade.py::test_save_writes_what_the_application_changed_and_never_moves_a_task_back",),
+    ),
+    Mutant(
+        "what fails for one task is asked of the database for ever",
+        "adapters/stores.py",
+        "return (operational and not lasting) or",
+        "return operational or",
+        (f"{CONTRACT}/test_worker.py::test_what_fails_for_one_task_is_not_asked_of_the_database_for_ever",),
+    ),
+    Mutant(
+        "the id of a deleted task is used again",
+        "adapters/tubes.py",
+        '[pw.SQL("AUTOINCREMENT")] if of_sqlite else None',
+        "None",
+        (f"{CONTRACT}/test_tubes.py::test_an_id_is_never_used_again",),
+    ),
+    Mutant(
+        "a tube whose table is gone keeps its name",
+        "xq/tubes.py",
+        "if self.database.table_exists(found.table):",
+        "if found.table:",
+        (f"{CONTRACT}/test_tubes.py::test_a_name_whose_table_is_gone_is_free",),
+    ),
+    Mutant(
+        "the statistics count a kept task as done twice",
+        "xq/tube.py",
+        "if move[0] in LETTERS.values() and move[-1] in ENDS)",
+        "if move[-1] in ENDS)",
+        (f"{CONTRACT}/test_tubes.py::test_what_is_kept_when_it_is_done_is_done_once",),
+    ),
+    Mutant(
+        "another session may ack a task of a custom driver",
+        "xq/driven.py",
+        "        if owner != self._host.session():\n",
+        "        if owner is None:\n",
+        (f"{CONTRACT}/test_tubes.py::test_a_class_of_ones_own_is_a_type", f"{CONTRACT}/test_tubes.py"),
+    ),
+    Mutant(
+        "what is due in a tube that is not open is left",
+        "xq/upkeep.py",
+        "in self._due_at.items() if at <= now]:",
+        "in self._due_at.items() if at <= now - 3600]:",
+        (f"{CONTRACT}/test_tubes_upkeep.py::test_a_process_that_takes_from_one_tube_expires_what_is_due_in_another",),
+    ),
+    # Django
+    Mutant(
+        "save() of a stale instance moves its task back",
+        "adapters/django/guard.py",
+        "changed = [item for item in values if not _is_as_read(self, item[0].attname, read)]",
+        "changed = values",
+        (f"{DJANGO}/test_store.py::test_save_of_a_stale_instance_moves_no_task",),
+    ),
+    Mutant(
+        "a transaction of SQLite reads before it locks",
+        "adapters/django/store.py",
+        'lambda: connection.cursor().execute("BEGIN IMMEDIATE")',
+        'lambda: connection.cursor().execute("BEGIN")',
+        (
+            f"{DJANGO}/test_store.py::test_a_transaction_of_the_queue_on_sqlite_lets_nobody_write_between_what_it_reads_and_writes",
+        ),
+    ),
+    Mutant(
+        "a migration that is undone leaves the plain table",
+        "adapters/django/migrations.py",
+        "if self.previous is not None and self._fits(app_label, to_state, self.previous):",
+        "if self.previous is not None and not self.previous:",
+        (f"{DJANGO}/test_migrations.py::test_a_definition_that_changes_is_a_migration_from_one_to_the_other",),
+    ),
+    Mutant(
+        "a migration that alters the table does not bring the triggers back",
+        "adapters/django/altering.py",
+        "            if not before:\n                queue.install()\n",
+        "            if not before:\n                continue\n",
+        (
+            f"{DJANGO}/test_migrations.py::test_tasks_that_a_migration_moves_are_counted_behind_what_alters_their_table",
+            f"{DJANGO}/test_migrations.py",
+        ),
+    ),
+    Mutant(
+        "a flush leaves what was counted",
+        "adapters/django/frozen.py",
+        "            queue.recount()\n            queue.reset()\n",
+        "            queue.recount()\n",
+        (f"{DJANGO}/test_migrations.py::test_a_flush_leaves_nothing_that_was_counted",),
+    ),
+    Mutant(
+        "who may change tasks may kill them",
+        "adapters/django/admin.py",
+        "        return bool(self.has_delete_permission(request))",
+        "        return bool(self.has_change_permission(request))",
+        (f"{DJANGO}/test_admin.py::test_actions_are_for_those_who_may_change_tasks_and_kill_for_those_who_may_delete",),
+    ),
+    Mutant(
+        "a worker from which a task was taken away begins it",
+        "adapters/django/tasks/models.py",
+        ".filter(pk=self.pk, owner=self.owner)",
+        ".filter(pk=self.pk)",
+        (f"{DJANGO}/test_tasks.py::test_a_task_that_is_taken_away_before_it_has_begun_is_not_run_by_who_had_it",),
+    ),
+    # Spark
+    Mutant(
+        "of a task that was buried, dug and done, the report tells the first end",
+        "adapters/spark/report.py",
+        'F.max_by(F.struct("tube", "outcome", "takes"), "id").alias("end")',
+        'F.min_by(F.struct("tube", "outcome", "takes"), "id").alias("end")',
+        (f"{SPARK}/test_report.py::test_every_number_is_what_the_history_says_of_any_history",),
+        tier="rest",
+    ),
+    Mutant(
+        "a session of Spark has other settings than it was asked for",
+        "adapters/spark/session.py",
+        "settings = {**SETTINGS, **(LOCAL if _is_local(asked) else {}), **asked}",
+        "settings = {**asked, **SETTINGS, **(LOCAL if _is_local(asked) else {})}",
+        (f"{SPARK}/test_session.py",),
+        tier="rest",
+    ),
+    Mutant(
+        "an option that was signed as another is read",
+        "adapters/spark/packed.py",
+        'f"{name}\\n{text}".encode()',
+        "text.encode()",
+        (f"{SPARK}/test_signed.py",),
+        tier="rest",
+    ),
+    Mutant(
+        "the name of a database is not quoted in a URL",
+        "adapters/spark/jdbc.py",
+        "{quote(str(parameters.get('dbname', '')), safe='')}{more}",
+        "{parameters.get('dbname', '')}{more}",
+        (f"{SPARK}/test_jdbc.py::test_a_database_has_an_address_for_java",),
+        tier="rest",
+    ),
+    Mutant(
+        "a text of the page ends its script",
+        "adapters/spark/page.py",
+        'json.dumps(data).replace("<", "\\\\u003c")',
+        "json.dumps(data)",
+        (f"{SPARK}/test_report.py",),
+        tier="rest",
+    ),
+    Mutant(
+        "tasks are touched after their ttr",
+        "adapters/spark/hand.py",
+        "if held.ttr is not None) / TOUCHED",
+        "if held.ttr is not None) * TOUCHED",
+        (f"{SPARK}/test_consume.py::test_tasks_are_touched_as_long_as_they_are_in_hand",),
+        tier="rest",
+    ),
+    Mutant(
+        "a run that is in its place is told from the outbox, too",
+        "adapters/spark/archives.py",
+        "                self.archives.retire(run)\n            elif",
+        "                continue\n            elif",
+        (f"{SPARK}/test_archive.py::test_whoever_archives_is_killed_and_nothing_is_lost_or_twice",),
+        tier="rest",
+    ),
+)
+
+
+# Tests that compare the code with a record of itself: they notice every change, and prove nothing about behaviour.
+# The last one fails for every mutant, because it looks for the old text.
+LEFT_OUT: Final = (
+    "--deselect=tests/unit/test_compile.py::test_the_sql_is_what_the_golden_file_says",
+    "--deselect=tests/unit/test_compile.py::test_what_a_queue_runs_is_what_the_golden_file_has",
+    "--deselect=tests/project/test_docs.py::test_what_is_generated_is_current",
+    "--ignore=tests/unit/test_mutants.py",
+)
+NOT_COPIED: Final = (".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "build", "dist", "*.egg-info")
+
+PASSED, UNUSABLE, NONE = 0, 4, 5  # how pytest exits: all passed, it cannot be called so, nothing to run
+KILLER: Final = re.compile(r"^(?:FAILED|ERROR) (tests/\S+?\.py(?:::.*?)?)(?: - .*)?$", re.MULTILINE)
+STUCK: Final = "Timeout ("  # what faulthandler says of a test that hangs
+GRACE: Final = 20.0  # seconds in which pytest stops its servers when it is interrupted
+LIMIT: Final = 1800.0
+LANES: Final = 2
+
+KILLED, HUNG, SURVIVED, UNCLEAR = "killed", "hung", "SURVIVED", "UNCLEAR"  # a person must look at those in capitals
+
+
+@dataclass(frozen=True)
+class Result:
+    """The verdict on a mutant."""
+
+    number: int
+    what: str
+    verdict: str
+    by: str  # the test that noticed the mutant, or why the verdict is unclear
+    seconds: float
+    digest: str  # of the mutant and the tiers
+    hints_only: bool = False
+
+    @property
+    def lives(self) -> bool:
+        return self.verdict in (SURVIVED, UNCLEAR)
+
+    def __str__(self) -> str:
+        by = f" -- {self.by}" if self.by else ""
+        return f"{self.number:3}  {self.verdict:8} {self.seconds:7.1f} s  {self.what}{by}"
+
+
+def mutated(text: str, mutant: Mutant) -> str:
+    """Return the text of a file with the fault. Raises ValueError unless the old text is there exactly once."""
+    if (found := text.count(mutant.old)) != 1:
+        raise ValueError(
+            f"the mutant {mutant.what!r} does not fit the code any more: its old text is in {mutant.file} {found} "
+            f"times, not once. Change the mutant, or delete it from MUTANTS:\n{mutant.old}"
+        )
+    return text.replace(mutant.old, mutant.new)
+
+
+def digest_of(mutant: Mutant, tiers: Sequence[str]) -> str:
+    parts = [mutant.file, mutant.old, mutant.new, *sorted(tiers)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+class Copy:
+    """A copy of the checkout. It holds one mutant at a time, and its tests judge it."""
+
+    def __init__(self, folder: Path, tiers: Sequence[str], limit: float, lanes: int, hints_only: bool) -> None:
+        self.root = folder / "checkout"
+        shutil.copytree(ROOT, self.root, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))
+        self.log = folder / "pytest.log"
+        self.tiers = tiers
+        self.limit = limit
+        self.lanes = lanes
+        self.hints_only = hints_only
+        self.writes = itertools.count(1_000_000_000)
+        self.sound: set[str] = set()  # tests that pass without any mutant
+        self.environment = {**os.environ, "PYTHONPATH": str(self.root)}
+        self._check_import()
+
+    def _check_import(self) -> None:
+        """Raise RuntimeError where Python would import xq from elsewhere."""
+        command = [sys.executable, "-c", "import xq, xq.adapters; print(xq.__file__, xq.adapters.__file__)"]
+        ran = subprocess.run(command, cwd=self.root, env=self.environment, capture_output=True, text=True, check=True)
+        if any(not path.startswith(f"{self.root}/") for path in ran.stdout.split()):
+            raise RuntimeError(f"xq is imported from {ran.stdout.strip()}, not from the copy in {self.root}")
+
+    @contextmanager
+    def applied(self, mutant: Mutant) -> Iterator[None]:
+        """Apply a mutant within the block, and take it back."""
+        path = self.root / mutant.file
+        before = path.read_text()
+        try:
+            self._write(path, mutated(before, mutant))
+            yield
+        finally:
+            self._write(path, before)
+
+    def _write(self, path: Path, text: str) -> None:
+        path.write_text(text)
+        moment = next(self.writes)  # unique, or Python might use the bytecode of the text before
+        os.utime(path, (moment, moment))
+
+    def judge(self, number: int, mutant: Mutant) -> Result:
+        """Apply a mutant, and run the tests of its hints, then all tests of the tiers, until one fails."""
+        began = time.monotonic()
+        verdict, by = SURVIVED, ""
+        with self.applied(mutant):
+            runs = [self._hints(mutant.hints)] + [[]] * (not self.hints_only)
+            for targets in runs:
+                verdict, by = self._noticed(targets, began + self.limit)
+                if verdict != SURVIVED:
+                    break
+        if verdict == KILLED and by.startswith("tests/") and not self._is_sound(by):
+            verdict, by = UNCLEAR, f"{by} fails without the mutant as well"
+        seconds = round(time.monotonic() - began, 1)
+        return Result(number, mutant.what, verdict, by, seconds, digest_of(mutant, self.tiers), self.hints_only)
+
+    def _hints(self, hints: Sequence[str]) -> list[str]:
+        """Return the hints. A test that was renamed is replaced by its file."""
+        found = []
+        for hint in hints:
+            file, _, test = hint.partition("::")
+            is_there = (self.root / file).is_dir() or f"def {test}(" in (self.root / file).read_text()
+            found.append(hint if is_there or not test else file)
+        return list(dict.fromkeys(found))
+
+    def _noticed(self, targets: Sequence[str], deadline: float) -> tuple[str, str]:
+        """Run the tests of these targets, in their order, until one fails. Return the verdict and that test.
+
+        Without targets, run all tests of the tiers.
+        """
+        for each in [[target] for target in targets] or [["-n", str(self.lanes), "--dist", "worksteal"]]:
+            lanes = ["-n", "0"] if targets else []
+            code = self._pytest([*lanes, *each, *(f"--tier={tier}" for tier in self.tiers)], deadline)
+            if code is None:
+                return HUNG, ""
+            if code in (PASSED, NONE):
+                continue
+            text = self.log.read_text(errors="replace")
+            if code == UNUSABLE:
+                raise RuntimeError(f"pytest cannot run {' '.join(each)}:\n{text[-2000:]}")
+            if STUCK in text:
+                return HUNG, ""
+            found = KILLER.search(text)
+            return KILLED, found[1] if found else f"pytest exits with {code}"
+        return SURVIVED, ""
+
+    def _is_sound(self, test: str) -> bool:
+        """Return whether a test passes without a mutant, or a file can be imported. If not, it has killed nothing."""
+        if test not in self.sound:
+            whole_file = ["--collect-only"] * test.endswith(".py")
+            if self._pytest(["-n", "0", test, *whole_file], time.monotonic() + self.limit) == PASSED:
+                self.sound.add(test)
+        return test in self.sound
+
+    def _pytest(self, arguments: Sequence[str], deadline: float) -> int | None:
+        """Run pytest. Return its exit status, or None where it does not end before the deadline."""
+        options = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", *LEFT_OUT]
+        command = [sys.executable, "-m", "pytest", *options, *arguments]
+        with self.log.open("w") as log:
+            process = subprocess.Popen(
+                command,
+                cwd=self.root,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                return process.wait(max(1.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                return None
+            finally:
+                _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Stop pytest and the processes that it started, unless it has ended."""
+    for number in (signal.SIGINT, signal.SIGKILL):
+        if process.poll() is not None:
+            return
+        os.killpg(process.pid, number)
+        try:
+            process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def known(path: Path) -> dict[str, Result]:
+    """Return the results that an earlier call wrote, by the digests of the mutants."""
+    found = [Result(**each) for each in json.loads(path.read_text())] if path.exists() else []
+    return {result.digest: result for result in found}
+
+
+def counted(results: Sequence[Result]) -> str:
+    """Return "80 mutants: 78 killed, 1 hung, 1 SURVIVED"."""
+    verdicts = Counter(result.verdict for result in results)
+    return f"{len(results)} mutants: {', '.join(f'{n} {verdict}' for verdict, n in verdicts.items()) or 'none'}"
+
+
+def _chosen(numbers: Sequence[int], tiers: Sequence[str]) -> Mapping[int, Mutant]:
+    every = dict(enumerate(MUTANTS, start=1))
+    if unknown := [number for number in numbers if number not in every]:
+        raise SystemExit(f"there is no mutant {unknown[0]}: they are numbered from 1 to {len(MUTANTS)}")
+    return {n: mutant for n, mutant in every.items() if (n in numbers if numbers else mutant.tier in tiers)}
+
+
+def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("numbers", nargs="*", type=int, metavar="NUMBER", help="these only (default: all of the tiers)")
+    parser.add_argument(
+        "--tier",
+        action="append",
+        choices=("test", "rest", "long"),
+        help="as for pytest; again for more (default: test)",
+    )
+    parser.add_argument("--list", action="store_true", help="list the mutants, and run nothing")
+    parser.add_argument("--hints-only", action="store_true", help="run the most likely tests, and not the whole tier")
+    parser.add_argument("--lanes", type=int, default=LANES, help=f"of the whole tier (default: {LANES})")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=LIMIT,
+        metavar="SECONDS",
+        help=f"a mutant that takes longer hangs (default: {LIMIT:.0f})",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file, after each mutant")
+    parser.add_argument("--resume", action="store_true", help="keep the verdicts that are in the file of --json")
+    options = parser.parse_args(given)
+    if options.resume and options.json is None:
+        parser.error("--resume needs --json FILE")
+    return options
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Judge mutants. Return 1 if one survived or is unclear, else 0."""
+    options = _arguments(given)
+    tiers = list(dict.fromkeys(options.tier or ["test"]))
+    if options.list:
+        for number, mutant in enumerate(MUTANTS, start=1):
+            print(f"{number:3}  {mutant.tier}  {mutant.file}: {mutant.what}")
+        return 0
+    chosen = _chosen(options.numbers, tiers)
+    before = known(options.json) if options.resume else {}
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory(prefix="xq-mutants-") as made:
+        folder = Path(made)
+        folder.chmod(0o755)  # as a checkout: some tests run programs as another user
+        copy = Copy(folder, tiers, options.limit, options.lanes, options.hints_only)
+        for number, mutant in chosen.items():
+            found = before.get(digest_of(mutant, tiers))
+            if found is None or (found.lives and found.hints_only and not options.hints_only):
+                found = copy.judge(number, mutant)
+                print(found, flush=True)
+            results.append(replace(found, number=number))
+            if options.json is not None:
+                whole = before | {result.digest: result for result in results}
+                options.json.write_text(json.dumps([asdict(each) for each in whole.values()], indent=1) + "\n")
+    if not options.numbers and len(chosen) < len(MUTANTS):
+        print(f"{len(MUTANTS) - len(chosen)} mutants of other tiers were not run: --tier test --tier rest runs all")
+    print(counted(results))
+    for result in results:
+        if result.lives:
+            print(result)
+    return int(any(result.lives for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""The list of mutants in tests/long/mutants.py fits the code and its tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.long.mutants import MUTANTS, ROOT, Mutant, main, mutated
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.what)
+def test_a_mutant_changes_one_place_of_the_code_and_can_be_compiled(mutant: Mutant) -> None:
+    text = (ROOT / mutant.file).read_text()
+    changed = mutated(text, mutant)
+    assert changed != text
+    compile(changed, mutant.file, "exec", dont_inherit=True)
+
+
+def test_the_tests_that_should_notice_a_mutant_exist() -> None:
+    for mutant in MUTANTS:
+        for file, _, test in (hint.partition("::") for hint in mutant.hints):
+            path = ROOT / file
+            assert path.is_dir() or f"def {test}" in path.read_text(), f"{mutant.what}: there is no {file}::{test}"
+
+
+def test_no_mutant_is_there_twice() -> None:
+    assert len({mutant.what for mutant in MUTANTS}) == len(MUTANTS)
+    assert len({(mutant.file, mutant.old, mutant.new) for mutant in MUTANTS}) == len(MUTANTS)
+
+
+def test_a_mutant_that_does_not_fit_the_code_any_more_is_named() -> None:
+    mutant = Mutant("a fault", "xq/some.py", "old", "new", ("tests/unit",))
+    assert mutated("one old thing", mutant) == "one new thing"
+    for text in ("nothing", "old and old"):
+        with pytest.raises(ValueError, match="the mutant 'a fault' does not fit the code any more"):
+            mutated(text, mutant)
+
+
+def test_the_mutants_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(MUTANTS)
