@@ -922,6 +922,7 @@ def main(given: Sequence[str] | None = None) -> int:
         for number, mutant in enumerate(MUTANTS, start=1):
             print(f"{number:3}  {mutant.tier}  {mutant.file}: {mutant.what}")
         return 0
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # else pytest and the copy would stay
     chosen = _chosen(options.numbers, tiers)
     before = known(options.json) if options.resume else {}
     results: list[Result] = []
