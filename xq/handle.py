@@ -12,7 +12,7 @@ from xq.archives import Archives
 from xq.bulk import Bulk, bulk
 from xq.clock import Clock
 from xq.database import Database, Definition
-from xq.errors import BadType, BadValue, ConfigurationError, FeatureOff, InTransaction, shown
+from xq.errors import BadType, BadValue, ConfigurationError, FeatureOff, InTransaction, NotInstalled, shown
 from xq.extract import Extract, What
 from xq.history import History
 from xq.install import Installation
@@ -222,7 +222,7 @@ class Queue(Generic[T]):
             return self._waiting.put(brought, options, self._timeout(timeout))
         if wait is not MISSING:
             return self._waiting.put_and_wait(brought, options, self._timeout(wait, "wait"))
-        return self._puts.put([brought], options)[0]
+        return self._put([brought], options)[0]
 
     def _timeout(self, value: float | None, name: str = "timeout") -> float | None:
         return None if value is None else self._tasks.seconds(name, value)
@@ -231,7 +231,16 @@ class Queue(Generic[T]):
         """Put all of the tasks or none, in one transaction, and return them in the same order."""
         if isinstance(tasks, (str, bytes, Mapping)) or not isinstance(tasks, Iterable):
             raise BadType(f"put_many takes tasks, not {type(tasks).__name__}: {shown(tasks)}")
-        return self._puts.put(list(tasks), options)
+        return self._put(list(tasks), options)
+
+    def _put(self, tasks: list[object], options: Mapping[str, Any]) -> list[T]:
+        while True:
+            puts = self._puts
+            try:
+                return puts.put(tasks, dict(options))
+            except NotInstalled:
+                if puts is self._puts:
+                    raise  # else another thread has reconfigured the queue meanwhile
 
     def bulk(self, *, on_conflict: Literal["raise", "skip"] = "raise") -> Bulk:
         """What other processes put tasks by, millions in one transaction, without this model: see `Bulk.begin`.
@@ -666,9 +675,9 @@ class Queue(Generic[T]):
         except BaseException:
             self._database.gives_way = False
             raise
-        before = self._moves
-        self._keeper.retire()
+        before, keeper = self._moves, self._keeper
         self._define(definition)
+        keeper.retire()  # only now: who finds the old definition gone shall find the new one
         self._moves.doubts.go_on_from(before.doubts)
 
 

@@ -81,6 +81,8 @@ class QueueKeeper:
         if self.attended is not opened:
             self._sweeper = _sweeper_of(self)
             self.attended = opened
+            if self._sweeper is not None:
+                self._sweeper.ring()  # only now, since a round leaves out who is not attended
         return self._sweeper is not None
 
     @property
@@ -538,7 +540,6 @@ def _sweeper_of(keeper: QueueKeeper) -> Sweeper | None:
                 sweeper.end()  # if it has begun, or is about to
                 writes.close()
                 raise
-    sweeper.ring()
     return sweeper
 
 

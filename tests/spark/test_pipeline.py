@@ -83,7 +83,7 @@ def test_plain_sql_finds_the_numbers_of_the_report(spark, tmp_path):
     ]
     counts = ("put", "taken", "done", "buried", "killed", "expired")
     assert told("throughput", "tube", SECONDS, *counts) == hours[0]
-    assert told("backlog", "tube", SECONDS, "arrived", "departed", "waiting") == hours[1]
+    assert told("backlog", "tube", SECONDS, "arrived", "departed", "backlog") == hours[1]
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="memory is measured on Linux")
