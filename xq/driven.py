@@ -195,13 +195,25 @@ class Driven(Tube):
             return task
 
     def take_many(self, n: int, timeout: float | None = None) -> list[Task]:
-        """Take up to `n` tasks, as soon as there is one: each by a call of its own."""
+        """Take up to `n` tasks, as soon as there is one: each by a call of its own.
+
+        An error of the driver after the first one ends the call with those that were taken; the next call raises it.
+        """
         if isinstance(n, bool) or not isinstance(n, int):
             raise BadType(f"a number of tasks is an integer, not {shown(n)}")
         if n < 0:
             raise BadValue(f"a number of tasks is not negative: {shown(n)}")
         found: list[Task] = []
-        while len(found) < n and (task := self.take(0 if found else timeout)) is not None:
+        while len(found) < n:
+            try:
+                task = self.take(0 if found else timeout)
+            except Exception as error:
+                if not found:
+                    raise
+                log.warning("take_many of %s ends with %d of %d tasks: %s", self.name, len(found), n, error)
+                break
+            if task is None:
+                break
             found.append(task)
         return found
 

@@ -179,7 +179,8 @@ class Queue(Generic[T]):
         """Work until SIGTERM or SIGINT, which let what is in hand be finished (a second one releases it).
 
         With `until_empty`, until there is nothing to take. In so many threads; None: as many as the worker was given.
-        With `tubes`, take from these only, in so many threads for each. Raises InTransaction within a transaction.
+        With `tubes`, take from these only, in so many threads for each. Raises InTransaction within a transaction, and
+        ConfigurationError where threads share one connection and there would be several.
         """
         given = self._work
         if given is None:
@@ -195,6 +196,11 @@ class Queue(Generic[T]):
         chosen: Work[T] = work(
             self.store.name, self.machine, given.function, threads, given.max_attempts, given.finishes
         )
+        if not self.store.has_threads and chosen.workers * len(takes) > 1:
+            raise ConfigurationError(
+                f"{chosen.workers * len(takes)} threads of {self.store.name} cannot work on one connection "
+                "(thread_safe=False): let one work, or give each a connection of its own (thread_safe=True)"
+            )
         Workers(takes, lambda: self._moves, chosen, until_empty).run()
 
     # producers

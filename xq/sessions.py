@@ -381,8 +381,9 @@ class Sessions:
 
     def _closed(self, session: Session) -> None:
         self._open.pop(session.uuid, None)
-        for keeper in self.keepers:
-            keeper.session_closed()
+        for keeper in list(keepers):  # be they installed or not, which only the database could tell
+            if keeper.sessions is self:
+                keeper.session_closed()
 
     @property
     def keepers(self) -> list[Keeper]:

@@ -547,7 +547,11 @@ class Waiting(Generic[T]):
 
     def _look_at_taken(self) -> None:
         """Look at the tasks that are taken and whose end is waited for: when that comes their rows may be gone."""
-        for name, *row in self.database.execute(self.database.dialect.taken_and_awaited) if self._endings else ():
+        if not self._endings:
+            return
+        opened = self.database.open()
+        mine = {"uuid": opened.sessions.own().uuid}
+        for name, *row in self.database.execute(opened.dialect.taken_and_awaited, mine):
             if (ending := self._endings.get(name)) is not None and not ending.gone:
                 ending.row = row
 

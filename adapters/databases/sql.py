@@ -1039,11 +1039,11 @@ class Dialect(ABC):
 
     @property
     def taken_and_awaited(self) -> str:
-        """Who waits for the ends of tasks that are taken, and the rows of these."""
+        """Who of a session waits for the ends of tasks that are taken, and the rows of these."""
         columns = ", ".join(f"t.{self.quote(field.column)}" for field in self.source.fields)
         joined = f"{self.waits} AS w JOIN {self.table_in_schema} AS t ON {self.same_wait('w', 't')}"
         taken = self.is_state(TAKEN, f"t.{self.roles['status']}")
-        return f"SELECT w.waiter, {columns} FROM {joined} WHERE w.event IS NULL AND {taken}"
+        return f"SELECT w.waiter, {columns} FROM {joined} WHERE w.session = :uuid AND w.event IS NULL AND {taken}"
 
     @property
     def forget_waits(self) -> str:

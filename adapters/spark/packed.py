@@ -76,9 +76,17 @@ def signed(name: str, sent: object) -> dict[str, str]:
 
 
 def secrets_of(address: Address) -> dict[str, str]:
-    """Options whose values Spark shows to nobody, by their names."""
-    password = {} if address.password is None else {"password": address.password}
-    return password | ({"secrets": json.dumps(dict(address.secrets), default=os.fspath)} if address.secrets else {})
+    """Options whose values Spark shows to nobody, by their names. Raises ConfigurationError for what is no text."""
+    found = {} if address.password is None else {"password": address.password}
+    if address.secrets:
+        try:
+            found["secrets"] = json.dumps(dict(address.secrets), default=os.fspath)
+        except TypeError as error:
+            raise ConfigurationError(
+                f"the options {', '.join(sorted(address.secrets))} of the database cannot all be sent to Spark "
+                f"({error}): give them as text, a certificate as the path of its file"
+            ) from error
+    return found
 
 
 def with_secrets(address: Address, options: Mapping[str, str]) -> Address:

@@ -11,21 +11,25 @@ import pytest
 
 import xq
 from tests.conftest import Maker
-from tests.steps import PATIENCE, another_program, eventually
+from tests.steps import PATIENCE, another_program
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
 
-@pytest.mark.skipif(not ["sqlite"], reason="of SQLite")
 def test_where_threads_share_a_connection_one_waits_and_others_are_refused(tmp_path):
     shared: dict[str, Any] = {"thread_safe": False, "check_same_thread": False, "timeout": 20}
     with closing(pw.SqliteDatabase(str(tmp_path / "app.db"), **shared)) as db:
         Task = Maker(db, None)({"keep": True, "limit": 2}, roles=("runat",))
         Other = Maker(db, None)({"keep": True}, model=Maker(db, None).model(table_name="other"), roles=("runat",))
+        # Python's sqlite3 may hang where two threads use one connection at once: what the main thread calls while the
+        # other waits is to run no SQL, and so it opens the other queue before.
+        assert Other.xq.count() == 0
+        waits = threading.Event()
+        Task.xq.while_waiting = waits.set
         taken: list[Any] = []
         thread = threading.Thread(target=lambda: taken.append(Task.take(timeout=PATIENCE)))
         thread.start()
-        eventually(lambda: Task.xq.waiting())
+        assert waits.wait(PATIENCE)
         refused = [
             lambda: Task.take(timeout=1),
             lambda: Other.take(timeout=1),
@@ -40,3 +44,14 @@ def test_where_threads_share_a_connection_one_waits_and_others_are_refused(tmp_p
         thread.join(PATIENCE)
         assert taken[0].ack().status == "D"
         assert Task.take(timeout=0.01) is None  # nobody else waits any more
+
+
+def test_workers_that_share_a_connection_are_refused_but_for_one():
+    with closing(pw.SqliteDatabase(":memory:", thread_safe=False, check_same_thread=False)) as db:
+        Task = Maker(db, None)({"keep": True}, roles=("tube",), worker=lambda task: None)
+        put = Task.put({})
+        for several in ({"workers": 2}, {"workers": 1, "tubes": ["a", "b"]}):
+            with pytest.raises(xq.ConfigurationError, match="2 threads of Task cannot work on one connection"):
+                Task.xq.run(until_empty=True, **several)
+        Task.xq.run(until_empty=True, workers=1)
+        assert Task.xq.peek(put).status == "D"

@@ -1135,6 +1135,25 @@ def test_a_class_of_ones_own_is_a_type(queue):
     assert (queue.tube(), table in queue.database.get_tables()) == ([], False)
 
 
+def test_take_many_keeps_what_was_taken_before_its_driver_failed(queue, caplog):
+    class Fails(Rows):
+        taken = 0
+
+        def take(self) -> Any:
+            self.taken += 1
+            if self.taken == 3:
+                raise RuntimeError("the third take fails")
+            return super().take()
+
+    queue.register_driver("fails", Fails)
+    tube = queue.create_tube("tube", "fails")
+    for text in "abcd":
+        tube.put(text)
+    assert tube.take_many(4, timeout=0) == [(1, "t", "a"), (2, "t", "b")]
+    assert "take_many of tube ends with 2 of 4 tasks: the third take fails" in caplog.text
+    assert [task[0] for task in tube.take_many(4, timeout=0)] == [3, 4]
+
+
 def test_a_tube_is_hidden_until_its_type_is_registered(queue, db, clock):
     queue.register_driver("rows", Rows)
     queue.register_driver("plain", {"buried": True})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import pickle
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 from pyspark.errors import PySparkException
 
 import xq
+from xq.adapters.spark.packed import secrets_of
 from xq.adapters.spark.source import Xq
+from xq.store import Address
 
 
 class Trap:
@@ -40,6 +43,13 @@ def test_an_option_that_another_has_written_is_not_unpickled(spark, make_shared,
     with pytest.raises(xq.ConfigurationError, match="was not made by the process"):
         Xq(options).sent("extract")  # of a class that has no key, as anybody may register it
     assert not file.exists()
+
+
+def test_an_option_of_the_connection_that_is_no_text_is_refused():
+    address = Address("mariadb", {"database": "app"}, "a-secret", {"ssl": ssl.create_default_context()})
+    with pytest.raises(xq.ConfigurationError, match="options ssl of the database cannot all be sent") as refused:
+        secrets_of(address)
+    assert "a-secret" not in str(refused.value)
 
 
 def test_processes_with_one_key_read_what_the_others_have_made(spark, make_shared, monkeypatch):
