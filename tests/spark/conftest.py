@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MISSING = next((name for name in ("pyspark", "pyarrow") if find_spec(name) is None), None)
+# The JVM's optimizing compiler takes longer than it saves in runs as short as a test's.
+SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 REQUIRED = "XQ_REQUIRE_ALL" in os.environ
 
 
@@ -37,7 +39,9 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 def spark() -> Iterator[SparkSession]:
     """A session with two threads for workers, which is stopped when all tests are over."""
     try:
-        session = xq.spark.session(master="local[2]", driver_memory="1g", sql_shuffle_partitions=2)
+        session = xq.spark.session(
+            master="local[2]", driver_memory="1g", sql_shuffle_partitions=2, driver_extraJavaOptions=SHORT_RUN
+        )
     except xq.ConfigurationError as error:
         pytest.skip(str(error))
     session.sparkContext.setLogLevel("ERROR")
