@@ -132,8 +132,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/doubts.py",
         "return isinstance(error, Error) and not isinstance(error, (BadType, BadValue))",
         "return isinstance(error, Error)",
-        (f"{INSIDE}/test_take.py",),
-        tier="rest",
+        (f"{UNIT}/test_doubts.py",),
     ),
     Mutant(
         "a batch of tasks that cannot be moved stops those behind it",
@@ -185,11 +184,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/database.py",
         "if self.store.driver.errors_end_transactions and self.store.in_transaction():",
         "if self.store.driver.errors_end_transactions is None:",
-        (
-            f"{CONTRACT}/test_transactions.py::test_what_only_the_database_finds_fault_with_leaves_the_transaction_usable",
-            f"{CONTRACT}/test_transactions.py",
-        ),
-        tier="rest",
+        (f"{CORE}/test_unique.py::test_a_duplicate_leaves_the_transaction_usable",),
     ),
     Mutant(
         "a change that a savepoint undid is told to callbacks",
@@ -290,8 +285,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/wait.py",
         "            if called:  # and leaves",
         "            if called and self.waiters is None:  # and leaves",
-        (f"{INSIDE}/test_waiting.py::test_a_waiter_that_ends_before_it_has_looked_passes_its_call_on",),
-        tier="rest",
+        (f"{UNIT}/test_wait.py",),
     ),
     Mutant(
         "a buried task counts as processed",
@@ -391,8 +385,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/reading.py",
         'self._beside(part.until, "<=", values)',
         'self._beside(part.until, "<", values)',
-        (f"{INSIDE}/test_extract.py::test_marks_cut_the_history_where_they_are_told_to",),
-        tier="rest",
+        (f"{CONTRACT}/test_extract.py::test_marks_cut_the_history_where_they_are_told_to",),
     ),
     # SQLite
     Mutant(
@@ -443,8 +436,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/postgres_triggers.py",
         '            self._trigger("truncate", "BEFORE TRUNCATE", each, self._went(table)),\n',
         "",
-        (f"{INSIDE}/test_database_promises.py::test_postgresql_counts_truncate_and_cascades",),
-        tier="rest",
+        (f"{CORE}/test_stats.py::test_a_table_that_plain_sql_empties_is_counted_as_empty",),
     ),
     Mutant(
         "news of a utube pile up",
@@ -468,8 +460,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/mysql.py",
         'return text.replace("\\\\", "\\\\\\\\") if isinstance(value, str) else text',
         "return text",
-        (f"{CONTRACT}/test_names.py::test_a_status_may_be_any_word", f"{CONTRACT}/test_names.py"),
-        tier="rest",
+        (
+            f"{CORE}/test_install.py::test_the_ddl_of_mariadb_is_run_by_its_client_and_by_what_runs_one_line_after_the_other",
+        ),
     ),
     Mutant(
         "a history is read beyond what is committed",
@@ -497,8 +490,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
             "                return 0\n"
         ),
         "            dialect.change(store, Statement(staging.mark), self._values(job=self.name))\n",
-        (f"{INSIDE}/test_bulk.py::test_a_job_with_a_name_is_put_once_however_often_it_is_run",),
-        tier="rest",
+        (f"{CONTRACT}/test_bulk.py::test_a_job_with_a_name_is_put_once_however_often_it_is_run",),
     ),
     Mutant(
         "a task that is done again meanwhile leaves for the archive",
@@ -513,16 +505,14 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/sinks.py",
         "            if batch <= number:\n",
         "            if batch < number:\n",
-        (f"{INSIDE}/test_sinks.py::test_each_batch_is_written_once_with_what_is_made_of_it",),
-        tier="rest",
+        (f"{CONTRACT}/test_once.py::test_each_batch_is_written_once_with_what_is_made_of_it",),
     ),
     Mutant(
         "partitions overlap",
         "xq/extract.py",
         "return [(low, high - 1) for low, high in pairwise(ends)]",
         "return [(low, high) for low, high in pairwise(ends)]",
-        (f"{INSIDE}/test_extract.py::test_ranges_have_each_row_once",),
-        tier="rest",
+        (f"{CONTRACT}/test_extract.py::test_ranges_have_each_row_once",),
     ),
     # Peewee and the tubes
     Mutant(
@@ -638,48 +628,42 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/spark/report.py",
         'F.max_by(F.struct("tube", "outcome", "takes"), "id").alias("end")',
         'F.min_by(F.struct("tube", "outcome", "takes"), "id").alias("end")',
-        (f"{SPARK}/test_report.py::test_every_number_is_what_the_history_says_of_any_history",),
-        tier="rest",
+        (f"{SPARK}/core/test_round_trip.py",),
     ),
     Mutant(
         "a session of Spark has other settings than it was asked for",
         "adapters/spark/session.py",
         "settings = {**SETTINGS, **(LOCAL if _is_local(asked) else {}), **asked}",
         "settings = {**asked, **SETTINGS, **(LOCAL if _is_local(asked) else {})}",
-        (f"{SPARK}/test_session.py",),
-        tier="rest",
+        (f"{SPARK}/core/test_session.py",),
     ),
     Mutant(
         "an option that was signed as another is read",
         "adapters/spark/packed.py",
         'f"{name}\\n{text}".encode()',
         "text.encode()",
-        (f"{SPARK}/test_signed.py",),
-        tier="rest",
+        (f"{SPARK}/core/test_signed.py",),
     ),
     Mutant(
         "the name of a database is not quoted in a URL",
         "adapters/spark/jdbc.py",
         "{quote(str(parameters.get('dbname', '')), safe='')}{more}",
         "{parameters.get('dbname', '')}{more}",
-        (f"{SPARK}/test_jdbc.py::test_a_database_has_an_address_for_java",),
-        tier="rest",
+        (f"{SPARK}/core/test_jdbc.py::test_a_database_has_an_address_for_java",),
     ),
     Mutant(
         "a text of the page ends its script",
         "adapters/spark/page.py",
         'json.dumps(data).replace("<", "\\\\u003c")',
         "json.dumps(data)",
-        (f"{SPARK}/test_report.py",),
-        tier="rest",
+        (f"{SPARK}/core/test_round_trip.py",),
     ),
     Mutant(
         "tasks are touched after their ttr",
         "adapters/spark/hand.py",
         "if held.ttr is not None) / TOUCHED",
         "if held.ttr is not None) * TOUCHED",
-        (f"{SPARK}/test_consume.py::test_tasks_are_touched_as_long_as_they_are_in_hand",),
-        tier="rest",
+        (f"{SPARK}/core/test_hand.py::test_only_what_ttr_times_is_touched",),
     ),
     Mutant(
         "a run that is in its place is told from the outbox, too",
