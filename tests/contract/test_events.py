@@ -62,6 +62,25 @@ def test_an_event_is_counted_by_its_transitions(Task):
     assert Task.stats(pretty=True).by_event["kill"] == {"Taken-X": 1, "Ready-X": 1}
 
 
+def test_an_event_in_a_tube_that_is_counted_is_counted_once(make):
+    Task = make(FEATURES, roles=("runat", "deadline", "tube"), tube_stats=["a"])
+    Task.xq.put_many([task(tube=tube) for tube in ("a", "a", "b")])
+    first, second, third = Task.xq.take_many(3)
+    first.ack()
+    Task.kill(second)
+    Task.touch(third, 5)
+    assert Task.stats().by_event == {
+        "put": {"X-R": 3},
+        "take": {"R-T": 3},
+        "ack": {"T-X": 1},
+        "kill": {"T-X": 1},
+        "touch": {"T-T": 1},
+    }
+    assert Task.stats().events == {"put": 3, "take": 3, "ack": 1, "kill": 1, "touch": 1}
+    assert Task.stats().tube["a"].transition == {"X-R": 2, "R-T": 2, "T-X": 2}
+    assert is_exact(Task)
+
+
 def test_what_was_counted_stays_what_it_was_under_other_features(make):
     Task = make({"events": True})
     Task.xq.put_many(tasks(4))

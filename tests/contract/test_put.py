@@ -223,6 +223,16 @@ def test_the_order_of_keys_is_the_order_of_put(make, kind):
     assert len(set(put)) == 320
 
 
+@pytest.mark.parametrize("kind", ["uuid", "text uuid"])
+def test_the_order_of_uuids_is_the_order_of_put_though_the_clock_stands_still_or_is_set_back(make, kind, monkeypatch):
+    Task = make({"id": "uuid"}, key=KEYS[kind]())
+    now, put = time.time_ns(), []
+    for moment in (now, now - 3600 * 10**9):
+        monkeypatch.setattr(time, "time_ns", lambda moment=moment: moment)
+        put += [Task.put(task()).id for _ in range(5)] + [each.id for each in Task.xq.put_many(tasks(15))]
+    assert [each.id for each in Task.xq.take_many(40)] == put
+
+
 @pytest.mark.parametrize("kind", KEYS)
 def test_every_kind_of_key_names_a_task(make, kind):
     Task = make({"buried": True}, key=KEYS[kind]())

@@ -15,7 +15,7 @@ from tests.factories import task, tasks
 from tests.steps import eventually
 from tests.support.extract import NOW, ODD, READ, VALUES, rows, unpickled
 from xq.errors import BadValue
-from xq.extract import WHOLE, Column, Condition, Mark, Part
+from xq.extract import Column, Condition, Part
 
 
 def test_a_value_of_each_type_is_read_as_what_the_application_wrote(make_shared):
@@ -180,19 +180,6 @@ def test_a_time_of_no_zone_is_of_utc_and_a_date_is_its_beginning(make_shared, wh
             extract.only([Condition("at", ">=", beyond)])
 
 
-def test_ranges_have_each_row_once(make_shared):
-    Task = make_shared({"history": True})
-    extract = unpickled(Task, "history")
-    assert extract.ranges(4) == [WHOLE]
-    Task.xq.put_many(tasks(10))
-    found = extract.ranges(4)
-    assert len(found) == 4
-    read = [row for part in found for row in extract.read(["id"], part)]
-    assert sorted(read) == rows(extract, "id")
-    assert len(read) == 10
-    assert unpickled(Task).ranges(4) == [WHOLE]
-
-
 def test_what_is_written_after_ranges_were_made_is_in_none_of_them(make_shared):
     Task = make_shared({"history": True})
     Task.xq.put_many(tasks(10))
@@ -200,25 +187,6 @@ def test_what_is_written_after_ranges_were_made_is_in_none_of_them(make_shared):
     found = extract.ranges(3)
     Task.xq.put_many(tasks(10))
     assert len([row for part in found for row in extract.read(["id"], part)]) == 10
-
-
-def test_marks_cut_the_history_where_they_are_told_to(make_shared):
-    Task = make_shared({"history": True})
-    extract = unpickled(Task, "history")
-    assert extract.mark() == ()
-    Task.xq.put_many(tasks(5))
-    Task.xq.put_many(tasks(5))
-    whole = rows(extract, "id")
-    mark: Mark = ()
-    read: list[tuple[Any, ...]] = []
-    while (until := extract.mark(mark, 3)) != mark:
-        part = rows(extract, "id", after=mark, until=until)
-        assert 0 < len(part) <= 3
-        read += part
-        mark = until
-    assert sorted(read) == whole
-    assert mark == extract.mark()
-    assert rows(extract, "id", after=mark) == []
 
 
 def test_a_mark_of_a_history_that_began_anew_is_refused(make_shared):

@@ -64,7 +64,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "features/id.py",
         "self._last = max(self._read(), self._last + 1)",
         "self._last = self._read()",
-        (f"{CONTRACT}/test_put.py",),
+        (
+            f"{CONTRACT}/test_put.py::test_the_order_of_uuids_is_the_order_of_put_though_the_clock_stands_still_or_is_set_back",
+        ),
     ),
     Mutant(
         "an error loses what it carries on its way to another process",
@@ -130,8 +132,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/doubts.py",
         "return isinstance(error, Error) and not isinstance(error, (BadType, BadValue))",
         "return isinstance(error, Error)",
-        (f"{INSIDE}/test_take.py",),
-        tier="rest",
+        (f"{UNIT}/test_doubts.py",),
     ),
     Mutant(
         "a batch of tasks that cannot be moved stops those behind it",
@@ -183,11 +184,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/database.py",
         "if self.store.driver.errors_end_transactions and self.store.in_transaction():",
         "if self.store.driver.errors_end_transactions is None:",
-        (
-            f"{CONTRACT}/test_transactions.py::test_what_only_the_database_finds_fault_with_leaves_the_transaction_usable",
-            f"{CONTRACT}/test_transactions.py",
-        ),
-        tier="rest",
+        (f"{CORE}/test_unique.py::test_a_duplicate_leaves_the_transaction_usable",),
     ),
     Mutant(
         "a change that a savepoint undid is told to callbacks",
@@ -201,7 +198,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/stats.py",
         'elif tube == "" and source:',
         "elif source:",
-        (f"{CONTRACT}/test_events.py", f"{CONTRACT}/test_stats.py"),
+        (f"{CONTRACT}/test_events.py::test_an_event_in_a_tube_that_is_counted_is_counted_once",),
     ),
     # installing
     Mutant(
@@ -209,8 +206,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/store.py",
         'table = f"{short}~{hashlib.sha256(table.encode()).hexdigest()[:8]}"',
         'table = f"{short}~"',
-        (f"{CONTRACT}/test_names.py",),
-        tier="rest",
+        (
+            f"{CORE}/test_install.py::test_two_queues_whose_long_table_names_begin_alike_have_each_its_own_history_and_counts",
+        ),
     ),
     Mutant(
         "tasks are left in states that the new definition lacks",
@@ -287,8 +285,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/wait.py",
         "            if called:  # and leaves",
         "            if called and self.waiters is None:  # and leaves",
-        (f"{INSIDE}/test_waiting.py::test_a_waiter_that_ends_before_it_has_looked_passes_its_call_on",),
-        tier="rest",
+        (f"{UNIT}/test_wait.py",),
     ),
     Mutant(
         "a buried task counts as processed",
@@ -345,7 +342,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/sql.py",
         "        timers = self.machine.timers.get(state, ())\n        return",
         "        timers = self.machine.timers.get(state, ())[1:]\n        return",
-        (f"{CORE}/test_take.py::test_a_task_past_its_time_is_never_taken_by_the_databases_clock",),
+        (f"{CORE}/test_take.py::test_a_task_past_its_ttl_is_never_taken_though_the_database_refuses_to_delete_it",),
     ),
     Mutant(
         "attempts are not counted",
@@ -388,8 +385,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/reading.py",
         'self._beside(part.until, "<=", values)',
         'self._beside(part.until, "<", values)',
-        (f"{INSIDE}/test_extract.py::test_marks_cut_the_history_where_they_are_told_to",),
-        tier="rest",
+        (f"{CONTRACT}/test_extract.py::test_marks_cut_the_history_where_they_are_told_to",),
     ),
     # SQLite
     Mutant(
@@ -440,8 +436,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/postgres_triggers.py",
         '            self._trigger("truncate", "BEFORE TRUNCATE", each, self._went(table)),\n',
         "",
-        (f"{INSIDE}/test_database_promises.py::test_postgresql_counts_truncate_and_cascades",),
-        tier="rest",
+        (f"{CORE}/test_stats.py::test_a_table_that_plain_sql_empties_is_counted_as_empty",),
     ),
     Mutant(
         "news of a utube pile up",
@@ -465,8 +460,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/databases/mysql.py",
         'return text.replace("\\\\", "\\\\\\\\") if isinstance(value, str) else text',
         "return text",
-        (f"{CONTRACT}/test_names.py::test_a_status_may_be_any_word", f"{CONTRACT}/test_names.py"),
-        tier="rest",
+        (
+            f"{CORE}/test_install.py::test_the_ddl_of_mariadb_is_run_by_its_client_and_by_what_runs_one_line_after_the_other",
+        ),
     ),
     Mutant(
         "a history is read beyond what is committed",
@@ -494,8 +490,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
             "                return 0\n"
         ),
         "            dialect.change(store, Statement(staging.mark), self._values(job=self.name))\n",
-        (f"{INSIDE}/test_bulk.py::test_a_job_with_a_name_is_put_once_however_often_it_is_run",),
-        tier="rest",
+        (f"{CONTRACT}/test_bulk.py::test_a_job_with_a_name_is_put_once_however_often_it_is_run",),
     ),
     Mutant(
         "a task that is done again meanwhile leaves for the archive",
@@ -510,16 +505,14 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/sinks.py",
         "            if batch <= number:\n",
         "            if batch < number:\n",
-        (f"{INSIDE}/test_sinks.py::test_each_batch_is_written_once_with_what_is_made_of_it",),
-        tier="rest",
+        (f"{CONTRACT}/test_once.py::test_each_batch_is_written_once_with_what_is_made_of_it",),
     ),
     Mutant(
         "partitions overlap",
         "xq/extract.py",
         "return [(low, high - 1) for low, high in pairwise(ends)]",
         "return [(low, high) for low, high in pairwise(ends)]",
-        (f"{INSIDE}/test_extract.py::test_ranges_have_each_row_once",),
-        tier="rest",
+        (f"{CONTRACT}/test_extract.py::test_ranges_have_each_row_once",),
     ),
     # Peewee and the tubes
     Mutant(
@@ -534,7 +527,10 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/stores.py",
         "return (operational and not lasting) or",
         "return operational or",
-        (f"{CONTRACT}/test_worker.py::test_what_fails_for_one_task_is_not_asked_of_the_database_for_ever",),
+        (
+            f"{CONTRACT}/test_timers.py::test_a_row_for_which_a_trigger_fails_stops_no_other",
+            f"{CONTRACT}/test_worker.py::test_what_fails_for_one_task_is_not_asked_of_the_database_for_ever",
+        ),
     ),
     Mutant(
         "the id of a deleted task is used again",
@@ -632,48 +628,42 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/spark/report.py",
         'F.max_by(F.struct("tube", "outcome", "takes"), "id").alias("end")',
         'F.min_by(F.struct("tube", "outcome", "takes"), "id").alias("end")',
-        (f"{SPARK}/test_report.py::test_every_number_is_what_the_history_says_of_any_history",),
-        tier="rest",
+        (f"{SPARK}/core/test_round_trip.py",),
     ),
     Mutant(
         "a session of Spark has other settings than it was asked for",
         "adapters/spark/session.py",
         "settings = {**SETTINGS, **(LOCAL if _is_local(asked) else {}), **asked}",
         "settings = {**asked, **SETTINGS, **(LOCAL if _is_local(asked) else {})}",
-        (f"{SPARK}/test_session.py",),
-        tier="rest",
+        (f"{SPARK}/core/test_session.py",),
     ),
     Mutant(
         "an option that was signed as another is read",
         "adapters/spark/packed.py",
         'f"{name}\\n{text}".encode()',
         "text.encode()",
-        (f"{SPARK}/test_signed.py",),
-        tier="rest",
+        (f"{SPARK}/core/test_signed.py",),
     ),
     Mutant(
         "the name of a database is not quoted in a URL",
         "adapters/spark/jdbc.py",
         "{quote(str(parameters.get('dbname', '')), safe='')}{more}",
         "{parameters.get('dbname', '')}{more}",
-        (f"{SPARK}/test_jdbc.py::test_a_database_has_an_address_for_java",),
-        tier="rest",
+        (f"{SPARK}/core/test_jdbc.py::test_a_database_has_an_address_for_java",),
     ),
     Mutant(
         "a text of the page ends its script",
         "adapters/spark/page.py",
         'json.dumps(data).replace("<", "\\\\u003c")',
         "json.dumps(data)",
-        (f"{SPARK}/test_report.py",),
-        tier="rest",
+        (f"{SPARK}/core/test_round_trip.py",),
     ),
     Mutant(
         "tasks are touched after their ttr",
         "adapters/spark/hand.py",
         "if held.ttr is not None) / TOUCHED",
         "if held.ttr is not None) * TOUCHED",
-        (f"{SPARK}/test_consume.py::test_tasks_are_touched_as_long_as_they_are_in_hand",),
-        tier="rest",
+        (f"{SPARK}/core/test_hand.py::test_only_what_ttr_times_is_touched",),
     ),
     Mutant(
         "a run that is in its place is told from the outbox, too",

@@ -9,7 +9,7 @@ import peewee as pw
 import pytest
 
 from tests.factories import task, tasks
-from tests.steps import eventually, row, state, transitions
+from tests.steps import state, transitions
 from xq.adapters.spark.hand import Hand
 
 
@@ -91,14 +91,3 @@ def test_a_task_of_a_composite_key_and_any_shape_is_in_hand(make):
         assert {key: data["page"] for key, data in found.items()} == {("a", 1): 1, ("a", 2): 2}
         assert hand.finish(lambda ours: [("a", 1)] if Task.xq.ack(ours["a", 1]) else [], found) == ({("a", 1)}, set())
     assert transitions(Task) == {"X-R": 2, "R-T": 2, "T-X": 1, "T-R": 1}
-
-
-def test_only_what_ttr_times_is_touched(make_shared, monkeypatch):
-    monkeypatch.setattr("xq.adapters.spark.hand.TOUCHED", 600)
-    Task = make_shared({"ttr": True}, roles=("runat", "ttr"))
-    Task.xq.put(task())  # no default: this one may take for ever
-    Task.xq.put(task(), ttr=60)
-    with Hand(Task.xq) as hand:
-        first = hand.take(2, 0)[2]["runat"]
-        eventually(lambda: row(Task, 2).runat > first)
-        assert row(Task, 1).runat is None

@@ -20,7 +20,7 @@ from tests.conftest import SERVERS, Maker, database_on
 from tests.steps import eventually
 from tests.support.grant import Land
 from xq.adapters.drivers import connect
-from xq.adapters.spark.jdbc import DRIVERS, reached
+from xq.adapters.spark.jdbc import DRIVERS
 
 BIG = 2**53 + 1  # no float has it
 
@@ -263,44 +263,6 @@ def test_partitions_need_their_key_among_the_columns(make_shared):
 def test_a_column_that_is_not_there_is_named(make_shared):
     with pytest.raises(xq.BadValue, match="no column 'colour' in the tasks of Task: there are id, name"):
         xq.spark.jdbc_options(make_shared(), columns=["colour"])
-
-
-def place(database: pw.Database) -> dict[str, str]:
-    model = Maker(database, None).model()
-    return reached(xq.upgrade(model, fields={"status": "status"}).store.address())
-
-
-@pytest.mark.parametrize(
-    "database",
-    [
-        pw.PostgresqlDatabase("app", host="/var/run/postgresql", prefer_psycopg3=True),
-        pw.MySQLDatabase("app", unix_socket="/run/mysqld/mysqld.sock"),
-    ],
-)
-def test_a_server_behind_a_socket_is_not_reached_by_jdbc(database):
-    with pytest.raises(
-        xq.ConfigurationError, match=r"JDBC cannot reach the server by its socket /.*: give the model's"
-    ):
-        place(database)
-
-
-@pytest.mark.parametrize(
-    ("database", "url"),
-    [
-        (pw.SqliteDatabase("/srv/my app?.db"), "jdbc:sqlite:file:/srv/my%20app%3F.db?mode=rw"),
-        (
-            pw.PostgresqlDatabase("a/b", host="::1", port=6000, sslmode="require", prefer_psycopg3=True),
-            "jdbc:postgresql://[::1]:6000/a%2Fb?sslmode=require",
-        ),
-        (
-            pw.PostgresqlDatabase("postgresql://me@one,two/app?options=-csearch_path%3Dx", prefer_psycopg3=True),
-            "jdbc:postgresql://one:5432,two:5432/app?options=-csearch_path%3Dx",
-        ),
-        (pw.MySQLDatabase("app", host="db", port=3307), "jdbc:mariadb://db:3307/app"),
-    ],
-)
-def test_a_database_has_an_address_for_java(database, url):
-    assert place(database)["url"] == url
 
 
 def test_a_driver_that_is_not_there_is_named(spark, make_shared, monkeypatch):

@@ -27,6 +27,10 @@ def test_no_mutant_is_there_twice() -> None:
     assert len({(mutant.file, mutant.old, mutant.new) for mutant in MUTANTS}) == len(MUTANTS)
 
 
+def test_nine_of_ten_mutants_are_for_make_test_to_notice() -> None:
+    assert 10 * sum(mutant.tier != "test" for mutant in MUTANTS) <= len(MUTANTS)
+
+
 def test_a_mutant_that_does_not_fit_the_code_any_more_is_named() -> None:
     mutant = Mutant("a fault", "xq/some.py", "old", "new", ("tests/unit",))
     assert mutated("one old thing", mutant) == "one new thing"

@@ -488,6 +488,7 @@ def test_many_rows_are_forgotten_at_once(make):
     Task.put(task())
     Task.xq.sweep()
     assert told(Task) == ["X-R put"]
+    assert Task.xq.History.select().count() == 1, "rows that are too old are not only left out: one sweep deletes all"
 
 
 def test_a_history_without_seconds_is_kept(make):

@@ -195,6 +195,20 @@ def test_two_queues_of_a_database_come_and_go_on_their_own(make):
     assert One.xq.check() == []
 
 
+def test_two_queues_whose_long_table_names_begin_alike_have_each_its_own_history_and_counts(make):
+    begin = "a" * 55  # with what is added longer than PostgreSQL and MariaDB let a name be
+    features = {**FEATURES, "history": True}
+    One, Two = (make(features, model=make.model(table_name=begin + end)) for end in ("one", "two"))
+    One.put(task())
+    Two.xq.put_many(tasks(2))
+    assert [len(Task.xq.history()) for Task in (One, Two)] == [1, 2]
+    assert (transitions(One), transitions(Two)) == ({"X-R": 1}, {"X-R": 2})
+    One.xq.uninstall()
+    assert Two.xq.check() == []
+    assert Two.take() is not None
+    assert is_exact(Two)
+
+
 # ddl
 
 

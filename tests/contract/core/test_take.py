@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import peewee as pw
 import pytest
 
 import xq
 from tests.factories import task, tasks
-from tests.steps import is_exact, row, state
+from tests.steps import is_exact, keep_references, row, state
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
@@ -204,6 +205,21 @@ def test_a_task_past_its_time_is_never_taken_by_the_databases_clock(make_shared)
     assert sorted(taken) == sorted([waiting.id, good.id])
     assert Task.take() is None
     assert state(Task, expired) == "X"
+
+
+def test_a_task_past_its_ttl_is_never_taken_though_the_database_refuses_to_delete_it(make):
+    keep_references(make.db)
+    Task = make({"ttl": True}, roles=("runat", "tube"))
+    meta = type("Meta", (), {"database": make.db})
+    Line: Any = type("Line", (pw.Model,), {"task": pw.ForeignKeyField(Task), "Meta": meta})
+    make.db.create_tables([Line])
+    expired, good = Task.put(task(tube="a"), ttl=1), Task.put(task(tube="b"))
+    Line.insert(task=expired.id).execute()
+    Task.xq.clock.tick(2)
+    assert Task.take(tube="a") is None
+    assert [taken.id for taken in Task.xq.take_many(2)] == [good.id]
+    assert Task.take() is None
+    assert state(Task, expired) == "R"
 
 
 def test_a_task_of_no_time_to_live_is_never_taken(make):

@@ -143,6 +143,18 @@ def test_what_returns_to_a_state_where_its_value_is_taken_is_a_duplicate(queue):
         queue.xq.truncate()
 
 
+def test_a_duplicate_leaves_the_transaction_usable(queue):
+    buried = bring(queue, "B", {"job": "a"})
+    with queue._meta.database.atomic():
+        queue.put({"job": "a", "name": "first"})
+        with pytest.raises(xq.Duplicate):
+            buried.dig()
+        queue.put({"name": "last"})
+    assert [each.name for each in queue.xq.by_state("R")] == ["first", "last"]
+    assert row(queue, buried).status == "B"
+    assert is_exact(queue)
+
+
 def test_a_value_may_be_an_integer(make):
     Task = make({"unique": True}, roles=("unique",), attributes={"job": pw.IntegerField(null=True)})
     Task.put({"job": 5})

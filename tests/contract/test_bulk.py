@@ -1,0 +1,12 @@
+"""Bulk puts: rows staged by any process, and put all at once by one, without the model."""
+
+from __future__ import annotations
+
+from tests.support.bulk import put
+
+
+def test_a_job_with_a_name_is_put_once_however_often_it_is_run(make_shared):
+    Task = make_shared()
+    assert [put(Task, ["name"], ("a",), ("b",), job="tonight") for _ in range(3)] == [2, 0, 0]
+    assert put(Task, ["name"], ("a",), job="tomorrow") == 1
+    assert Task.select().count() == 3
