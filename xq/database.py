@@ -64,12 +64,17 @@ class Opened:
 
 
 def until_nobody_conflicts(store: Store[Any], work: Callable[[], R]) -> R:
-    """What `work` returns, which is done again when the database undid it for another's sake, but in a transaction."""
+    """What `work` returns, which is done again when the database undid it for another's sake, but in a transaction.
+
+    Whether it is in one is asked before: MariaDB undoes all of a transaction, and then there is none.
+    """
+    if store.in_transaction():
+        return work()
     for pause in PAUSES:
         try:
             return work()
         except Exception as error:
-            if not store.is_conflict(error) or store.in_transaction():
+            if not store.is_conflict(error):
                 raise
         time.sleep(random.uniform(0, pause))
     return work()
@@ -320,8 +325,8 @@ class Database:
     def _explain(self, opened: Opened, error: Exception) -> None:
         """Raise NotInstalled when that is what is behind an error of the database."""
         store = self.store
-        # Who has waited for others in vain would wait once more to look.
-        otherwise = store.is_refusal(error) or store.is_loss(error) or store.is_locked(error)
+        # Who has waited for others in vain would wait once more to look, or would look where a transaction was undone.
+        otherwise = any(of(error) for of in (store.is_refusal, store.is_loss, store.is_locked, store.is_conflict))
         if store.is_failure(error) and not otherwise:
             lacking = self._not_installed(opened)
             if lacking:

@@ -11,7 +11,16 @@ import pytest
 
 from tests.conftest import SERVERS, Maker, database_on
 from tests.factories import task, tasks
-from tests.steps import STUCK, Work, another_process, eventually, is_exact, isolate, make_impatient
+from tests.steps import (
+    STUCK,
+    Work,
+    another_process,
+    eventually,
+    is_exact,
+    isolate,
+    make_impatient,
+    until_one_waits_for_a_lock,
+)
 from xq import database
 from xq.errors import ConfigurationError
 
@@ -193,6 +202,34 @@ def test_a_deadlock_over_what_is_installed_undoes_the_applications_transaction_a
     other.result()
     assert Task.xq.store.is_conflict(deadlock.value)
     assert Task.xq.count() == 1
+    assert is_exact(Task)
+
+
+def test_what_a_deadlock_undid_within_the_applications_transaction_is_not_begun_anew_without_the_rest(db):
+    Task = Maker(db, None)({"keep": True, "unique": True}, roles=("runat", "unique"))
+    Other: Any = type("Other", (pw.Model,), {"name": pw.TextField(), "Meta": type("Meta", (), {"database": db})})
+    db.create_tables([Other])
+    Other.create(name="a")
+    written = threading.Event()
+
+    def writes() -> None:
+        with db.atomic():
+            Other.insert_many([{"name": "b"}] * 100).execute()  # of two, who has written more goes on
+            Task.put({"job": "same"})
+            written.set()
+            Other.update(name="c").where(Other.id == 1).execute()
+
+    with db.atomic() as transaction:
+        Other.update(name="lost").where(Other.id == 1).execute()
+        other = Work(db, writes)
+        assert written.wait(STUCK)
+        until_one_waits_for_a_lock(db)
+        with pytest.raises(pw.OperationalError, match="1213") as deadlock:
+            Task.put({"job": "same"}, on_conflict="skip")
+        transaction.rollback()
+    other.result()
+    assert Task.xq.store.is_conflict(deadlock.value)
+    assert (Task.xq.count(), Other.get_by_id(1).name) == (1, "c")
     assert is_exact(Task)
 
 
