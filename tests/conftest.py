@@ -89,6 +89,12 @@ QUICK: Mapping[str, Sequence[str]] = {
     "spark/core": ["sqlite"],
 }
 
+# The databases on which `make test-all` runs the tests of a folder whose tests take long. The others are left to
+# `make test-long`.
+SLOW: Mapping[str, Sequence[str]] = {
+    "spark/killed": ["sqlite"],
+}
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -103,11 +109,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def _tier(item: pytest.Item) -> str:
     """Return the tier that a test belongs to: its folder and its database decide."""
     folder = item.path.parent.relative_to(item.config.rootpath / "tests").as_posix()
-    if folder.split("/")[0] == "long":
+    databases, quick, slow = _databases(item), _row(QUICK, folder), _row(SLOW, folder)
+    if folder.split("/")[0] == "long" or (slow is not None and not databases <= slow):
         return "long"
-    while folder not in QUICK and "/" in folder:
+    return "test" if quick is not None and databases <= quick else "rest"
+
+
+def _row(table: Mapping[str, Sequence[str]], folder: str) -> set[str] | None:
+    """Return the databases that a table names for a folder, or for the longest folder above it; None if for neither."""
+    while folder not in table and "/" in folder:
         folder = folder.rpartition("/")[0]
-    return "test" if folder in QUICK and _databases(item) <= set(QUICK[folder]) else "rest"
+    return set(table[folder]) if folder in table else None
 
 
 def _databases(item: pytest.Item) -> set[str]:

@@ -670,7 +670,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "adapters/spark/archives.py",
         "                self.archives.retire(run)\n            elif",
         "                continue\n            elif",
-        (f"{SPARK}/test_archive.py::test_whoever_archives_is_killed_and_nothing_is_lost_or_twice",),
+        (f"{SPARK}/killed/test_archive.py::test_whoever_archives_is_killed_and_nothing_is_lost_or_twice",),
         tier="rest",
     ),
 )

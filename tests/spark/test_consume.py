@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -16,9 +15,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import xq
-from tests.conftest import Maker
 from tests.factories import task, tasks
-from tests.spark.drivers import driver
 from tests.steps import eventually, is_exact, transitions
 
 FEATURES = {"keep": True, "buried": True}
@@ -329,26 +326,3 @@ def test_uuids_of_bytes_pass_through_and_are_keys(spark, make_shared):
         xq.spark.consume(spark, Task, lambda df: df.select("id", F.lit(b"short").alias("mark")))
     assert xq.spark.consume(spark, Task, work) == {"ack": 3}
     assert {row.id: row.mark for row in Task.select()} == marks | {uuid.UUID(int=3): new}
-
-
-def test_a_driver_that_is_killed_has_all_given_back(queue):
-    assert queue.take() is None  # from here on this process looks who lives
-    queue.xq.put_many(tasks(10))
-    with driver(queue._meta.database, works_for_ever) as process:
-        assert process.told() == "working"
-        assert queue.xq.count("T") == 10
-        process.kill()
-        eventually(lambda: queue.xq.count("R") == 10)
-    assert transitions(queue) == {"X-R": 10, "R-T": 10, "T-R": 10}
-
-
-def works_for_ever(db: pw.Database, tell: Any) -> None:
-    """What the driver does that is killed."""
-    Task = Maker(db, None)(FEATURES, roles=ROLES, attributes=ERROR)
-
-    def work(df: Any) -> Any:
-        tell("working")
-        sys.stdin.read()
-
-    spark = xq.spark.session(master="local[1]", driver_memory="512m", sql_shuffle_partitions=1)
-    xq.spark.consume(spark, Task, work)

@@ -1,11 +1,8 @@
-"""Streams into the database of a queue: each batch once, whatever is killed when."""
+"""Streams into the database of a queue: each batch once."""
 
 from __future__ import annotations
 
 import os
-import random
-import signal
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import xq
 from tests.conftest import Maker
-from tests.factories import task, tasks
-from tests.spark.drivers import driver
-from tests.spark.histories import BEFORE, WAYS, a_history
+from tests.factories import task
+from tests.spark.counts import FEATURES, busy, count, counted, is_current, of_history
 from tests.steps import PATIENCE, eventually
-from xq.sinks import Tally
-
-FEATURES = {"keep": True, "buried": True, "history": True}
 
 
 def files(folder: Path, n: int) -> None:
@@ -116,40 +109,6 @@ def test_what_is_in_memory_is_no_sink():
 # what queues do
 
 
-def count(spark: SparkSession, queues: Any, folder: Path, **options: Any) -> None:
-    """Have the table told hold what the history tells now, or, on MariaDB, told two seconds ago."""
-    query = xq.spark.stream(spark, queues, "told", str(folder / "checkpoint"), available_now=True, **options)
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
-
-
-def counted(Task: Any, columns: str = "queue, tube, unit, source, target, event") -> dict[tuple[Any, ...], int]:
-    found = Task._meta.database.execute_sql(f"SELECT {columns}, SUM(n) FROM told GROUP BY {columns}").fetchall()
-    return {tuple(row[:-1]): int(row[-1]) for row in found}
-
-
-def of_history(Task: Any, unit: str = "minute") -> dict[tuple[Any, ...], int]:
-    rows = Task.xq.history()
-    return Counter(("Task", row.tube or "", unit, row.source, row.target, row.event) for row in rows)
-
-
-def is_current(spark: SparkSession, Task: Any, folder: Path, **options: Any) -> bool:
-    count(spark, Task, folder, **options)
-    return counted(Task) == of_history(Task)
-
-
-def busy(Task: Any) -> None:
-    """Each kind of transition that the queue has."""
-    Task.xq.put_many([*tasks(3, tube="a"), task(tube="\U0001f986 'b'"), task()])
-    done, buried, back, killed, _ = Task.xq.take_many(5)
-    Task.ack(done)
-    Task.bury(buried)
-    Task.release(back)
-    Task.kill(killed)
-
-
 @pytest.fixture
 def queue(make_shared):
     return make_shared(FEATURES, roles=("tube",))
@@ -169,28 +128,6 @@ def test_a_table_is_kept_of_what_a_queue_does(spark, queue, tmp_path):
     with pytest.raises(StreamingQueryException, match="another checkpoint"):
         count(spark, queue, tmp_path / "another")
     assert counted(queue) == of_history(queue)
-
-
-def test_a_table_counts_what_a_report_counts_whatever_happens(spark, queue, tmp_path):
-    chance = random.Random(1)
-    rows, _ = a_history("Task", chance.randrange(BEFORE), [chance.randrange(WAYS) for _ in range(400)], 0)
-    History = queue.xq.History
-    columns = ("at_us", "key", "tube", "source", "target", "event", "attempt")
-    History.insert_many([{name: row[name] for name in columns} for row in rows]).execute()
-    span = {"since": min(row["at_us"] for row in rows) / 1e6, "until": max(row["at_us"] for row in rows) / 1e6 + 1e-6}
-    made = xq.spark.report(spark, queue, **span, out=tmp_path / "report").tables["throughput"]
-    what = [name for name in made.columns if name not in ("queue", "tube", "unit", "bucket")]
-    found = made.selectExpr("queue", "coalesce(tube, '')", "unit", "unix_seconds(bucket)", *what).collect()
-    assert all(sum(row[name] for row in found) for name in what)
-    eventually(lambda: sum_of_stream(spark, queue, tmp_path, found[0].unit) == len(rows), PATIENCE)
-    sql = f"SELECT queue, tube, unit, bucket, {', '.join(what)} FROM told_throughput"
-    told = queue._meta.database.execute_sql(sql).fetchall()
-    assert sorted(map(tuple, found)) == sorted((*row[:3], *map(int, row[3:])) for row in told if any(row[4:]))
-
-
-def sum_of_stream(spark: SparkSession, Task: Any, folder: Path, unit: str) -> int:
-    count(spark, Task, folder, unit=unit)
-    return sum(counted(Task).values())
 
 
 def test_several_queues_are_counted_in_one_table(spark, make_shared, tmp_path):
@@ -280,28 +217,3 @@ def test_a_stream_of_other_queues_is_refused_before_it_begins(spark, make_shared
             xq.spark.stream(spark, queues, "told", str(tmp_path / "checkpoint"))
     two.put(task())
     assert eventually(lambda: is_there(2), PATIENCE)
-
-
-def is_killed_as_it_counts(db: pw.Database, tell: Any, folder: str) -> None:
-    """What the driver does that is killed: its second batch is in the table, and Spark has not heard of that."""
-    Task: Any = Maker(db, None)(FEATURES, roles=("tube",))
-    add = Tally.add
-
-    def killed(tally: Tally, stream: str, batch: int, *counted: Any) -> bool:
-        found = add(tally, stream, batch, *counted)
-        if batch == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return found
-
-    Tally.add = killed  # type: ignore[assignment,method-assign]
-    spark = xq.spark.session(master="local[1]", driver_memory="512m", sql_shuffle_partitions=1)
-    xq.spark.stream(spark, Task, "told", str(Path(folder, "checkpoint")), max_rows=4, every=0.1).awaitTermination()
-
-
-def test_a_stream_whose_driver_is_killed_counts_each_transition_once(spark, queue, tmp_path):
-    busy(queue)
-    with driver(queue._meta.database, is_killed_as_it_counts, str(tmp_path)) as process:
-        assert process.join() == -signal.SIGKILL
-    assert 4 < sum(counted(queue).values()) < len(queue.xq.history())
-    busy(queue)
-    eventually(lambda: is_current(spark, queue, tmp_path), PATIENCE)

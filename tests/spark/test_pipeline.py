@@ -12,10 +12,10 @@ import pytest
 import xq
 from benchmarks import day, pipeline
 from benchmarks import spark as benchmark
-from benchmarks.databases import HOMES, Files, OnServer, Sqlite
+from benchmarks.databases import Files, Sqlite
 from benchmarks.report import SMOKE
-from tests import servers
 from tests.conftest import SHARED
+from tests.spark.homes import home_on
 from xq.machine import NAMES
 
 SECONDS = "unix_seconds(bucket) AS bucket"
@@ -97,10 +97,7 @@ def test_the_section_fills_its_table(spark, monkeypatch):  # `spark`, because wh
 
 @pytest.fixture(params=SHARED)
 def home(request):
-    kind = HOMES[request.param]
-    if reason := kind.missing():
-        pytest.skip(reason)
-    with closing(kind(servers.shared(kind.kind)) if issubclass(kind, OnServer) else kind()) as home:
+    with home_on(request.param) as home:
         yield home
 
 
@@ -112,11 +109,6 @@ def test_a_section_of_what_is_compared_fills_its_table(spark, home, monkeypatch,
     (section,) = [section for section in benchmark.SECTIONS if section.name == what]
     table = section.measure(SMOKE, home)
     assert len(table.rows) >= 2
-    assert {len(row) for row in table.rows} == {len(table.head)}
-
-
-def test_a_driver_that_is_killed_is_measured(spark, home):
-    table = benchmark.killed(SMOKE, home)
     assert {len(row) for row in table.rows} == {len(table.head)}
 
 

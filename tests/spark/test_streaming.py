@@ -1,14 +1,8 @@
-"""The history as a stream: nothing lost and nothing doubled, whoever writes meanwhile and whatever is killed."""
+"""The history as a stream: nothing lost and nothing doubled, whoever writes meanwhile."""
 
 from __future__ import annotations
 
-import signal
-import sqlite3
-import subprocess
-import sys
 import threading
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,53 +10,8 @@ from pyspark.errors import PySparkException
 
 import xq
 from tests.factories import task, tasks
+from tests.spark.sinks import Sink, drain, told
 from tests.steps import eventually, put_late
-
-COLUMNS = "id, key, source, target"
-
-
-class Sink:
-    """A file that keeps each batch once, as often as that is written."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with closing(sqlite3.connect(path)) as file, file:
-            file.execute("CREATE TABLE IF NOT EXISTS row (batch, id, key, source, target, dur_us)")
-
-    def write(self, df: Any, batch: int) -> None:
-        columns = ["id", "key", "source", "target", *(["dur_us"] if "dur_us" in df.columns else [])]
-        rows = [(batch, *row) for row in df.select(*columns).collect()]
-        with closing(sqlite3.connect(self.path)) as file, file:
-            file.execute("DELETE FROM row WHERE batch = ?", (batch,))
-            marks = ", ".join("?" for _ in range(len(columns) + 1))
-            file.executemany(f"INSERT INTO row (batch, {', '.join(columns)}) VALUES ({marks})", rows)
-
-    def rows(self, columns: str = COLUMNS) -> list[tuple[Any, ...]]:
-        with closing(sqlite3.connect(self.path)) as file:
-            return file.execute(f"SELECT {columns} FROM row ORDER BY id").fetchall()
-
-    def sizes(self) -> list[int]:
-        with closing(sqlite3.connect(self.path)) as file:
-            return [n for (n,) in file.execute("SELECT COUNT(*) FROM row GROUP BY batch ORDER BY batch")]
-
-
-def stream(spark: Any, options: dict[str, str], sink: Sink, **more: Any) -> Any:
-    read = spark.readStream.format("xq").options(**options).options(**more).load()
-    write = read.writeStream.option("checkpointLocation", str(sink.path) + ".checkpoint")
-    return write.trigger(availableNow=True).foreachBatch(sink.write)
-
-
-def drain(spark: Any, queue: Any, sink: Sink, **more: Any) -> None:
-    """All that is there now."""
-    query = stream(spark, xq.spark.options(queue, "history"), sink, **more).start()
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
-
-
-def told(queue: Any) -> list[tuple[Any, ...]]:
-    return sorted((row.id, row.key, row.source, row.target) for row in queue.xq.history())
 
 
 def has_all(spark: Any, queue: Any, sink: Sink) -> bool:
@@ -121,53 +70,6 @@ def test_writers_at_once_lose_nothing(spark, make_shared, tmp_path):
     for thread in threads:
         thread.join()
     eventually(lambda: has_all(spark, Task, sink))
-
-
-DRIVER = """
-import os, signal, sys, threading
-from pathlib import Path
-import xq
-from tests.spark.test_streaming import Sink, stream
-
-class Killed(Sink):
-    "Stops in its second batch, before that is written or after it."
-
-    def write(self, df, batch):
-        if batch == 1 and self.path.name == "before":
-            both.wait()
-        super().write(df, batch)
-        if batch == 1:
-            both.wait()
-
-both = threading.Barrier(3)
-extract, folder, *password = sys.argv[1:]
-options = {"extract": extract, **({"password": password[0]} if password else {})}
-spark = xq.spark.session(master="local[2]", driver_memory="512m", sql_shuffle_partitions=1)
-for name in ("before", "after"):
-    stream(spark, options, Killed(Path(folder, name)), maxRows=4).start()
-both.wait()
-os.killpg(0, signal.SIGKILL)
-"""
-
-
-def test_a_driver_that_is_killed_before_or_after_it_wrote_a_batch_loses_and_doubles_nothing(
-    spark, make_shared, tmp_path, monkeypatch
-):
-    Task = make_shared({"history": True})
-    Task.xq.put_many(tasks(10))
-    with monkeypatch.context() as shared:
-        shared.setenv("XQ_SPARK_KEY", "of this test and the driver")
-        options = xq.spark.options(Task, "history")
-        driver = subprocess.run(
-            [sys.executable, "-c", DRIVER, options["extract"], str(tmp_path)], start_new_session=True, timeout=120
-        )
-    assert driver.returncode == -signal.SIGKILL
-    before, after = Sink(tmp_path / "before"), Sink(tmp_path / "after")
-    assert (before.sizes(), after.sizes()) == ([4], [4, 4])
-    Task.xq.ack_many([taken.id for taken in Task.xq.take_many(10)])
-    for sink in (before, after):
-        drain(spark, Task, sink, maxRows=7)
-        assert sink.rows() == told(Task)
 
 
 @pytest.mark.parametrize("n", [1, 9])
