@@ -386,14 +386,18 @@ class MariaDB(Server):
 
     def _making(self) -> list[str]:
         options = ["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]
-        return [self.program(*self.MAKES), *options, f"--datadir={self.folder}/data"]
+        return [self.program(*self.MAKES), *options, f"--datadir={self.folder}/data", self._tmpdir]
+
+    @property
+    def _tmpdir(self) -> str:
+        # At its start it removes temporary tables, in whatever folder they are: those of others, were it /tmp.
+        return f"--tmpdir={self.folder}"
 
     def _command(self) -> list[str]:
         where = {"bind_address": self.host, "port": self.port, "socket": self.folder / "socket"}
-        # At its start it removes temporary tables, in whatever folder they are: those of others, were it /tmp.
-        files = {"datadir": self.folder / "data", "pid_file": self.folder / "data" / "pid", "tmpdir": self.folder}
+        files = {"datadir": self.folder / "data", "pid_file": self.folder / "data" / "pid"}
         settings = [f"--{name.replace('_', '-')}={value}" for name, value in (where | files | self.settings).items()]
-        return [self.program(*self.SERVES), "--no-defaults", "--skip-name-resolve", *settings]
+        return [self.program(*self.SERVES), "--no-defaults", "--skip-name-resolve", self._tmpdir, *settings]
 
     def peewee(self, database: str, **options: Any) -> pw.Database:
         # pymysql prepares for TLS at each connection, 20 ms long, if it is not told to leave it out: then 0.4 ms.

@@ -168,7 +168,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "conflicts are not retried",
         "xq/database.py",
         (
-            "            if not store.is_conflict(error) or store.in_transaction():\n"
+            "            if not store.is_conflict(error):\n"
             "                raise\n"
             "        time.sleep(random.uniform(0, pause))"
         ),

@@ -44,7 +44,7 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 def spark() -> Iterator[SparkSession]:
     """A session with two threads for workers, which is stopped when all tests are over."""
     try:
-        session = xq.spark.session(master="local[2]", driver_memory="1g", sql_shuffle_partitions=1, **SHORT_RUN)
+        session = xq.spark.session(master="local[2]", driver_memory="1g", sql_shuffle_partitions=2, **SHORT_RUN)
     except xq.ConfigurationError as error:
         pytest.skip(str(error))
     session.sparkContext.setLogLevel("ERROR")
