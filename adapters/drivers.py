@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from xq.errors import ConfigurationError
-from xq.store import Address, Driver, Row, ServerDriver
+from xq.core.errors import ConfigurationError
+from xq.core.ports import Address, Driver, Row, ServerDriver
 
 PLANNED = 1.0  # seconds after which PostgreSQL plans prepared statements anew
 OUTDATED = -math.inf  # when that was, where what is prepared can be run no more

@@ -15,11 +15,11 @@ from playhouse import pool
 
 from xq.adapters.drivers import DRIVERS, SERVERS
 from xq.adapters.stores import SECRETS, OrmStore, Prepared
-from xq.clock import Clock
-from xq.compose import as_decorator, build
-from xq.errors import BadType, BadValue, ConfigurationError, LeftOpen, shown
-from xq.handle import Queue
-from xq.store import Address, Connector, Driver, Field, Kind, Row, Store, keep
+from xq.build import as_decorator, build
+from xq.core.clock import Clock
+from xq.core.errors import BadType, BadValue, ConfigurationError, LeftOpen, shown
+from xq.core.ports import Address, Connector, Driver, Field, Kind, Row, Store, keep
+from xq.queue import Queue
 
 T = TypeVar("T")
 M = TypeVar("M", bound=pw.Model)
@@ -194,7 +194,7 @@ def _tell_at_the_end(database: Any, prepared: _Prepared) -> None:
 
 
 class PeeweeStore(OrmStore[M]):
-    """A Peewee model as a `xq.store.Store`.
+    """A Peewee model as a `xq.core.ports.Store`.
 
     The model's database is looked up at each call, so a DatabaseProxy may be initialised later and `bind()` works.
     """
@@ -548,7 +548,7 @@ FIELDS: Mapping[Kind, type[pw.Field[Any]]] = {
 
 
 class PeeweeReader:
-    """A model of a table beside that of another model, as a `xq.store.Reader`."""
+    """A model of a table beside that of another model, as a `xq.core.ports.Reader`."""
 
     def __init__(self, beside: type[pw.Model], name: str, table: str, columns: Mapping[str, Kind]) -> None:
         class Metadata(pw.Metadata):

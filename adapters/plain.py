@@ -10,14 +10,14 @@ from typing import Any
 
 from xq.adapters.drivers import DRIVERS, connect
 from xq.adapters.stores import TellsErrors
-from xq.store import Address, Driver, Row
+from xq.core.ports import Address, Driver, Row
 
 PATIENCE = 60.0  # seconds that a statement waits for another writer of the file: whole jobs are one transaction
 FOUND_ROWS = 2  # of MariaDB's client: rows would count as changed, too, that are as they shall be already
 
 
 class PlainStore(TellsErrors):
-    """What of `xq.store.Store` statements need that move tasks or install. Of one thread; to be closed."""
+    """What of `xq.core.ports.Store` statements need that move tasks or install. Of one thread; to be closed."""
 
     installs = ""
 

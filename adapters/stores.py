@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Final, Generic, TypeVar
 
-from xq.errors import BadType, BadValue
-from xq.store import Driver, Field, Row
+from xq.core.errors import BadType, BadValue
+from xq.core.ports import Driver, Field, Row
 
 M = TypeVar("M")
 
@@ -104,7 +104,7 @@ class Prepared:
 
 
 class OrmStore(TellsErrors, Generic[M]):
-    """Of a `xq.store.Store` what does not differ between ORMs."""
+    """Of a `xq.core.ports.Store` what does not differ between ORMs."""
 
     model: type[M]
     name: str

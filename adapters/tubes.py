@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import peewee as pw
 
-from xq.errors import BadType, BadValue, ConfigurationError, NotInstalled
+from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled
 
 LONGEST_NAME = 64  # characters, of tubes and of their types
 READABLE = 20  # characters of a tube's name that the name of its table shows

@@ -14,9 +14,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from annotated_types import Gt, Interval, Le, Len
 
-from xq.catalogue import catalogue, compose
+from xq.core.machine import NAMES, Machine
 from xq.features import FEATURES
-from xq.machine import NAMES, Machine
+from xq.registry import catalogue, compose
 
 DOCS = Path(__file__).resolve().parent
 

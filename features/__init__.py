@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from xq.core.machine import Feature
 from xq.features.buried import buried
 from xq.features.delayed import delayed
 from xq.features.endless import endless
@@ -21,7 +22,6 @@ from xq.features.ttr import ttr
 from xq.features.unique import unique
 from xq.features.utube import utube
 from xq.features.zombie import zombie
-from xq.machine import Feature
 
 FEATURES: Mapping[str, Callable[..., Feature]] = {
     feature.__name__: feature

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from xq.machine import Feature, On, Transition
+from xq.core.machine import Feature, On, Transition
 
 
 def buried(on: On | Literal["any"] = True) -> Feature:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xq.machine import Detour, Feature, On, Timer
+from xq.core.machine import Detour, Feature, On, Timer
 
 
 def delayed(on: On = True) -> Feature:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from xq.machine import Feature, On, Seconds, Settings, seconds
+from xq.core.machine import Feature, On, Seconds, Settings, seconds
 
 
 def history(on: On | Seconds = True) -> Feature:

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from xq.machine import Feature, Settings, Strategy
+from xq.core.machine import Feature, Settings, Strategy
 
 
 class _Increasing:

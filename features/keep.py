@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xq.machine import Feature, On, Transition
+from xq.core.machine import Feature, On, Transition
 
 
 def keep(on: On = True) -> Feature:

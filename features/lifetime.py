@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xq.machine import Feature, On, Seconds, Timer, seconds
+from xq.core.machine import Feature, On, Seconds, Timer, seconds
 
 
 def lifetime(on: On | Seconds = True) -> Feature:

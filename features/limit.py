@@ -6,7 +6,7 @@ from typing import Annotated
 
 from annotated_types import Gt, Le
 
-from xq.machine import Feature, Guard
+from xq.core.machine import Feature, Guard
 
 
 def limit(n: Annotated[int, Gt(0), Le(2**62)] = 1000) -> Feature:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xq.machine import Feature, On, Settings
+from xq.core.machine import Feature, On, Settings
 
 
 def not_check_session(on: On = True) -> Feature:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xq.machine import Feature, On
+from xq.core.machine import Feature, On
 
 
 def priority(on: On = True) -> Feature:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xq.machine import Feature, Retval, Settings
+from xq.core.machine import Feature, Retval, Settings
 
 
 def retval(kind: Retval = "model") -> Feature:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xq.machine import Feature, On, Seconds, Timer, Transition, seconds
+from xq.core.machine import Feature, On, Seconds, Timer, Transition, seconds
 
 
 def ttl(on: On | Seconds = True) -> Feature:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from annotated_types import Len
 
-from xq.machine import Choice, Feature, Guard, On
+from xq.core.machine import Choice, Feature, Guard, On
 
 
 def unique(on: On | Annotated[str, Len(1)] = True) -> Feature:

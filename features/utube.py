@@ -6,7 +6,7 @@ from typing import Annotated
 
 from annotated_types import Gt, Le
 
-from xq.machine import READY, TAKEN, Feature, Guard, On
+from xq.core.machine import READY, TAKEN, Feature, Guard, On
 
 
 def utube(on: On | Annotated[int, Gt(0), Le(1_000_000)] = True) -> Feature:

@@ -34,8 +34,8 @@ from hypothesis.stateful import (
 import xq
 from tests.conftest import DATABASES, SERVERS, Maker
 from tests.model import Model, Refused
-from xq import sessions
-from xq.machine import FOREVER
+from xq.core.machine import FOREVER
+from xq.sessions import session as sessions
 from xq.testing import Clock
 
 Values = Mapping[str, Any]

@@ -33,9 +33,9 @@ import xq
 from tests.conftest import DATABASES, Maker
 from tests.servers import MariaDB, Postgres, Server
 from tests.steps import isolate
-from xq import sessions
+from xq.core.values import MARK
 from xq.features import FEATURES
-from xq.tasks import MARK
+from xq.sessions import session as sessions
 
 PATIENCE = 120.0  # seconds without any progress, after which the storm counts as stuck
 TICK = 0.01  # seconds between two looks of whoever watches the storm

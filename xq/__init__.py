@@ -5,7 +5,7 @@ import types
 import typing
 
 from xq.adapters.peewee import queue, upgrade
-from xq.errors import (
+from xq.core.errors import (
     ArchiveBusy,
     BadType,
     BadValue,
@@ -30,10 +30,10 @@ from xq.errors import (
     UnknownTube,
     WrongState,
 )
-from xq.handle import Queue
-from xq.machine import Choice, Column, Detour, Feature, Machine, Timer, Transition
-from xq.sessions import Session
-from xq.stats import Stats
+from xq.core.machine import Choice, Column, Detour, Feature, Machine, Timer, Transition
+from xq.engine.stats import Stats
+from xq.queue import Queue
+from xq.sessions.session import Session
 from xq.tubes import Tubes
 
 if typing.TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Queues and their history in Spark, through PySpark: `xq.spark.session()`, `pip install 'xq-tables[spark]'`."""
 
-from xq.errors import ConfigurationError
+from xq.core.errors import ConfigurationError
 
 try:
     import pyarrow  # noqa: F401 (PySpark needs it as soon as rows come from Python, and says so late)

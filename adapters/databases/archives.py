@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.databases.sql import SETTINGS
-from xq.compile import Statement
-from xq.errors import ConfigurationError
-from xq.extract import Column, Extract
-from xq.store import Store
+from xq.core.compile import Statement
+from xq.core.errors import ConfigurationError
+from xq.core.ports import Store
+from xq.pipeline.scan import Column, Extract
 
 if TYPE_CHECKING:
     from xq.adapters.databases.sql import Dialect

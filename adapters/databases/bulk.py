@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from xq.adapters.databases.named import filled
-from xq.compile import Change, Shape, Statement
-from xq.machine import Guard
-from xq.store import Field
+from xq.core.compile import Change, Shape, Statement
+from xq.core.machine import Guard
+from xq.core.ports import Field
 
 if TYPE_CHECKING:
     from xq.adapters.databases.sql import Dialect, Object

@@ -9,11 +9,11 @@ from typing import ClassVar
 
 from xq.adapters.databases.reading import Reading
 from xq.adapters.databases.sql import Dialect
-from xq.errors import BadValue, ConfigurationError, FeatureOff, shown
-from xq.extract import WHATS, Column, Extract, What
-from xq.kinds import FRAMED, type_of
-from xq.machine import ELSEWHERE, NAMES
-from xq.store import Address, Field
+from xq.core.errors import BadValue, ConfigurationError, FeatureOff, shown
+from xq.core.kinds import FRAMED, type_of
+from xq.core.machine import ELSEWHERE, NAMES
+from xq.core.ports import Address, Field
+from xq.pipeline.scan import WHATS, Column, Extract, What
 
 BURIED = "B"
 NONE = "CAST(NULL AS CHAR)"

@@ -25,9 +25,9 @@ from xq.adapters.databases.bell import Bell
 from xq.adapters.databases.named import by_position
 from xq.adapters.databases.proof import Proof
 from xq.adapters.databases.sql import SESSIONS, session_there
-from xq.errors import ConfigurationError
-from xq.interrupts import to_the_end
-from xq.store import Connector, Row, Store
+from xq.core.errors import ConfigurationError
+from xq.core.ports import Connector, Row, Store
+from xq.sessions.interrupts import to_the_end
 
 ALIVE = "xq_alive"  # the sessions that each process holds; it proves by a lock of its own that it lives
 LEASE = 10.0  # seconds that a session goes on where no connection stays open, and so nothing tells that it lives

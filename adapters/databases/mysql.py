@@ -18,11 +18,11 @@ from xq.adapters.databases.named import filled
 from xq.adapters.databases.servers import BYTES, PART, ROLL_UP, Server
 from xq.adapters.databases.sql import QUEUES, Object, parts_of_uuid
 from xq.adapters.databases.utube_news import NEWS
-from xq.compile import Change, Rows, Statement
-from xq.errors import BadValue, ConfigurationError, shown
-from xq.machine import ABSENT, FOREVER, TAKEN, Guard, Machine
-from xq.sessions import UUID_LENGTH
-from xq.store import HISTORY, INTEGERS, TIMES, Field, Kind, Row, Store, Table, Values
+from xq.core.compile import Change, Rows, Statement
+from xq.core.errors import BadValue, ConfigurationError, shown
+from xq.core.machine import ABSENT, FOREVER, TAKEN, Guard, Machine
+from xq.core.ports import HISTORY, INTEGERS, TIMES, Field, Kind, Row, Store, Table, Values
+from xq.sessions.session import UUID_LENGTH
 
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space

@@ -10,9 +10,9 @@ from typing import Any
 from xq.adapters.databases.extracts import Rendering
 from xq.adapters.databases.reading import ROWS, Reading
 from xq.adapters.databases.sql import parts_of_uuid
-from xq.extract import Column, Condition, Mark, Part
-from xq.kinds import type_of
-from xq.store import Field
+from xq.core.kinds import type_of
+from xq.core.ports import Field
+from xq.pipeline.scan import Column, Condition, Mark, Part
 
 FRESH = 2.0  # seconds after which a number that MariaDB has given to a row is that of a row, or of none for ever
 SINGLE = "CAST({} AS DOUBLE)"  # which MariaDB would tell by six digits

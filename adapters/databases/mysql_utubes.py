@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.databases.utube_news import FULL, MISSING, News, ServerUtubes
-from xq.compile import Statement
-from xq.store import Store
+from xq.core.compile import Statement
+from xq.core.ports import Store
 
 if TYPE_CHECKING:
     from xq.adapters.databases.mysql import Mysql

@@ -22,10 +22,10 @@ from xq.adapters.databases.postgres_utubes import PostgresUtubes
 from xq.adapters.databases.servers import BYTES, ROLL_UP, Server
 from xq.adapters.databases.sql import QUEUES, SESSIONS, SETTINGS, Object
 from xq.adapters.databases.utube_news import NEWS
-from xq.compile import Rows, Statement
-from xq.errors import BadValue, ConfigurationError, shown
-from xq.machine import TAKEN, Guard
-from xq.store import HISTORY, INTEGERS, TIMES, Field, Kind, Store
+from xq.core.compile import Rows, Statement
+from xq.core.errors import BadValue, ConfigurationError, shown
+from xq.core.machine import TAKEN, Guard
+from xq.core.ports import HISTORY, INTEGERS, TIMES, Field, Kind, Store
 
 LONG = 60  # seconds after which an open transaction is told of: takes beside it are slower already
 BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"

@@ -11,9 +11,9 @@ from typing import Any
 from xq.adapters.databases.extracts import Rendering
 from xq.adapters.databases.named import NAMED
 from xq.adapters.databases.reading import ROWS, Reading
-from xq.extract import Column, Condition, Mark, Part
-from xq.kinds import type_of
-from xq.store import Field
+from xq.core.kinds import type_of
+from xq.core.ports import Field
+from xq.pipeline.scan import Column, Condition, Mark, Part
 
 
 class PostgresReading(Reading):

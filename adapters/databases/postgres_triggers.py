@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from xq.adapters.databases.links import ALIVE
 from xq.adapters.databases.servers import PART
 from xq.adapters.databases.sql import SETTINGS, Object
-from xq.machine import ABSENT, TAKEN
-from xq.store import TIMES
+from xq.core.machine import ABSENT, TAKEN
+from xq.core.ports import TIMES
 
 if TYPE_CHECKING:
     from xq.adapters.databases.postgres import Postgres

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.databases.utube_news import FULL, MISSING, Again, News, ServerUtubes
-from xq.compile import Rows, Statement
-from xq.store import INTEGERS, Store
+from xq.core.compile import Rows, Statement
+from xq.core.ports import INTEGERS, Store
 
 if TYPE_CHECKING:
     from xq.adapters.databases.postgres import Postgres

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 from xq.adapters.databases.named import by_position, filled
 from xq.adapters.drivers import connect
-from xq.errors import BadValue, ConfigurationError, shown
-from xq.extract import TESTS, WHOLE, Column, Condition, Extract, Mark, Part, Stock, parted
+from xq.core.errors import BadValue, ConfigurationError, shown
+from xq.pipeline.scan import TESTS, WHOLE, Column, Condition, Extract, Mark, Part, Stock, parted
 
 ROWS = 10_000  # that are fetched at once
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

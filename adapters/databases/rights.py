@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from xq.machine import ABSENT, TAKEN, Machine, Transition
+from xq.core.machine import ABSENT, TAKEN, Machine, Transition
 
 ROLES: Final = ("reader", "producer", "consumer", "operator")  # each may do what those before it may
 

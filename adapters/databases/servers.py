@@ -12,11 +12,11 @@ from xq.adapters.databases.rights import ROLES, rights
 from xq.adapters.databases.sql import QUEUES, Dialect, Number
 from xq.adapters.databases.utube_news import Again, ServerUtubes
 from xq.adapters.databases.utubes import Turn
-from xq.compile import Statement
-from xq.errors import BadValue, ConfigurationError, shown
-from xq.machine import ABSENT, TAKEN, Guard
-from xq.sessions import UUID_LENGTH, ProofOfLife
-from xq.store import Row, Store, Values, Writes
+from xq.core.compile import Statement
+from xq.core.errors import BadValue, ConfigurationError, shown
+from xq.core.machine import ABSENT, TAKEN, Guard
+from xq.core.ports import Row, Store, Values, Writes
+from xq.sessions.session import UUID_LENGTH, ProofOfLife
 
 ROLL_UP = 10_000  # rows of counters that are added up at once
 PART = "\x1f"  # between the parts of what triggers are told

@@ -19,16 +19,16 @@ from xq.adapters.databases.named import by_position, filled
 from xq.adapters.databases.sinks import Sinks, TallySql
 from xq.adapters.databases.utube_news import Again
 from xq.adapters.databases.utubes import Utubes
-from xq.compile import After, Change, Given, Own, Rows, Statement
-from xq.errors import ConfigurationError
-from xq.machine import ABSENT, ELSEWHERE, LONGEST, PLUS_ONE, READY, TAKEN, TOKEN, Guard, Machine, Marker
-from xq.sessions import UUID_LENGTH, ProofOfLife
-from xq.store import HISTORY, TIMES, Address, Field, Kind, Row, Store, Table, Values, Writes, beside, fits_a_column
+from xq.core.compile import After, Change, Given, Own, Rows, Statement
+from xq.core.errors import ConfigurationError
+from xq.core.machine import ABSENT, ELSEWHERE, LONGEST, PLUS_ONE, READY, TAKEN, TOKEN, Guard, Machine, Marker
+from xq.core.ports import HISTORY, TIMES, Address, Field, Kind, Row, Store, Table, Values, Writes, beside, fits_a_column
+from xq.sessions.session import UUID_LENGTH, ProofOfLife
 
 if TYPE_CHECKING:
     from xq.adapters.databases.archives import Outbox
     from xq.adapters.databases.extracts import Rendering
-    from xq.extract import Extract, What
+    from xq.pipeline.scan import Extract, What
 
 SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may hold tasks
 SETTINGS = "xq_setting"  # what `configure` stored

@@ -16,10 +16,10 @@ from xq.adapters.databases.sql import SESSIONS, Dialect, Number, Object, parts_o
 from xq.adapters.databases.sqlite_extracts import SqliteRendering
 from xq.adapters.databases.sqlite_files import FileWrites, Locks
 from xq.adapters.databases.sqlite_utubes import SqliteUtubes
-from xq.compile import Rows, Statement
-from xq.machine import ABSENT, TAKEN, Guard
-from xq.sessions import ProofOfLife
-from xq.store import HISTORY, INTEGERS, TIMES, Field, Kind, Row, Store, Values, Writes
+from xq.core.compile import Rows, Statement
+from xq.core.machine import ABSENT, TAKEN, Guard
+from xq.core.ports import HISTORY, INTEGERS, TIMES, Field, Kind, Row, Store, Values, Writes
+from xq.sessions.session import ProofOfLife
 
 SWITCHING = 10.0  # seconds that switching a file to WAL is tried for
 MACHINE_TIME = "(julianday('now') - 2440587.5) * 86400.0"  # seconds since 1970

@@ -12,10 +12,10 @@ from xq.adapters.databases.extracts import Rendering
 from xq.adapters.databases.named import by_position
 from xq.adapters.databases.reading import ROWS, Reading
 from xq.adapters.databases.sql import parts_of_uuid
-from xq.errors import ConfigurationError
-from xq.extract import WHOLE, Column, Extract, Mark, Part, What
-from xq.kinds import type_of
-from xq.store import Address, Field
+from xq.core.errors import ConfigurationError
+from xq.core.kinds import type_of
+from xq.core.ports import Address, Field
+from xq.pipeline.scan import WHOLE, Column, Extract, Mark, Part, What
 
 NUMBERS = ("BIGINT", "DOUBLE")
 

@@ -21,8 +21,8 @@ from weakref import WeakValueDictionary
 
 from xq.adapters.databases.bell import Bell
 from xq.adapters.databases.proof import Proof
-from xq.errors import ConfigurationError
-from xq.store import Row, Store
+from xq.core.errors import ConfigurationError
+from xq.core.ports import Row, Store
 
 YOUNG = 0.5  # seconds that a new lock file proves no death: whoever lost the old one locks this one meanwhile
 POLL = 0.02  # seconds between two looks, where no file can be watched

@@ -13,9 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from xq.adapters.databases.utubes import Turn, Utubes
-from xq.compile import Statement
-from xq.machine import READY, Guard
-from xq.store import Store
+from xq.core.compile import Statement
+from xq.core.machine import READY, Guard
+from xq.core.ports import Store
 
 if TYPE_CHECKING:
     from xq.adapters.databases.sql import Dialect

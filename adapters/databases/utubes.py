@@ -13,8 +13,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from xq.compile import Rows
-from xq.machine import READY, TAKEN, Guard
+from xq.core.compile import Rows
+from xq.core.machine import READY, TAKEN, Guard
 
 if TYPE_CHECKING:
     from xq.adapters.databases.sql import Dialect

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from xq.adapters.django.lookup import queues
 from xq.adapters.django.store import DjangoStore
-from xq.clock import Clock
-from xq.compose import as_decorator, build
-from xq.handle import Queue
+from xq.build import as_decorator, build
+from xq.core.clock import Clock
+from xq.queue import Queue
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 
 import xq
 from xq.adapters.django.lookup import alias_of, queue_of
-from xq.machine import MANAGED, NAMES
+from xq.core.machine import MANAGED, NAMES
 
 BATCH: Final = 100  # tasks that are in memory at once
 NAMED: Final = 10  # tasks that a message or a page names; of the others it tells how many they are

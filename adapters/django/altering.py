@@ -22,8 +22,8 @@ from django.db.migrations.utils import field_references
 from xq.adapters.databases.mysql import LONG
 from xq.adapters.django.frozen import Installed, column, fitting, in_database, in_state, of_today, renamed, replay
 from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue
-from xq.errors import ConfigurationError
-from xq.handle import Queue
+from xq.core.errors import ConfigurationError
+from xq.queue import Queue
 
 OTHERS = (InstallQueue, UninstallQueue, RenameModel, AlterModelTable, DeleteModel)  # which are not made around
 

@@ -17,8 +17,8 @@ from xq.adapters.django.lookup import alias_of
 from xq.adapters.django.migrations import queue_apart
 from xq.adapters.django.settings import problems_of_xq
 from xq.adapters.django.store import ADVICE, ENGINES
-from xq.errors import Error
-from xq.handle import Queue
+from xq.core.errors import Error
+from xq.queue import Queue
 
 DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql"}  # vendor -> the module that xq speaks through
 

@@ -17,9 +17,9 @@ from django.db.migrations.state import ProjectState
 from xq.adapters.django.lookup import queue_of
 from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue, queue_apart
 from xq.adapters.django.store import Place
-from xq.errors import Error
-from xq.handle import Queue
-from xq.sweep import leave
+from xq.core.errors import Error
+from xq.queue import Queue
+from xq.runtime.maintenance import leave
 
 Position = tuple[tuple[str, str], int]  # of an operation: its migration, and its index there
 

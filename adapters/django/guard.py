@@ -10,7 +10,7 @@ from weakref import WeakSet, ref
 from django.db import connections
 from django.db.backends.signals import connection_created
 
-from xq.errors import NotFound
+from xq.core.errors import NotFound
 
 FOLLOWED = ("commit", "rollback", "close", "savepoint", "clean_savepoints", "savepoint_rollback", "savepoint_commit")
 

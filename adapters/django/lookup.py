@@ -8,8 +8,8 @@ from typing import Any, Final
 from django.apps import apps
 from django.core import checks
 
-from xq.handle import Queue
-from xq.methods import QueueAttribute
+from xq.queue import Queue
+from xq.verbs import QueueAttribute
 
 APP: Final = "xq.adapters.django"
 

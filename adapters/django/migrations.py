@@ -10,9 +10,9 @@ from django.db.migrations.operations import base
 
 from xq.adapters.django.lookup import queue_of
 from xq.adapters.django.store import DjangoStore
-from xq.compose import build
-from xq.errors import ConfigurationError
-from xq.handle import Queue
+from xq.build import build
+from xq.core.errors import ConfigurationError
+from xq.queue import Queue
 
 # The arguments of `upgrade` that say what a queue is, as `Queue.definition` has them; in a migration those that are
 # empty are left out.

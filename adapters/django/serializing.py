@@ -7,14 +7,14 @@ from dataclasses import MISSING, fields
 from django.db.migrations.serializer import BaseSerializer, serializer_factory
 from django.db.migrations.writer import MigrationWriter
 
-from xq.machine import Choice, Column, Detour, Feature, Guard, Marker, Settings, Timer, Transition
+from xq.core.machine import Choice, Column, Detour, Feature, Guard, Marker, Settings, Timer, Transition
 
 
 class _Parts(BaseSerializer):
     """One of the data classes of a feature: what is not its default."""
 
     def serialize(self) -> tuple[str, set[str]]:
-        kind, imports, parts = type(self.value), {"import xq.machine"}, []
+        kind, imports, parts = type(self.value), {"import xq.core.machine"}, []
         for field in fields(self.value):
             value = getattr(self.value, field.name)
             default = field.default if field.default_factory is MISSING else field.default_factory()
@@ -22,12 +22,12 @@ class _Parts(BaseSerializer):
                 text, needed = serializer_factory(value).serialize()
                 parts.append(f"{field.name}={text}")
                 imports |= needed
-        return f"xq.machine.{kind.__name__}({', '.join(parts)})", imports
+        return f"xq.core.machine.{kind.__name__}({', '.join(parts)})", imports
 
 
 class _Marker(BaseSerializer):
     def serialize(self) -> tuple[str, set[str]]:
-        return f"xq.machine.{self.value.name}", {"import xq.machine"}
+        return f"xq.core.machine.{self.value.name}", {"import xq.core.machine"}
 
 
 def register() -> None:

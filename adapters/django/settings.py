@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from django.conf import settings
 
-from xq.errors import ConfigurationError, shown
+from xq.core.errors import ConfigurationError, shown
 
 
 class Setting(NamedTuple):

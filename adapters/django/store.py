@@ -43,8 +43,8 @@ from xq.adapters.django.guard import Read, guard
 from xq.adapters.django.lookup import APP, is_app_missing
 from xq.adapters.drivers import DRIVERS, SERVERS, connect
 from xq.adapters.stores import SECRETS, OrmStore, Prepared
-from xq.errors import BadType, BadValue, ConfigurationError, LeftOpen, shown
-from xq.store import Address, Connector, Driver, Field, Kind, Row, keep
+from xq.core.errors import BadType, BadValue, ConfigurationError, LeftOpen, shown
+from xq.core.ports import Address, Connector, Driver, Field, Kind, Row, keep
 
 M = TypeVar("M", bound=models.Model)
 
@@ -172,7 +172,7 @@ class _Prepared(Prepared):
 
 
 class DjangoStore(OrmStore[M]):
-    """A Django model as a `xq.store.Store`.
+    """A Django model as a `xq.core.ports.Store`.
 
     It is on the database `using`; where that is None, on the one that the routers name for writes, at each call.
     """
@@ -767,7 +767,7 @@ FIELDS: Final[Mapping[Kind, type]] = {
 
 
 class DjangoReader:
-    """A model of a table beside that of another model, as a `xq.store.Reader`. No migration knows of it."""
+    """A model of a table beside that of another model, as a `xq.core.ports.Reader`. No migration knows of it."""
 
     def __init__(self, beside: DjangoStore[Any], name: str, table: str, columns: Mapping[str, Kind]) -> None:
         class Manager(models.Manager):

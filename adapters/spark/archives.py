@@ -39,11 +39,11 @@ from xq.adapters.spark.files import Folder, literally
 from xq.adapters.spark.packed import Source, packed, secrets_of, signed, with_secrets
 from xq.adapters.spark.queues import queue_of
 from xq.adapters.spark.session import offer
-from xq.archives import Archives
-from xq.errors import ConfigurationError, Error
-from xq.extract import Extract, quoted
-from xq.loading import Loading
-from xq.past import Past
+from xq.core.errors import ConfigurationError, Error
+from xq.pipeline.archives import Archives
+from xq.pipeline.loading import Loading
+from xq.pipeline.scan import Extract, quoted
+from xq.pipeline.spans import Past
 
 RUN = "xq_run"
 SINCE = "xq_at_us"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from xq.extract import Column, Extract, Part
+from xq.pipeline.scan import Column, Extract, Part
 
 STORED = {
     "BIGINT": pa.int64(),

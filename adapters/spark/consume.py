@@ -13,8 +13,8 @@ import xq
 from xq.adapters.spark.exchange import Exchange, Result
 from xq.adapters.spark.hand import Hand
 from xq.adapters.spark.queues import check_session, queue_of
-from xq.errors import BadType, BadValue, FeatureOff, shown
-from xq.machine import TAKEN
+from xq.core.errors import BadType, BadValue, FeatureOff, shown
+from xq.core.machine import TAKEN
 
 
 def consume(

@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import TimestampNTZType
 
 import xq
-from xq.errors import BadType, BadValue, shown
-from xq.extract import Column
-from xq.kinds import as_stored
-from xq.store import Field
+from xq.core.errors import BadType, BadValue, shown
+from xq.core.kinds import as_stored
+from xq.core.ports import Field
+from xq.pipeline.scan import Column
 
 ERROR = "xq_error"
 JSON = ("JSON", "JSONB")

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from xq.adapters.spark.queues import check_session
-from xq.errors import BadType, ConfigurationError, shown
+from xq.core.errors import BadType, ConfigurationError, shown
 
 LOCAL = "file:"
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 import xq
-from xq.errors import NotFound, NotOwner, SessionLost, WrongState
-from xq.machine import TAKEN
+from xq.core.errors import NotFound, NotOwner, SessionLost, WrongState
+from xq.core.machine import TAKEN
 
 log = logging.getLogger("xq.spark")
 

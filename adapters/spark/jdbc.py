@@ -11,9 +11,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from xq.adapters.spark.queues import check_session, queue_of
-from xq.errors import BadValue, ConfigurationError
-from xq.extract import Extract, What, quoted
-from xq.store import Address
+from xq.core.errors import BadValue, ConfigurationError
+from xq.core.ports import Address
+from xq.pipeline.scan import Extract, What, quoted
 
 ROWS = 10_000  # that a server sends at once. Above 0: else PostgreSQL's driver has all of them in memory
 

@@ -14,8 +14,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from xq.adapters.spark.moves import UNITS
 from xq.adapters.spark.queues import check_session, named, queue_of
 from xq.adapters.spark.source import options
-from xq.errors import BadType, BadValue, shown
-from xq.sinks import Counted
+from xq.core.errors import BadType, BadValue, shown
+from xq.pipeline.checkpoints import Counted
 
 NAME = 160  # characters of the name of a queue, for which the table has room
 STREAM = "sql.streaming.queryId"  # where Spark tells whose batch it is

@@ -12,7 +12,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from xq.machine import ABSENT
+from xq.core.machine import ABSENT
 
 READY = ("R",)
 BACKLOG = ("R", "W")

@@ -19,10 +19,10 @@ from typing import Any, ClassVar, Self
 
 from pyspark.sql.datasource import DataSource
 
-from xq.bulk import Bulk
-from xq.errors import ConfigurationError
-from xq.extract import Extract
-from xq.store import Address
+from xq.core.errors import ConfigurationError
+from xq.core.ports import Address
+from xq.pipeline.bulk import Bulk
+from xq.pipeline.scan import Extract
 
 SHARED = "XQ_SPARK_KEY"  # the variable with the key of several processes
 OWN = secrets.token_bytes(32)

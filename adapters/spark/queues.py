@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import xq
-from xq.errors import BadType, BadValue, shown
+from xq.core.errors import BadType, BadValue, shown
 
 
 def queue_of(of: object) -> xq.Queue[Any]:

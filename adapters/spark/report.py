@@ -23,9 +23,9 @@ from xq.adapters.spark.queues import check_session, named, queue_of
 from xq.adapters.spark.ranks import ranks
 from xq.adapters.spark.source import options
 from xq.adapters.spark.verdicts import checked
-from xq.errors import BadValue, ConfigurationError, shown
-from xq.machine import NAMES
-from xq.tasks import microseconds
+from xq.core.errors import BadValue, ConfigurationError, shown
+from xq.core.machine import NAMES
+from xq.core.values import microseconds
 
 SECOND = 1_000_000  # µs
 BUCKETS = 600  # a span has at most so many, unless they are days

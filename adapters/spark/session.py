@@ -26,7 +26,7 @@ from xq.adapters.spark.files import SCHEME
 from xq.adapters.spark.packed import Source
 from xq.adapters.spark.queues import check_session
 from xq.adapters.spark.source import Xq
-from xq.errors import ConfigurationError
+from xq.core.errors import ConfigurationError
 
 INSTALL = "install Java 17 or 21 (Debian: apt install openjdk-17-jre-headless), or pip install 'xq-tables[spark-java]'"
 

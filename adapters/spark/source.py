@@ -17,9 +17,9 @@ from xq.adapters.spark.packed import Source, packed, with_secrets
 from xq.adapters.spark.queues import queue_of
 from xq.adapters.spark.streaming import HistoryStream
 from xq.adapters.spark.writer import writer
-from xq.bulk import Bulk
-from xq.errors import BadType, BadValue, shown
-from xq.extract import Condition, Extract, Test, What
+from xq.core.errors import BadType, BadValue, shown
+from xq.pipeline.bulk import Bulk
+from xq.pipeline.scan import Condition, Extract, Test, What
 
 
 def options(
@@ -28,11 +28,11 @@ def options(
     """What `spark.read`, `spark.readStream` and `df.write` need to know of a model or a tube.
 
     `spark.read.format("xq").options(**xq.spark.options(Page, "history")).load()`. The database itself filters by
-    `where`, whose tests are those of `xq.extract.Condition`: [("at", ">=", since), ("tube", "in", ["a", "b"])], where
-    since is a datetime (by UTC unless it says otherwise) or a date; a filter of the DataFrame is Spark's own. Other
-    options of a reader, which stand beside these: `columns` (names, with commas between), `dur_us` ("true": the column
-    dur_us of the history as well, which is read only where this or `columns` names it), `partitions` (how many read
-    the history; or the tasks, in a `snapshot` of PostgreSQL that is open). Several read what was there when the
+    `where`, whose tests are those of `xq.pipeline.scan.Condition`: [("at", ">=", since), ("tube", "in", ["a", "b"])],
+    where since is a datetime (by UTC unless it says otherwise) or a date; a filter of the DataFrame is Spark's own.
+    Other options of a reader, which stand beside these: `columns` (names, with commas between), `dur_us` ("true": the
+    column dur_us of the history as well, which is read only where this or `columns` names it), `partitions` (how many
+    read the history; or the tasks, in a `snapshot` of PostgreSQL that is open). Several read what was there when the
     DataFrame was first used. Of a stream: `maxRows` in one batch. Of a writer: `job`, a name by which what is run again
     is put once, and `on_conflict` ("raise" or "skip") with the feature unique; columns are fields, or else options of
     put (delay, ttl, ttr), and a frame is put as a whole or not at all. A password is an option of its own, which Spark

@@ -12,8 +12,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from xq.adapters.spark.arrow import batches
-from xq.errors import BadValue
-from xq.extract import Extract, Mark, Part, parted
+from xq.core.errors import BadValue
+from xq.pipeline.scan import Extract, Mark, Part, parted
 
 
 class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):

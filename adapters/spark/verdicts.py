@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
-from xq.errors import BadType, BadValue, shown
+from xq.core.errors import BadType, BadValue, shown
 
 
 class Threshold(NamedTuple):

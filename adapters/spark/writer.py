@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from xq.bulk import Bulk, Job, Staged
-from xq.errors import BadValue
+from xq.core.errors import BadValue
+from xq.pipeline.bulk import Bulk, Job, Staged
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

@@ -18,7 +18,7 @@ from tests.servers import Postgres
 from tests.steps import PATIENCE, eventually, is_exact, transitions
 from tests.support.databases import KINDS
 from tests.support.servers_fail import Standby
-from xq.errors import ConfigurationError
+from xq.core.errors import ConfigurationError
 from xq.testing import Clock
 
 pytestmark = pytest.mark.skipif("postgres" not in KINDS, reason="of PostgreSQL")

@@ -18,7 +18,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from xq.adapters.django.store import Place
-from xq.sweep import leave
+from xq.runtime.maintenance import leave
 
 _numbers = itertools.count(1)
 

@@ -75,10 +75,10 @@ from tests.conftest import SERVERS, database_on
 from tests.django.browser import browser, window  # noqa: F401 (fixtures)
 from tests.django.sites import manage, served  # noqa: F401
 from tests.servers import Server
-from xq import sessions
 from xq.adapters.django import upgrade
 from xq.adapters.django.store import DjangoStore
-from xq.sweep import QueueKeeper
+from xq.runtime.maintenance import QueueKeeper
+from xq.sessions import session as sessions
 from xq.testing import Clock
 
 ENGINES = {"sqlite": "sqlite3", "postgres": "postgresql", "mariadb": "mysql"}

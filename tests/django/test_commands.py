@@ -29,7 +29,7 @@ from xq.adapters.django import queues
 from xq.adapters.django.admin import QueueAdmin
 from xq.adapters.django.migrations import queue_apart
 from xq.adapters.django.settings import problems_of_xq, setting
-from xq.errors import ConfigurationError
+from xq.core.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -17,8 +17,8 @@ from typing import Any
 import peewee as pw
 
 import xq
-from xq.compile import Rows, Statement, change
-from xq.machine import ABSENT, TAKEN, Transition
+from xq.core.compile import Rows, Statement, change
+from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.testing import Clock
 
 FOLDER = Path(__file__).resolve().parent

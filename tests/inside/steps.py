@@ -7,8 +7,8 @@ import sys
 import peewee as pw
 
 from tests.steps import Work, eventually
-from xq import sessions
-from xq.wait import Alarm
+from xq.runtime.waiters import Alarm
+from xq.sessions import session as sessions
 
 
 def look(db: pw.Database) -> None:

@@ -6,7 +6,7 @@ import pickle
 from contextlib import closing
 
 from xq.adapters.drivers import connect
-from xq.store import Address
+from xq.core.ports import Address
 
 
 def test_what_a_model_writes_is_read_by_a_plain_connection_to_its_address(make_shared):

@@ -13,7 +13,8 @@ import pytest
 import xq
 from tests.factories import tasks
 from tests.steps import another_process, eventually, in_threads, is_exact, keep_references, row, state, transitions
-from xq import archives, past
+from xq.pipeline import archives
+from xq.pipeline import spans as past
 
 FEATURES = {"keep": True, "history": True, "delayed": True, "buried": True}
 ALL = 2**62

@@ -18,7 +18,7 @@ from tests.support.bulk import elsewhere, names, put, staged_rows, timed
 from tests.support.names import NAMES, QUOTED, is_possible
 from xq.adapters import plain
 from xq.adapters.databases.bulk import Staging
-from xq.bulk import Job
+from xq.pipeline.bulk import Job
 
 __all__ = ["timed"]
 

@@ -17,7 +17,7 @@ from tests.conftest import SERVERS, Maker, database_on
 from tests.inside.steps import look
 from tests.proxy import Proxy, port_of
 from tests.steps import PATIENCE, Work, another_process, eventually, is_exact, waiter
-from xq import sessions
+from xq.sessions import session as sessions
 
 FEATURES = {"keep": True, "buried": True, "delayed": True}
 CUTS = 20  # places at which one call may be cut, at most
@@ -346,7 +346,7 @@ def test_a_link_that_the_server_refuses_half_way_is_an_error_leaves_no_connectio
     most = connections(place) + (0 if place.kind == "postgres" else 2)  # MariaDB is told nothing before there is a link
     place.server.run("ALTER TABLE xq_alive RENAME TO elsewhere", place.name)
     for _ in range(3):
-        with pytest.raises((xq.NotInstalled, xq.errors.ConfigurationError, pw.PeeweeException), match="xq_alive"):
+        with pytest.raises((xq.NotInstalled, xq.core.errors.ConfigurationError, pw.PeeweeException), match="xq_alive"):
             place.Task.take()
         eventually(lambda: connections(place) <= most)
     assert place.states() == {"R": 1}

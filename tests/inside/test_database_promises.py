@@ -19,9 +19,10 @@ from tests.conftest import Maker, database_on
 from tests.servers import MariaDB, PgBouncer, Postgres, Server
 from tests.steps import PATIENCE, STUCK, eventually, is_exact
 from tests.support.databases import KINDS
-from xq import sessions, sweep
 from xq.adapters.databases import postgres
-from xq.errors import ConfigurationError
+from xq.core.errors import ConfigurationError
+from xq.runtime import maintenance as sweep
+from xq.sessions import session as sessions
 
 FEATURES = {"keep": True, "ttr": 60, "delayed": True, "history": True}
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from playhouse.cockroachdb import CockroachDatabase
 
 from tests.support import databases as support
 from xq.adapters.drivers import DRIVERS
-from xq.errors import ConfigurationError
+from xq.core.errors import ConfigurationError
 
 postgres = support.postgres
 

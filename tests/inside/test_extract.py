@@ -14,8 +14,8 @@ from tests.conftest import Maker
 from tests.factories import task, tasks
 from tests.steps import eventually
 from tests.support.extract import NOW, ODD, READ, VALUES, rows, unpickled
-from xq.errors import BadValue
-from xq.extract import Column, Condition, Part
+from xq.core.errors import BadValue
+from xq.pipeline.scan import Column, Condition, Part
 
 
 def test_a_value_of_each_type_is_read_as_what_the_application_wrote(make_shared):

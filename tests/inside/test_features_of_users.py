@@ -19,7 +19,7 @@ from tests.support.features import PARK, RETRY
 from xq import Column, Detour, Feature, Timer, Transition
 from xq.adapters.databases.named import by_position
 from xq.adapters.databases.sql import Dialect
-from xq.machine import NUMBERED, Machine
+from xq.core.machine import NUMBERED, Machine
 
 FIELDS = {"status": "status", "runat": "runat", "attempts": "attempts"}
 ROLES = {"status": "status", "runat": "runat", "deadline": "deadline", "priority": "priority"}

@@ -16,8 +16,8 @@ import xq
 from tests.conftest import SERVERS, Maker, database_on
 from tests.steps import PATIENCE, STUCK, eventually
 from tests.support.grant import QUEUES, Land, _numbers
-from xq import sessions
 from xq.adapters.databases.rights import RIGHTS
+from xq.sessions import session as sessions
 from xq.tubes import Tubes
 
 ROLES = ("reader", "producer", "consumer", "operator")
@@ -425,18 +425,18 @@ def test_who_is_nobody_or_has_no_such_role_is_refused_in_words(land):
     with pytest.raises(pw.PeeweeException):
         queue.grant("nobody there", "producer")
     for user in ("", "a\0b", "\ud800"):
-        with pytest.raises(xq.errors.BadValue):
+        with pytest.raises(xq.core.errors.BadValue):
             queue.grant(user, "producer")
     wrong: list[tuple[Any, Any]] = [(None, "producer"), (7, "producer"), ("u", None)]
     for name, role in wrong:
-        with pytest.raises(xq.errors.BadType):
+        with pytest.raises(xq.core.errors.BadType):
             queue.grant(name, role)
-    with pytest.raises(xq.errors.BadValue, match="reader, producer, consumer or operator, not 'king'"):
+    with pytest.raises(xq.core.errors.BadValue, match="reader, producer, consumer or operator, not 'king'"):
         queue.grant("u", "king")
     if land.is_postgres:
-        with pytest.raises(xq.errors.BadValue, match="63 bytes"):
+        with pytest.raises(xq.core.errors.BadValue, match="63 bytes"):
             queue.grant("u" * 64, "producer")
-    with pytest.raises(xq.errors.BadValue, match="everybody"):
+    with pytest.raises(xq.core.errors.BadValue, match="everybody"):
         queue.grant("public", "producer")
 
 

@@ -7,7 +7,7 @@ import pytest
 import xq
 from tests.factories import task
 from tests.support.install import FEATURES
-from xq import database
+from xq.engine import database
 
 
 def test_a_process_from_whose_database_the_records_were_dropped_is_told(make, monkeypatch):

@@ -34,9 +34,11 @@ from tests.steps import (
     state,
     writing,
 )
-from xq import moves, sessions, sweep
 from xq.adapters.databases.links import ServerWrites
 from xq.adapters.databases.sqlite_files import FileWrites
+from xq.engine import moves
+from xq.runtime import maintenance as sweep
+from xq.sessions import session as sessions
 from xq.testing import Clock
 
 

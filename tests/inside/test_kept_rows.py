@@ -10,9 +10,10 @@ import pytest
 
 from tests.conftest import SHARED
 from tests.steps import FAILURES, STUCK, another_process, fail_for, fail_no_more, keep_references
-from xq import doubts, sessions
-from xq.batches import Batches
-from xq.moves import Moves
+from xq.engine import doubts
+from xq.engine.batches import Batches
+from xq.engine.moves import Moves
+from xq.sessions import session as sessions
 
 BAD = "NEW.name = 'bad' AND NEW.status = 'R'"
 OWNERS = {"side table": ("runat",), "role": ("runat", "owner")}

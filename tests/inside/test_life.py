@@ -38,7 +38,8 @@ from tests.steps import (
     writing,
 )
 from tests.support.life import FEATURES, takes, watch
-from xq import sessions, sweep
+from xq.runtime import maintenance as sweep
+from xq.sessions import session as sessions
 
 OWNERS = {"side table": ("runat",), "role": ("runat", "owner")}
 TTR = {"no ttr": {}, "ttr": {"ttr": 3600}}

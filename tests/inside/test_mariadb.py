@@ -21,8 +21,8 @@ from tests.steps import (
     make_impatient,
     until_one_waits_for_a_lock,
 )
-from xq import database
-from xq.errors import ConfigurationError
+from xq.core.errors import ConfigurationError
+from xq.engine import database
 
 KIND = pytest.mark.parametrize("kind", ["mariadb"])
 

@@ -14,7 +14,7 @@ import pytest
 import xq
 from tests.steps import PATIENCE, another_process, eventually
 from tests.support.processes import ROLES, do_anything, give_back, holds_what_was_logged, models, started, whole
-from xq import sessions
+from xq.sessions import session as sessions
 
 STEPS = 500  # of all workers together
 KILLS = 5

@@ -13,7 +13,7 @@ import pytest
 import xq
 from tests.factories import task
 from tests.steps import another_process, in_threads
-from xq.sinks import Counted
+from xq.pipeline.checkpoints import Counted
 
 ONE = Counted("Task", "", "minute", 60, "R", "T", "take", 1)
 

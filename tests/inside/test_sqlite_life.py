@@ -27,8 +27,8 @@ from tests.conftest import Maker
 from tests.inside.steps import look
 from tests.steps import PATIENCE, another_process, eventually, processes, state
 from tests.support.life import FEATURES, takes, watch
-from xq import sessions
 from xq.adapters.databases import sqlite_files
+from xq.sessions import session as sessions
 
 
 @pytest.fixture

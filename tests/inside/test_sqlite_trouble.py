@@ -24,8 +24,9 @@ import xq
 from tests.conftest import Maker
 from tests.factories import task, tasks
 from tests.steps import PATIENCE, another_process, is_exact, state, transitions
-from xq import sessions, sweep
-from xq.sweep import RETRY
+from xq.runtime import maintenance as sweep
+from xq.runtime.maintenance import RETRY
+from xq.sessions import session as sessions
 from xq.testing import Clock
 
 FEATURES = {"ttr": 60, "delayed": True}

@@ -24,9 +24,9 @@ from tests.servers import MariaDB, Postgres, Server
 from tests.steps import PATIENCE, STUCK, Work, another_process, eventually, in_threads
 from tests.support.servers_fail import ONLY_READ, Standby
 from tests.support.tubes import Rows
-from xq import sweep
-from xq.state import LOOK, STATES, State
+from xq.runtime import maintenance as sweep
 from xq.tubes import Tubes
+from xq.tubes.state import LOOK, STATES, State
 
 NOBODY = 65534
 SOON = 0.5  # seconds of a delay

@@ -16,8 +16,8 @@ from tests.steps import (
     waiter,
 )
 from tests.support.stats import FEATURES
-from xq import database
 from xq.adapters.databases import mysql, postgres
+from xq.engine import database
 
 
 @pytest.mark.parametrize("name", SERVERS)

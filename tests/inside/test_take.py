@@ -6,7 +6,7 @@ import pytest
 
 import xq
 from tests.factories import task
-from xq.tasks import Tasks
+from xq.core.values import Tasks
 
 # interrupted
 

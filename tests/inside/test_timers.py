@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.support.life import watch
 from tests.support.timers import LATE, seen
-from xq import sessions, sweep
+from xq.runtime import maintenance as sweep
+from xq.sessions import session as sessions
 
 
 def test_what_is_due_before_anybody_could_look_is_not_left_for_later(make_shared, monkeypatch):

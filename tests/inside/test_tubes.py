@@ -21,7 +21,7 @@ from tests.steps import (
 from tests.support import tubes as support
 from tests.support.tubes import Rows, left_of_tubes, opened, put
 from xq.adapters.tubes import Records
-from xq.wait import Waiting
+from xq.runtime.waiters import Waiting
 
 clock, queue, shared, tube, subqueues = support.clock, support.queue, support.shared, support.tube, support.subqueues
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import xq
-from xq import sessions
 from xq.adapters.peewee import PeeweeStore
+from xq.sessions import session as sessions
 
 
 def test_making_a_tube_reads_no_more_rows_when_there_are_others(sqlite_db, monkeypatch):

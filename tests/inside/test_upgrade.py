@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xq.adapters.peewee import PeeweeStore
-from xq.compose import build
+from xq.build import build
 
 
 def test_a_queue_may_be_apart_from_its_model_which_never_hears_of_it(make):

@@ -14,8 +14,8 @@ from tests.inside.steps import sleeps
 from tests.steps import PATIENCE, Work, another_process, eventually, waiter
 from tests.support import fallback
 from tests.support.wait import waited_for
-from xq import sweep
-from xq.wait import Alarm, Deadline
+from xq.runtime import maintenance as sweep
+from xq.runtime.waiters import Alarm, Deadline
 
 no_fallback = fallback.no_fallback
 

@@ -27,7 +27,7 @@ from tests.steps import (
 from tests.support import fallback
 from tests.support import waiting as support
 from tests.support.waiting import FEATURES, SOON, take, taken
-from xq import database
+from xq.engine import database
 
 shared, full = support.shared, support.full
 

@@ -54,7 +54,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # the machine and its features
     Mutant(
         "no waiter is called when a utube becomes free",
-        "xq/machine.py",
+        "xq/core/machine.py",
         ("return target == READY or (target != TAKEN and any(source in guard.in_the_way for guard in self.guards))"),
         "return target == READY",
         (f"{CORE}/test_utube.py", f"{UNIT}/test_machine.py"),
@@ -70,7 +70,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "an error loses what it carries on its way to another process",
-        "xq/errors.py",
+        "xq/core/errors.py",
         "return _again, (type(self), self.args, self.__dict__)",
         "return _again, (type(self), self.args, {})",
         (f"{UNIT}/test_errors.py::test_an_error_reaches_another_process_whole",),
@@ -78,14 +78,14 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # what a transition writes
     Mutant(
         "runat is not cleared where nothing times the state",
-        "xq/compile.py",
+        "xq/core/compile.py",
         '        roles["runat"] = After(("now",), (seconds(timer),)) if timer else None',
         '        if timer:\n            roles["runat"] = After(("now",), (seconds(timer),))',
         (f"{CONTRACT}/test_time.py::test_a_buried_or_done_task_has_no_timer_left_over",),
     ),
     Mutant(
         "the ttl begins before the delay is over",
-        "xq/compile.py",
+        "xq/core/compile.py",
         "waits = (Given(row.given),) if any(row.given == detour.option for detour in machine.detours) else ()",
         "waits = ()",
         (f"{CONTRACT}/test_time.py::test_the_deadline_is_put_time_and_delay_and_ttl",),
@@ -93,7 +93,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # moves, puts, time
     Mutant(
         "the first take of a process does not see what a killed one held",
-        "xq/handle.py",
+        "xq/queue.py",
         "if not found and n and self._keeper.more_have_died(than=deaths):",
         "if not found and not n and self._keeper.more_have_died(than=deaths):",
         (f"{INSIDE}/test_interleavings.py::test_the_first_take_of_a_process_finds_what_a_dead_one_held",),
@@ -101,49 +101,49 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "an object that another session was given opens its fence",
-        "xq/moves.py",
+        "xq/engine/moves.py",
         'opens = mark if mark and mark.startswith(prefix) else ""',
         'opens = mark or ""',
         (f"{CORE}/test_ownership.py",),
     ),
     Mutant(
         "the savepoint around many moves is left out",
-        "xq/moves.py",
+        "xq/engine/moves.py",
         "        return self.database.whole(move)\n\n    @staticmethod\n    def _one_for_each",
         "        return move()\n\n    @staticmethod\n    def _one_for_each",
         (f"{CONTRACT}/test_batches.py::test_thousands_are_moved_all_or_none", f"{CONTRACT}/test_batches.py"),
     ),
     Mutant(
         "a second task with the value is an error of the ORM",
-        "xq/transitions.py",
+        "xq/engine/transitions.py",
         "if self.database.dialect.is_duplicate(self._unique, str(error)):",
         "if not self.database.dialect.is_duplicate(self._unique, str(error)):",
         (f"{CORE}/test_unique.py::test_what_returns_to_a_state_where_its_value_is_taken_is_a_duplicate",),
     ),
     Mutant(
         "one sweep forgets one batch of the history",
-        "xq/due.py",
+        "xq/engine/due.py",
         "or swept.news or swept.forgotten == BATCH:",
         "or swept.news:",
         (f"{CORE}/test_history.py::test_many_rows_are_forgotten_at_once",),
     ),
     Mutant(
         "what a take took is kept where a signal handler raised BadValue",
-        "xq/doubts.py",
+        "xq/engine/doubts.py",
         "return isinstance(error, Error) and not isinstance(error, (BadType, BadValue))",
         "return isinstance(error, Error)",
         (f"{UNIT}/test_doubts.py",),
     ),
     Mutant(
         "a batch of tasks that cannot be moved stops those behind it",
-        "xq/batches.py",
+        "xq/engine/batches.py",
         "if moved or len(listed) < n:",
         "if moved or len(listed) <= n:",
         (f"{CONTRACT}/test_timers.py::test_more_than_a_batch_of_rows_that_cannot_be_moved_stops_no_other",),
     ),
     Mutant(
         "a key that is made and taken already is not made again",
-        "xq/puts.py",
+        "xq/engine/puts.py",
         (
             "                    if any(new.made_key and self._is_there(new) for new in complete):\n"
             "                        continue\n"
@@ -159,14 +159,14 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "the last task of each chunk is left out",
-        "xq/tasks.py",
+        "xq/core/values.py",
         "return (items[i : i + size] for i in",
         "return (items[i : i + max(1, size - 1)] for i in",
         (f"{CONTRACT}/test_batches.py::test_thousands_are_moved_at_once",),
     ),
     Mutant(
         "conflicts are not retried",
-        "xq/database.py",
+        "xq/engine/database.py",
         (
             "            if not store.is_conflict(error):\n"
             "                raise\n"
@@ -181,21 +181,21 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "an error within a transaction ends it: the savepoint is left out",
-        "xq/database.py",
+        "xq/engine/database.py",
         "if self.store.driver.errors_end_transactions and self.store.in_transaction():",
         "if self.store.driver.errors_end_transactions is None:",
         (f"{CORE}/test_unique.py::test_a_duplicate_leaves_the_transaction_usable",),
     ),
     Mutant(
         "a change that a savepoint undid is told to callbacks",
-        "xq/observers.py",
+        "xq/engine/observers.py",
         "            if kept:\n                call()",
         "            call()",
         (f"{CONTRACT}/test_on_change.py::test_what_is_rolled_back_to_a_savepoint_is_not_told",),
     ),
     Mutant(
         "events of counted tubes count twice",
-        "xq/stats.py",
+        "xq/engine/stats.py",
         'elif tube == "" and source:',
         "elif source:",
         (f"{CONTRACT}/test_events.py::test_an_event_in_a_tube_that_is_counted_is_counted_once",),
@@ -203,7 +203,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # installing
     Mutant(
         "two long names of tables have the same tables beside them",
-        "xq/store.py",
+        "xq/core/ports.py",
         'table = f"{short}~{hashlib.sha256(table.encode()).hexdigest()[:8]}"',
         'table = f"{short}~"',
         (
@@ -212,21 +212,21 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "tasks are left in states that the new definition lacks",
-        "xq/install.py",
+        "xq/engine/install.py",
         "                    self._check_states()\n",
         "",
         (f"{CONTRACT}/test_faults.py::test_a_definition_that_lacks_states_with_tasks_in_them_is_not_installed",),
     ),
     Mutant(
         "uninstalling one queue drops the records of the others",
-        "xq/install.py",
+        "xq/engine/install.py",
         "if not self.store.execute(self.dialect.queues):",
         "if self.store.execute(self.dialect.queues) is not None:",
         (f"{CORE}/test_install.py::test_two_queues_of_a_database_come_and_go_on_their_own",),
     ),
     Mutant(
         "a move is not checked against unique",
-        "xq/reconfigure.py",
+        "xq/engine/reconfigure.py",
         "{state: move.get(state, state) for state in old.machine.states})",
         "{state: state for state in old.machine.states})",
         (f"{CORE}/test_install.py::test_tasks_that_a_move_would_make_hold_one_value_are_not_moved",),
@@ -234,7 +234,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # sessions, waiting, workers
     Mutant(
         "two takes of one millisecond have the same token",
-        "xq/sessions.py",
+        "xq/sessions/session.py",
         "{int(now * 1000):x}.{_process}.{next(_takes):x}",
         "{int(now * 1000):x}.{_process}",
         (
@@ -244,14 +244,14 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a session that other processes joined ends with the first that leaves",
-        "xq/sessions.py",
+        "xq/sessions/session.py",
         "if alone and not session.held:",
         "if not session.held:",
         (f"{CORE}/test_ownership.py::test_a_session_that_another_process_left_is_still_ours",),
     ),
     Mutant(
         "a session does not expire when its ttr has passed",
-        "xq/sessions.py",
+        "xq/sessions/session.py",
         "if seconds is not None and seconds <= 0:",
         "if seconds is not None and seconds <= -3600:",
         (
@@ -261,56 +261,56 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "orphaned tasks are not reaped by the maintenance thread",
-        "xq/sweep.py",
+        "xq/runtime/maintenance.py",
         "        if timed:\n            self._bury_the_dead()\n",
         "        if timed:\n",
         (f"{CONTRACT}/test_waiting.py::test_a_take_wakes_when_the_process_that_held_the_task_is_killed",),
     ),
     Mutant(
         "the waits of a killed process stay in the database",
-        "xq/sweep.py",
+        "xq/runtime/maintenance.py",
         '            if event == "died":\n                self.forget_waits(uuid)\n',
         "",
         (f"{CORE}/test_wait.py::test_of_a_process_that_is_killed_while_it_waits_no_row_is_left",),
     ),
     Mutant(
         "a waiting take is not told that another process has put a task",
-        "xq/wait.py",
+        "xq/runtime/waiters.py",
         "        if ready:\n            self.takers.call_for_any()\n        self.putters",
         "        self.putters",
         (f"{CONTRACT}/test_waiting.py::test_a_take_of_another_process_wakes_by", f"{CONTRACT}/test_waiting.py"),
     ),
     Mutant(
         "a waiter that leaves keeps the call it has not used",
-        "xq/wait.py",
+        "xq/runtime/waiters.py",
         "            if called:  # and leaves",
         "            if called and self.waiters is None:  # and leaves",
         (f"{UNIT}/test_wait.py",),
     ),
     Mutant(
         "a buried task counts as processed",
-        "xq/wait.py",
+        "xq/runtime/waiters.py",
         'return any(row.event == "ack" and row.target == state for row in',
         "return any(row.target == state for row in",
         (f"{CORE}/test_wait.py::test_who_waits_is_told_when_a_task_is",),
     ),
     Mutant(
         "the backoff of a worker does not grow",
-        "xq/worker.py",
+        "xq/runtime/worker.py",
         "delay = min(LONGEST_BACKOFF, BACKOFF * 2.0 ** min(attempts - 1, 20)) if attempts > 1 else BACKOFF",
         "delay = BACKOFF",
         (f"{CONTRACT}/test_worker.py::test_what_fails_is_released_with_a_delay_that_grows",),
     ),
     Mutant(
         "a task is tried once more than max_attempts",
-        "xq/worker.py",
+        "xq/runtime/worker.py",
         "if most and attempts >= most:",
         "if most and attempts > most:",
         (f"{CONTRACT}/test_worker.py::test_what_fails_too_often_is_buried_with_its_error",),
     ),
     Mutant(
         "a second SIGTERM is not heard while a task is worked on",
-        "xq/worker.py",
+        "xq/runtime/worker.py",
         "            if self._stop.is_set():\n                self._release()",
         "            if self._stop.is_set() and not self._in_hand:\n                self._release()",
         (f"{CONTRACT}/test_worker.py::test_a_second_signal_releases_what_is_in_hand",),
@@ -483,7 +483,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # loads, archives, extracts
     Mutant(
         "a job with a name is put each time it is run",
-        "xq/bulk.py",
+        "xq/pipeline/bulk.py",
         (
             "            if not dialect.change(store, Statement(staging.mark), "
             "self._values(job=self.name)):\n"
@@ -494,7 +494,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a task that is done again meanwhile leaves for the archive",
-        "xq/archives.py",
+        "xq/pipeline/archives.py",
         "found = [row for row in found if row[0] not in again]",
         "found = [*found]",
         (f"{INSIDE}/test_archive.py::test_what_is_done_again_while_tasks_leave_stays",),
@@ -502,14 +502,14 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a batch is written twice",
-        "xq/sinks.py",
+        "xq/pipeline/checkpoints.py",
         "            if batch <= number:\n",
         "            if batch < number:\n",
         (f"{CONTRACT}/test_once.py::test_each_batch_is_written_once_with_what_is_made_of_it",),
     ),
     Mutant(
         "partitions overlap",
-        "xq/extract.py",
+        "xq/pipeline/scan.py",
         "return [(low, high - 1) for low, high in pairwise(ends)]",
         "return [(low, high) for low, high in pairwise(ends)]",
         (f"{CONTRACT}/test_extract.py::test_ranges_have_each_row_once",),
@@ -541,28 +541,28 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a tube whose table is gone keeps its name",
-        "xq/tubes.py",
+        "xq/tubes/__init__.py",
         "if self.database.table_exists(found.table):",
         "if found.table:",
         (f"{CONTRACT}/test_tubes.py::test_a_name_whose_table_is_gone_is_free",),
     ),
     Mutant(
         "the statistics count a kept task as done twice",
-        "xq/tube.py",
+        "xq/tubes/tube.py",
         "if move[0] in LETTERS.values() and move[-1] in ENDS)",
         "if move[-1] in ENDS)",
         (f"{CONTRACT}/test_tubes.py::test_what_is_kept_when_it_is_done_is_done_once",),
     ),
     Mutant(
         "another session may ack a task of a custom driver",
-        "xq/driven.py",
+        "xq/tubes/custom.py",
         "        if owner != self._host.session():\n",
         "        if owner is None:\n",
         (f"{CONTRACT}/test_tubes.py::test_a_class_of_ones_own_is_a_type", f"{CONTRACT}/test_tubes.py"),
     ),
     Mutant(
         "what is due in a tube that is not open is left",
-        "xq/upkeep.py",
+        "xq/tubes/upkeep.py",
         "in self._due_at.items() if at <= now]:",
         "in self._due_at.items() if at <= now - 3600]:",
         (f"{CONTRACT}/test_tubes_upkeep.py::test_a_process_that_takes_from_one_tube_expires_what_is_due_in_another",),

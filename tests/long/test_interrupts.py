@@ -19,15 +19,16 @@ import xq
 from tests.conftest import Maker
 from tests.factories import tasks
 from tests.steps import PATIENCE, Work, another_process, eventually, in_threads, is_exact, waiter
-from xq import doubts, sweep
 from xq.adapters.databases.links import Link
 from xq.adapters.databases.sqlite_files import Locks
-from xq.batches import Batches
-from xq.doubts import Doubts
-from xq.machine import Feature, Transition
-from xq.moves import Moves
-from xq.sessions import Session, Sessions
-from xq.wait import Waiting
+from xq.core.machine import Feature, Transition
+from xq.engine import doubts
+from xq.engine.batches import Batches
+from xq.engine.doubts import Doubts
+from xq.engine.moves import Moves
+from xq.runtime import maintenance as sweep
+from xq.runtime.waiters import Waiting
+from xq.sessions.session import Session, Sessions
 
 FEATURES = {"keep": True, "ttr": 3600, "history": True}
 FIRST, STEP = 0.00002, 1.04  # seconds after which the first call is interrupted, and how much later each next one is

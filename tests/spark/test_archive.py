@@ -19,7 +19,7 @@ from tests.steps import is_exact, row, state
 from xq.adapters.spark.archives import Archived, archive, history, restore
 from xq.adapters.spark.archives import tasks as all_tasks
 from xq.adapters.spark.files import Folder
-from xq.archives import Archives
+from xq.pipeline.archives import Archives
 
 DAY = 86_400_000_000  # microseconds
 

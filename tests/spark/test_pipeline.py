@@ -16,7 +16,7 @@ from benchmarks.databases import Files, Sqlite
 from benchmarks.report import SMOKE
 from tests.conftest import SHARED
 from tests.spark.homes import home_on
-from xq.machine import NAMES
+from xq.core.machine import NAMES
 
 SECONDS = "unix_seconds(bucket) AS bucket"
 

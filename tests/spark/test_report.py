@@ -33,7 +33,7 @@ from xq.adapters.spark.archives import archive
 from xq.adapters.spark.files import Folder
 from xq.adapters.spark.moves import HISTORY, UNITS
 from xq.adapters.spark.report import ERRORS, LIVE, TABLES, Report, Span, report, told
-from xq.errors import BadType, BadValue, FeatureOff
+from xq.core.errors import BadType, BadValue, FeatureOff
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

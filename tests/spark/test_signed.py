@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 import xq
 from xq.adapters.spark.packed import secrets_of
 from xq.adapters.spark.source import Xq
-from xq.store import Address
+from xq.core.ports import Address
 
 
 class Trap:

@@ -12,7 +12,7 @@ from xq.adapters.spark.files import Folder
 from xq.adapters.spark.moves import HISTORY
 from xq.adapters.spark.report import ERRORS, LIVE, TABLES, report, told
 from xq.adapters.spark.verdicts import THRESHOLDS, checked, verdicts
-from xq.errors import BadType, BadValue
+from xq.core.errors import BadType, BadValue
 
 HOUR = 3600.0
 DAY = 86_400_000_000

@@ -10,7 +10,7 @@ from typing import Any
 
 import peewee as pw
 
-from xq.extract import Extract, Part
+from xq.pipeline.scan import Extract, Part
 
 NOW = datetime(2026, 2, 28, 23, 59, 59, 123456)
 ODD = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xq import sweep
+from xq.runtime import maintenance as sweep
 
 
 @pytest.fixture(autouse=True)

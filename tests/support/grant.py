@@ -11,8 +11,8 @@ import peewee as pw
 
 import xq
 from tests.conftest import Maker
-from xq import sessions
-from xq.machine import Feature, Transition
+from xq.core.machine import Feature, Transition
+from xq.sessions import session as sessions
 
 FIELDS = ("runat", "deadline", "priority", "tube", "ttl", "ttr")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
-from xq import sessions
+from xq.sessions import session as sessions
 
 FEATURES = {"buried": True, "delayed": True}
 

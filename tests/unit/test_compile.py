@@ -15,7 +15,7 @@ import pytest
 
 from tests.golden.regenerate import DATABASES, FOLDER, QUEUES, dialect, entries, laid_out, path, render
 from xq.adapters.databases.named import by_position
-from xq.compile import After, Given, Own, Rows, Statements, change
+from xq.core.compile import After, Given, Own, Rows, Statements, change
 
 
 @pytest.mark.parametrize("database", DATABASES, ids=lambda name: name or "sqlite")

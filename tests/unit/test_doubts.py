@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import xq
-from xq.doubts import Doubts
+from xq.engine.doubts import Doubts
 
 
 class Store:

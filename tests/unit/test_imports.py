@@ -89,14 +89,14 @@ def test_a_public_name_is_there_and_says_what_it_is(name):
 def test_what_is_public_is_named_as_public():
     public = {n for n, value in vars(xq).items() if not n.startswith("_") and not inspect.ismodule(value)}
     assert public == set(xq.__all__) - {"__version__"}
-    errors = {n for n, value in vars(xq.errors).items() if isinstance(value, type) and issubclass(value, xq.Error)}
+    errors = {n for n, value in vars(xq.core.errors).items() if isinstance(value, type) and issubclass(value, xq.Error)}
     assert errors <= set(xq.__all__)
 
 
 def test_every_error_is_one_of_xq():
-    for name in vars(xq.errors):
-        error = getattr(xq.errors, name)
-        if isinstance(error, type) and error.__module__ == "xq.errors":
+    for name in vars(xq.core.errors):
+        error = getattr(xq.core.errors, name)
+        if isinstance(error, type) and error.__module__ == "xq.core.errors":
             assert issubclass(error, xq.Error)
     assert issubclass(xq.BadValue, ValueError)
     assert issubclass(xq.BadType, TypeError)
@@ -188,7 +188,7 @@ def test_sql_is_found_where_it_stands(tmp_path):
 def test_the_mechanism_names_no_feature_and_no_database():
     # Roles and options have names that features have too: ttl, ttr, unique.
     names = ({*FEATURES} - {"ttl", "ttr", "unique"}) | {*DIALECTS, "postgres", "mysql", "mariadb", "peewee"}
-    for module in ("machine", "compile", "handle"):
+    for module in ("core/machine", "core/compile", "queue"):
         mine = {text for _, text in texts(ROOT / "xq" / f"{module}.py")}
         assert mine & names == set(), module
 
@@ -206,7 +206,7 @@ class Page(pw.Model):
 
 
 pages = xq.upgrade(Page, fields={"status": "status"}, features={"keep": True, "ttr": 60})
-reveal_type(pages)  # xq.handle.Queue[Page]
+reveal_type(pages)  # xq.queue.Queue[Page]
 reveal_type(pages.put({"url": "a"}))  # Page
 reveal_type(pages.put_many([{"url": "a"}]))  # list[Page]
 reveal_type(pages.take())  # Page | None
@@ -258,7 +258,7 @@ def test_a_type_checker_knows_what_comes_out_of_a_queue(tmp_path):
 # tests
 
 CONTRACT = sorted((ROOT / "tests" / "contract").rglob("*.py"))
-PUBLIC = {"xq.errors", "xq.spark", "xq.testing", "xq.tubes", "xq.adapters.django"}
+PUBLIC = {"xq.core.errors", "xq.spark", "xq.testing", "xq.tubes", "xq.adapters.django"}
 
 
 def test_the_contract_is_tested_by_public_names():

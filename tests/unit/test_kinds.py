@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import xq
-from xq.kinds import as_stored, type_of
-from xq.store import Field
+from xq.core.kinds import as_stored, type_of
+from xq.core.ports import Field
 
 
 def field(declared: str) -> Field:

@@ -15,9 +15,9 @@ import pytest
 
 from tests.support.features import PARK, RETRY
 from xq import Choice, Column, ConfigurationError, Conflict, Detour, Feature, Machine, Timer, Transition
-from xq.catalogue import catalogue, compose
+from xq.core.machine import Guard, Settings
 from xq.features import FEATURES
-from xq.machine import Guard, Settings
+from xq.registry import catalogue, compose
 
 ROLES = ("status", "runat", "deadline", "unique", "utube")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from xq.wait import Line
+from xq.runtime.waiters import Line
 
 
 def test_a_waiter_that_leaves_before_it_has_looked_passes_its_call_on():

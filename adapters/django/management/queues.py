@@ -14,7 +14,7 @@ from django.db import connections
 from xq import Queue
 from xq.adapters.django.lookup import alias_of, queue_of, queues
 from xq.adapters.django.migrations import queue_apart
-from xq.errors import Error, shown
+from xq.core.errors import Error, shown
 
 
 def label(queue: Queue[Any]) -> str:

@@ -13,8 +13,8 @@ from django.utils import timezone
 
 from xq.adapters.django.settings import Setting, number, problems
 from xq.adapters.django.tasks import interface
-from xq.errors import BadType, BadValue, NotFound
-from xq.machine import LONGEST
+from xq.core.errors import BadType, BadValue, NotFound
+from xq.core.machine import LONGEST
 
 APP: Final = "xq.adapters.django.tasks"
 # Seconds: SQLite's clock is read in whole milliseconds, and no task may run before its run_after.

@@ -5,7 +5,7 @@ Where both are, Django's own. A `task` of the package makes tasks of that, too, 
 
 from __future__ import annotations
 
-from xq.errors import ConfigurationError
+from xq.core.errors import ConfigurationError
 
 try:
     from django.tasks import TaskContext, TaskResult, TaskResultStatus, task_backends

@@ -13,8 +13,8 @@ from django.utils.module_loading import import_string
 from xq.adapters.django import upgrade
 from xq.adapters.django.tasks import interface
 from xq.adapters.django.tasks.fields import JSONTextField
-from xq.machine import Feature, Timer
-from xq.sessions import owner_of
+from xq.core.machine import Feature, Timer
+from xq.sessions.session import owner_of
 
 STATUSES = {"W": "WAITING", "R": "READY", "T": "RUNNING", "Z": "SUCCESSFUL", "B": "FAILED"}
 # As done tasks under zombie: a failed one stays for bury(delay=) seconds, or for good.

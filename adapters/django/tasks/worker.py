@@ -14,8 +14,8 @@ from xq.adapters.databases.mysql import LONGEST_STATEMENT
 from xq.adapters.django.tasks import interface
 from xq.adapters.django.tasks.backend import XQBackend
 from xq.adapters.django.tasks.models import Task
-from xq.errors import ConfigurationError, Error, shown
-from xq.worker import storable
+from xq.core.errors import ConfigurationError, Error, shown
+from xq.runtime.worker import storable
 
 Finish = Callable[..., Any]
 

@@ -52,7 +52,8 @@ from pyspark.java_gateway import launch_gateway
 import peewee as pw
 import xq
 from tests.conftest import Maker
-from xq import archives, past
+from xq.pipeline import archives
+from xq.pipeline import spans as past
 from xq.adapters.spark import files
 
 given = json.loads(sys.argv[1])

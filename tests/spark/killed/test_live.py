@@ -18,7 +18,7 @@ from tests.spark.counts import FEATURES, busy, count, counted, is_current
 from tests.spark.drivers import driver
 from tests.spark.histories import BEFORE, WAYS, a_history
 from tests.steps import PATIENCE, eventually
-from xq.sinks import Tally
+from xq.pipeline.checkpoints import Tally
 
 
 @pytest.fixture

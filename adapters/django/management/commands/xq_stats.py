@@ -9,7 +9,7 @@ from typing import Any
 
 from xq import Queue
 from xq.adapters.django.management.queues import QueueCommand
-from xq.stats import Numbers, Stats
+from xq.engine.stats import Numbers, Stats
 
 
 class Command(QueueCommand):

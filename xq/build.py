@@ -1,0 +1,138 @@
+"""What the upgrade of each ORM does: where features, dialects and models meet."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from xq.adapters.databases import DIALECTS
+from xq.core.clock import Clock
+from xq.core.errors import ConfigurationError, shown
+from xq.core.machine import Feature, Machine
+from xq.core.ports import Store, Table
+from xq.core.schema import check_key, default_id, key_of, roles_of, tubes_of, words_of
+from xq.core.words import Wording
+from xq.engine.database import Definition
+from xq.engine.install import OWN
+from xq.queue import Queue
+from xq.registry import catalogue, compose
+from xq.verbs import QueueAttribute, attach
+
+T = TypeVar("T")
+
+
+def as_decorator(
+    upgrade: Callable[..., object], fields: Mapping[str, Any], features: Mapping[str, Any] | None, options: Any
+) -> Callable[[type[T]], type[T]]:
+    """The upgrade of one ORM as a class decorator."""
+    if isinstance(fields, type):
+        raise ConfigurationError(
+            f"@queue stands above {fields.__name__} with its arguments: "
+            "write @queue(fields={'status': ...}, features={...})"
+        )
+
+    def decorate(model: type[T]) -> type[T]:
+        upgrade(model, fields, features, **options)
+        return model
+
+    return decorate
+
+
+def build(
+    store: Store[T],
+    fields: Mapping[str, Any],
+    features: Mapping[str, Any] | None = None,
+    *,
+    statuses: Mapping[str, str | int] | None = None,
+    tube_stats: Sequence[str] | None = None,
+    worker: Callable[[T], object] | None = None,
+    workers: int = 1,
+    methods: bool | Sequence[str] = True,
+    clock: Clock | None = None,
+    apart: bool = False,
+    wording: Wording | None = None,
+) -> Queue[T]:
+    """A queue on any store: what `upgrade` does for one ORM. `apart` from its model, which never hears of it.
+
+    `wording` is that of its messages, where they are not to speak of queues.
+    """
+    if not apart and isinstance(vars(store.model).get("xq"), QueueAttribute):
+        raise ConfigurationError(f"{store.name} is a queue already: its xq.reconfigure(features=...) changes it")
+    if clock is not None and not isinstance(getattr(clock, "now", None), (int, float)):
+        raise ConfigurationError(f"clock has a number of seconds as .now, as xq.testing.Clock; {shown(clock)} has none")
+    table = Table(store.table, store.schema, store.fields, key_of(store), roles_of(store, fields))
+    if not apart:
+        store.check_roles(table.roles)
+    definition = _define(
+        store,
+        table,
+        {} if statuses is None else statuses,
+        tubes_of(table, () if tube_stats is None else tube_stats),
+        wording,
+        {} if features is None else features,
+    )
+    handle = Queue(store, definition, clock)
+    if worker is not None:
+        handle.worker(worker, workers=workers)
+    if apart:
+        handle.retire()
+    else:
+        attach(store, handle, methods)
+        store.with_the_table(handle.create_by, handle.uninstall)
+    return handle
+
+
+def _define(
+    store: Store[Any],
+    table: Table,
+    statuses: Mapping[str, str | int],
+    tube_stats: tuple[str, ...],
+    wording: Wording | None,
+    features: Mapping[str, Any],
+) -> Definition:
+    chosen = compose(features, default_id(table))
+    for feature in chosen:
+        for role in feature.needs:
+            if role not in table.roles:
+                raise ConfigurationError(
+                    f"feature {feature.name!r} needs the role {shown(role)}: map it to a field of {store.name}, "
+                    f"as in fields={{{shown(role)}: ...}} ({', '.join(table.roles)} are mapped)"
+                )
+    machine = Machine(chosen, table.roles)
+    own = {f.name: _digest(_brought_by(f)) for f in features.values() if isinstance(f, Feature)}
+    check_key(table, machine.settings.id)
+    words = words_of(machine, table.roles["status"], statuses)
+    named = {letter: word for letter, word in statuses.items() if letter != word}
+    return Definition(
+        machine=machine,
+        table=table,
+        words=words,
+        wording=wording or Wording(named),
+        tube_stats=tube_stats,
+        structure={
+            "roles": {role: field.column for role, field in table.roles.items()},
+            "statuses": named,
+            "tube_stats": sorted(tube_stats),
+            "features": {f.name: f.structure for f in chosen if f.structure is not None},
+            "states": {state: words[state] for state in machine.states},
+            "transitions": _digest(machine.structure),
+            **({OWN: own} if own else {}),
+        },
+        features=features,
+        catalogue=catalogue,
+        dialects=DIALECTS,
+        redefine=partial(_define, store, table, statuses, tube_stats, wording),
+    )
+
+
+def _digest(what: object) -> str:
+    return hashlib.sha256(str(what).encode()).hexdigest()[:12]
+
+
+def _brought_by(feature: Feature) -> tuple[object, ...]:
+    """What of a feature the transitions of its machine come from."""
+    timers = [replace(timer, default=None) for timer in feature.timers]  # a duration may differ between processes
+    return feature.transitions, timers, feature.detours, feature.columns

@@ -1,0 +1,132 @@
+"""The kinds of fields in a data frame: of what type a field is there, and how a value from there is stored."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any, Final, NamedTuple
+
+from xq.core.errors import BadType, BadValue, shown
+from xq.core.ports import INTEGERS, Field
+
+
+def _whole(value: Any) -> int:
+    number = int(value)
+    if isinstance(value, str) or number != value:
+        raise ValueError("it is no whole number")
+    if not -(2**63) <= number < 2**63:
+        raise ValueError("it has more than 64 bits")
+    return number
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (bytes, bytearray)):
+        raise TypeError("bytes are no text")
+    return _compact(value) if isinstance(value, (dict, list)) else str(value)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _json(value: Any) -> str:
+    """JSON as text; what is text already is read to find out whether it is JSON."""
+    return _compact(json.loads(value) if isinstance(value, str) else value)
+
+
+def _uuid(value: Any) -> uuid.UUID:
+    return uuid.UUID(bytes=bytes(value)) if isinstance(value, (bytes, bytearray)) else uuid.UUID(str(value))
+
+
+def _moment(value: Any) -> datetime:
+    """A moment by UTC; of one that tells no time zone the clock is taken for that of UTC."""
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    moment = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _bool(value: Any) -> bool:
+    if value not in (0, 1):
+        raise ValueError("it is neither true nor false")
+    return bool(value)
+
+
+def _bytes(value: Any) -> bytes:
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise TypeError("it is not of bytes")
+    return bytes(value)
+
+
+def _date(value: Any) -> Any:
+    found = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return found.date() if isinstance(found, datetime) else found
+
+
+def _time(value: Any) -> Any:
+    return time.fromisoformat(value) if isinstance(value, str) else value
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+class Framed(NamedTuple):
+    """How a frame of Spark has a field; what comes from there with the type `native` is stored as it is."""
+
+    spark: str  # its type there
+    stored: Callable[[Any], Any]
+    native: type | None = None
+
+
+OTHER: Final = Framed("STRING", _same)
+
+# By the kind of a field or, of those that xq has no kind for, by the type as declared.
+FRAMED: Final[Mapping[str, Framed]] = {
+    **dict.fromkeys((*INTEGERS, "INT", "INTEGER", "SMALLINT", "BIGINT"), Framed("BIGINT", _whole, int)),
+    **dict.fromkeys(("float", "double"), Framed("DOUBLE", float, float)),
+    **dict.fromkeys(("text", "LONGTEXT"), Framed("STRING", _text, str)),
+    "uuid": Framed("STRING", lambda value: _uuid(value).hex),
+    "datetime": Framed("TIMESTAMP", lambda value: _moment(value).replace(tzinfo=None)),
+    "timestamptz": Framed("TIMESTAMP", _moment),
+    "decimal": Framed("DECIMAL", lambda value: Decimal(str(value)), Decimal),
+    **dict.fromkeys(("BOOL", "BOOLEAN"), Framed("BOOLEAN", _bool, bool)),
+    **dict.fromkeys(("JSON", "JSONB"), Framed("STRING", _json)),
+    **dict.fromkeys(
+        ("BLOB", "BYTEA", "BINARY", "VARBINARY", "MEDIUMBLOB", "LONGBLOB"), Framed("BINARY", _bytes, bytes)
+    ),
+    "UUIDB": Framed("BINARY", lambda value: _uuid(value).bytes),
+    "DATE": Framed("DATE", _date, date),
+    "TIME": Framed("STRING", _time, time),
+}
+
+
+def framed(field: Field) -> Framed:
+    """How a frame has this field; what is of no kind that is known is text there, and stored as it comes."""
+    return FRAMED.get(field.kind) or FRAMED.get(field.type.upper().partition("(")[0]) or OTHER
+
+
+def type_of(field: Field) -> str:
+    """Spark's type of a field."""
+    found = framed(field).spark
+    if found != "DECIMAL":
+        return found
+    digits, places = field.digits or (38, 18)
+    return f"DECIMAL({digits},{places})" if digits <= 38 else "STRING"
+
+
+def as_stored(queue: str, field: Field, column: Sequence[Any]) -> Sequence[Any]:
+    """The values of a column of a frame as the table stores them; None stays. Raises BadValue and BadType."""
+    _, stored, native = framed(field)
+    if set(map(type, column)) <= {native, type(None)}:
+        return column
+    value: Any = None
+    try:
+        return [None if (value := each) is None else stored(each) for each in column]
+    except (TypeError, AttributeError) as error:
+        raise BadType(f"{field.name!r} of {queue} cannot hold {shown(value)}: {error}") from error
+    except (ValueError, ArithmeticError) as error:
+        raise BadValue(f"{field.name!r} of {queue} cannot hold {shown(value)}: {error}") from error

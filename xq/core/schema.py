@@ -1,0 +1,156 @@
+"""Whether a queue fits a model: its fields, its key, the words that it stores."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from string import ascii_uppercase
+from typing import Any, Final
+
+from xq.core.errors import ConfigurationError, shown
+from xq.core.machine import ABSENT, ELSEWHERE, MANAGED, NAMES, Machine
+from xq.core.ports import Field, Store, Table, fits_a_column
+from xq.core.words import PLAIN
+
+MOMENTS: Final = ("double", "bigint", "datetime", "timestamptz")
+NUMBERS: Final = ("integer", "bigint", "float", "double", "decimal", "auto", "bigauto")
+WORDS: Final = ("text", "integer", "bigint")
+
+# role -> the kinds of field that can hold it
+ROLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "status": WORDS,
+    "runat": MOMENTS,
+    "deadline": MOMENTS,
+    "priority": NUMBERS,
+    "tube": ("text",),
+    "owner": ("text",),
+    "attempts": ("integer", "bigint"),
+    "ttl": ("float", "double"),
+    "ttr": ("float", "double"),
+    "utube": WORDS,
+    "unique": (*WORDS, "uuid"),
+    "error": ("text",),
+}
+NEEDED: Final = {  # where the first choice of the kinds above needs a word of advice
+    "status": "a CharField, a TextField, or an IntegerField with statuses=",
+}
+OWNER_LENGTH: Final = 64  # of a mark: the session's uuid, a time, a process and a number
+
+STRATEGIES: Final[Mapping[str, str]] = {
+    "auto": "auto_increment",
+    "bigauto": "auto_increment",
+    "bigint": "time64",
+    "uuid": "uuid",
+    "text": "uuid",
+}
+KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "auto_increment": ("auto", "bigauto"),
+    "time64": ("bigint", "bigauto"),
+    "uuid": ("uuid", "text"),
+}
+
+
+def key_of(store: Store[Any]) -> tuple[Field, ...]:
+    by_name = {field.name: field for field in store.fields}
+    return tuple(by_name[name] for name in store.key)
+
+
+def roles_of(store: Store[Any], fields: Mapping[str, Any]) -> dict[str, Field]:
+    if not isinstance(fields, Mapping):
+        raise ConfigurationError(f"fields is a mapping of roles to fields, not {shown(fields)}")
+    by_name = {field.name: field for field in store.fields}
+    roles: dict[str, Field] = {}
+    for role, named in fields.items():
+        if not isinstance(role, str) or role not in ROLES:
+            raise ConfigurationError(f"there is no role {shown(role)}: there are {', '.join(ROLES)}")
+        name = named if isinstance(named, str) else getattr(named, "name", None)
+        if not isinstance(name, str) or name not in by_name:
+            raise ConfigurationError(
+                f"role {shown(role)}: {store.name} has no field {shown(named)}; it has {', '.join(by_name)}"
+            )
+        field = by_name[name]
+        _fits_the_role(store, role, field)
+        other = next((r for r, f in roles.items() if f is field), None)
+        if other:
+            raise ConfigurationError(f"field {shown(name)} cannot be both {other!r} and {shown(role)}")
+        roles[role] = field
+    if "status" not in roles:
+        raise ConfigurationError(f"fields= must map the role 'status' to a field of {store.name}")
+    return roles
+
+
+def _fits_the_role(store: Store[Any], role: str, field: Field) -> None:
+    if field.kind not in ROLES[role]:
+        wanted = {**NEEDED, **store.needed}.get(role) or f"a field of type {' or '.join(ROLES[role])}"
+        raise ConfigurationError(f"role {shown(role)} is {wanted}; {store.name}.{field.name} is {field.kind}")
+    if role in ("runat", "deadline", "owner", "ttl", "ttr") and not field.null:
+        raise ConfigurationError(
+            f"role {shown(role)}: {store.name}.{field.name} must be nullable, null says there is none"
+        )
+    if role in MANAGED and field.name in store.key:
+        raise ConfigurationError(f"role {shown(role)}: {field.name!r} is part of the key, and a key must not change")
+    if role == "owner" and field.max_length is not None and field.max_length < OWNER_LENGTH:
+        raise ConfigurationError(
+            f"role 'owner': {store.name}.{field.name} holds {field.max_length} characters, {OWNER_LENGTH} are needed"
+        )
+
+
+def words_of(machine: Machine, field: Field, statuses: Mapping[str, str | int]) -> dict[str, str | int]:
+    if not isinstance(statuses, Mapping):
+        raise ConfigurationError(f"statuses is a mapping of letters to stored words, not {shown(statuses)}")
+    known = dict.fromkeys([*NAMES, *machine.states, *ascii_uppercase])  # of features to come, too
+    del known[ABSENT], known[ELSEWHERE]
+    for letter, word in statuses.items():
+        if not isinstance(letter, str) or letter not in known:
+            raise ConfigurationError(
+                f"statuses: {shown(letter)} is no state; the states are {PLAIN.states(machine.states)}"
+            )
+        if isinstance(word, bool) or not fits_a_column(word):
+            raise ConfigurationError(f"statuses: {PLAIN.state(letter)} is text or an integer, not {shown(word)}")
+    words: dict[str, str | int] = {state: statuses.get(state, state) for state in machine.states} | dict(statuses)
+    wanted = str if field.kind == "text" else int
+    for state in machine.states:
+        word = words[state]
+        if not isinstance(word, wanted):
+            raise ConfigurationError(
+                f"statuses: {field.name!r} holds {'text' if wanted is str else 'integers'}, so "
+                f"{PLAIN.state(state)} needs {'text' if wanted is str else 'an integer'}, not {shown(word)}"
+            )
+        if isinstance(word, str) and field.max_length is not None and len(word) > field.max_length:
+            raise ConfigurationError(f"statuses: {shown(word)} is longer than the {field.max_length} of {field.name!r}")
+    mine = [words[state] for state in machine.states]
+    if len(set(mine)) < len(mine):
+        raise ConfigurationError(f"statuses: two states are stored as the same: {words}")
+    return words
+
+
+def tubes_of(table: Table, tube_stats: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(tube_stats, str) or not isinstance(tube_stats, Collection):
+        raise ConfigurationError(f"tube_stats is a list of names of tubes, not {shown(tube_stats)}")
+    if not all(isinstance(tube, str) for tube in tube_stats):
+        raise ConfigurationError(f"tube_stats is a list of names of tubes, not {shown(tube_stats)}")
+    if tube_stats and "tube" not in table.roles:
+        raise ConfigurationError("tube_stats needs the role 'tube': map it to a field")
+    if any(tube == "" or "\0" in tube for tube in tube_stats):
+        raise ConfigurationError("tube_stats: a tube whose name is empty, or holds a zero byte, cannot be counted")
+    return tuple(dict.fromkeys(tube_stats))
+
+
+def default_id(table: Table) -> str:
+    kinds = [field.kind for field in table.key]
+    return STRATEGIES.get(kinds[0], "required") if len(kinds) == 1 else "required"
+
+
+def check_key(table: Table, strategy: str) -> None:
+    if strategy == "required":
+        return
+    names = ", ".join(field.name for field in table.key)
+    if len(table.key) > 1:
+        raise ConfigurationError(
+            f"feature 'id': the key ({names}) has several parts, so each task must bring it: 'required'"
+        )
+    field = table.key[0]
+    fits = KEYS.get(strategy, (field.kind,))
+    if field.kind not in fits or (strategy == "uuid" and (field.max_length or 36) < 36):
+        raise ConfigurationError(
+            f"feature 'id': {strategy!r} makes keys of type {' or '.join(fits)}; {names} is {field.kind}"
+        )

@@ -1,0 +1,481 @@
+"""What callers bring, checked and converted: keys, tasks, updates and options."""
+
+from __future__ import annotations
+
+import decimal
+import math
+import numbers
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from operator import itemgetter
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from xq.core.errors import BadType, BadValue, FeatureOff, shown
+from xq.core.machine import FOREVER, LONGEST, MANAGED, REMEMBERED, Machine, Transition
+from xq.core.ports import INTEGERS, Field, Row, Store, Table, fits_a_column
+from xq.core.words import PLAIN, Wording
+
+T = TypeVar("T")
+
+Parts = tuple[Any, ...]  # of a key, as the database holds them
+Seconds = Mapping[str, float | None]  # what a call brings, by option; None is never
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST = 253_402_300_800  # seconds since 1970: the end of the year 9999
+MARK = "_xq_take"  # the attribute of an instance that carries the mark of its take
+
+
+def microseconds(name: str, value: object) -> int:
+    """A moment, in microseconds since 1970: of a date its beginning, by UTC. Raises BadType and BadValue."""
+    if isinstance(value, date):
+        at = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
+        aware = at if at.tzinfo else at.replace(tzinfo=UTC)
+        return (aware - EPOCH) // timedelta(microseconds=1)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise BadType(f"{name} is a moment (seconds since 1970, a datetime or a date), not {shown(value)}")
+    if not abs(value) <= LATEST:
+        raise BadValue(f"{name} is a moment (seconds since 1970, a datetime or a date), not {shown(value)}")
+    return round(value * 1_000_000)
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Which features bring an event, or an option of one: for what is said when they are off."""
+
+    events: Mapping[str, tuple[str, ...]]
+    options: Mapping[tuple[str, str], tuple[str, ...]]
+
+
+class Held(NamedTuple):
+    """A task that was taken: its key, as the database holds it, and the mark of the take."""
+
+    parts: Parts
+    mark: str | None
+
+
+class New(NamedTuple):
+    """A task to be put."""
+
+    task: Mapping[str, Any]  # by field name, as the application writes it: what the caller brought, and defaults
+    brought: Collection[str]  # the names of what the caller brought
+    values: dict[str, Any]  # as the database takes them
+    own: dict[str, float | None]  # the task's own seconds, by option
+    made_key: bool = False
+
+
+class Tasks(Generic[T]):
+    """The tasks of one queue on their way in and out. Runs no SQL."""
+
+    def __init__(
+        self,
+        store: Store[T],
+        table: Table,
+        machine: Machine,
+        off: Callable[[], Catalogue],
+        wording: Wording = PLAIN,
+    ) -> None:
+        self.store = store
+        self.table = table
+        self.machine = machine
+        self.off = off
+        self.wording = wording
+        self._fields = {field.column: field for field in table.fields} | {field.name: field for field in table.fields}
+        self._role_of = {field.name: role for role, field in table.roles.items()}
+        self._names = [field.name for field in table.fields]
+        self._key_is_read = any(field.from_database for field in table.key)
+        self._keys = frozenset(field.name for field in table.key)
+        self._managed = frozenset(field.name for role, field in table.roles.items() if role in MANAGED)
+        self._not_brought = self._managed | {field.name for field in table.fields if field.computed}
+        # No default of the model comes before what the queue writes: a key by a strategy, and its own roles.
+        self._unasked = self._managed | self._keys if "key" in machine.fill else self._managed
+        self._key_at = [table.fields.index(field) for field in table.key]
+        priority = [table.fields.index(table.roles["priority"])] if "priority" in table.roles else []
+        self._order_at = [*priority, *self._key_at]
+        self._order = itemgetter(*self._order_at)
+        # The key of a row, as the application writes it.
+        self.app_key_of: Callable[[Row], Any] = self._app_key_of if self._key_is_read else itemgetter(*self._key_at)
+        self._brought_as: dict[tuple[object, ...], tuple[str, ...]] = {}  # the names in a mapping -> of the fields
+        self._chosen: dict[tuple[str | None, ...], Transition] = {}  # source, event, target, options -> row
+        shapes: dict[str, Callable[[Sequence[Any]], Any]] = {
+            "model": store.instance,
+            "dict": self._dict,
+            "tuple": tuple,
+        }
+        self._wrap = shapes[machine.settings.retval]
+
+    # out
+
+    def returned(self, row: Row, mark: str | None = None) -> T:
+        """A row as the feature `retval` says, with the mark of its take where an instance can carry it."""
+        task: T = self._wrap(self.store.read(row))
+        if mark is not None and isinstance(task, self.store.model):
+            setattr(task, MARK, mark)
+        return task
+
+    def _dict(self, values: Sequence[Any]) -> Any:
+        return dict(zip(self._names, values, strict=True))
+
+    def in_role(self, task: T, role: str) -> Any:
+        """What a task that was returned holds in a role; None where that is not mapped."""
+        field = self.table.roles.get(role)
+        if field is None:
+            return None
+        if isinstance(task, tuple):
+            return task[self._names.index(field.name)]
+        data: Any = self.store.data(task) or task
+        return data[field.name]
+
+    def key_of(self, row: Row) -> tuple[Any, ...]:
+        """The parts of the key of a row, as the database holds them."""
+        return tuple([row[place] for place in self._key_at])
+
+    def app_key(self, parts: Parts) -> Any:
+        """A key as the application writes it."""
+        if self._key_is_read:
+            key = zip(self.table.key, parts, strict=True)
+            parts = tuple([field.from_database(part) if field.from_database else part for field, part in key])
+        return parts[0] if len(parts) == 1 else parts
+
+    def _app_key_of(self, row: Row) -> Any:
+        return self.app_key(self.key_of(row))
+
+    def sort(self, rows: list[Row]) -> None:
+        """Sort rows as take does: lower priority first, none before any, then the key."""
+        try:
+            rows.sort(key=self._order)
+        except TypeError:  # there is nothing in a column, or values of several types
+            rows.sort(key=lambda row: [_ranked(row[place]) for place in self._order_at])
+
+    # keys
+
+    def held(self, task: T) -> Held:
+        """Which task one is that was returned, whatever is made of it from here on."""
+        return Held(*self.identify(task))
+
+    def identify(self, task: object) -> tuple[tuple[Any, ...], str | None]:
+        """The key that a caller means, as the database holds it, and the mark of the take it comes from.
+
+        Raises BadType and BadValue.
+        """
+        if isinstance(task, Held):
+            return task
+        data = self.store.data(task)
+        if data is not None:
+            return self._key([data.get(field.name) for field in self.table.key]), getattr(task, MARK, None)
+        if isinstance(task, Mapping):
+            missing = [field.name for field in self.table.key if field.name not in task]
+            if missing:
+                raise BadValue(
+                    f"a task of {self.store.name} is named by its key, and {missing[0]!r} is not in {shown(task)}"
+                )
+            return self._key([task[field.name] for field in self.table.key]), None
+        if isinstance(task, tuple) and len(task) == len(self._names) and len(task) != len(self.table.key):
+            return self._key([task[place] for place in self._key_at]), None
+        if len(self.table.key) == 1:
+            return self._key([task]), None
+        if not isinstance(task, tuple) or len(task) != len(self.table.key):
+            names = ", ".join(field.name for field in self.table.key)
+            raise BadType(f"a key of {self.store.name} is a tuple ({names}), not {shown(task)}")
+        return self._key(list(task)), None
+
+    def _key(self, parts: list[Any]) -> tuple[Any, ...]:
+        return tuple([self._key_part(field, part) for field, part in zip(self.table.key, parts, strict=True)])
+
+    def _key_part(self, field: Field, value: Any) -> Any:
+        if type(value) is field.native and (field.native is not int or fits_a_column(value)):
+            return value
+        if value is None:
+            raise self._bad_key(field, "is missing: give a key, or a task that has one")
+        if field.kind in INTEGERS:
+            if not _may_be_an_integer(value):
+                raise self._bad_key(field, f"is an integer, not {shown(value)}")
+        elif field.kind == "text" and not isinstance(value, str):
+            if not isinstance(value, uuid.UUID):
+                raise self._bad_key(field, f"is text, not {shown(value)}")
+            value = str(value)
+        key = self._converted(field, value)
+        if field.kind in INTEGERS and not isinstance(key, int):
+            raise self._bad_key(field, f"is an integer, not {shown(value)}")
+        if field.kind in INTEGERS and not fits_a_column(key):
+            raise BadValue(f"the key {field.name!r} of {self.store.name} is an integer of at most 64 bits")
+        try:
+            hash(key)
+        except TypeError:
+            raise self._bad_key(field, f"cannot be {shown(value)}") from None
+        return key
+
+    def _bad_key(self, field: Field, why: str) -> BadType:
+        return BadType(f"the key {field.name!r} of {self.store.name} {why}")
+
+    # tasks
+
+    def new(self, task: object) -> New:
+        """A new task, but for a key that is yet to be made.
+
+        A mapping, an instance, or a sequence of values in the order of the fields. Raises BadValue and BadType.
+        """
+        brought = self._brought(task)
+        whole = self.store.defaults()
+        for name in self._unasked:
+            whole.pop(name, None)
+        whole.update(brought)
+        own: dict[str, float | None] = {}
+        values = {}
+        for name, value in whole.items():
+            role = self._role_of.get(name)
+            if role and value is not None:
+                check_role(role, value)
+                if role in REMEMBERED:
+                    own[role] = self.seconds(role, value)
+            if name not in self._keys:
+                values[name] = self._converted(self._fields[name], value)
+            elif value is not None:  # a key that is None is to be made
+                values[name] = self._key_part(self._fields[name], value)
+        for role, maker in self.machine.fill.items():
+            field = self.table.roles.get(role)
+            if field and values.get(field.name) is None:
+                values[field.name] = self._converted(field, maker(whole))
+        return New(whole, brought, values, own)
+
+    def _brought(self, task: object) -> dict[str, Any]:
+        data = self.store.data(task)
+        if data is not None:
+            return {name: value for name, value in data.items() if name not in self._not_brought}
+        if isinstance(task, (dict, Mapping)):  # of a dict no question to Mapping, which answers slowly
+            names = tuple(task)
+            fields = self._brought_as.get(names)
+            if fields is None:
+                fields = self._brought_as[names] = tuple([self.brings(name).name for name in names])
+            return dict(zip(fields, task.values(), strict=True))
+        if isinstance(task, Sequence) and not isinstance(task, (str, bytes, bytearray)):
+            if len(task) != len(self._names):
+                raise BadValue(
+                    f"a task of {self.store.name} as a sequence has {len(self._names)} values "
+                    f"({', '.join(self._names)}), not {len(task)}"
+                )
+            ours = self._keys | self._not_brought
+            brought = {n: v for n, v in zip(self._names, task, strict=True) if v is not None or n not in ours}
+            return {self.brings(name).name: value for name, value in brought.items()}
+        raise BadType(
+            f"put takes a mapping, a {self.store.name}, or a sequence of values, "
+            f"not {type(task).__name__}: {shown(task)}"
+        )
+
+    def has(self, name: str) -> bool:
+        """Whether a field, or its column, has this name."""
+        return name in self._fields
+
+    def may_have_default(self, name: str) -> bool:
+        """Whether a default of the model counts in this field."""
+        return name not in self._unasked
+
+    def may_be_option(self, event: str, name: str) -> bool:
+        """Whether `event` takes such an option, here or where other features are on."""
+        return name in self.machine.options(event) or (event, name) in self.off().options
+
+    def known(self, name: object) -> Field:
+        """A field by its name, or by that of its column. Raises BadValue."""
+        field = self._fields.get(name) if isinstance(name, str) else None
+        if field is None:
+            raise BadValue(f"{self.store.name} has no field {shown(name)}: it has {', '.join(self._names)}")
+        return field
+
+    def _written(self, name: object) -> Field:
+        """As `known`, of one that is written."""
+        field = self.known(name)
+        if field.computed:
+            raise BadValue(f"the database computes {field.name!r} of {self.store.name} from other fields: leave it out")
+        return field
+
+    def brings(self, name: object) -> Field:
+        """As `known`, of one that a new task may bring."""
+        field = self._written(name)
+        if field.name in self._managed:
+            role = self._role_of[field.name]
+            raise BadValue(f"{field.name!r} is the queue's own ({role}): put writes it, a task cannot bring it")
+        return field
+
+    def with_keys(self, tasks: Sequence[New]) -> Sequence[New]:
+        """Tasks that bring the same fields, with keys, made anew where they bring none.
+
+        Raises BadValue when they must bring them.
+        """
+        missing = [field for field in self.table.key if field.name not in tasks[0].values]
+        maker = self.machine.fill.get("key")
+        if missing and maker:
+            (field,) = missing
+            keys = [self._key_part(field, maker(dict(new.task))) for new in tasks]
+            return [
+                new._replace(values={**new.values, field.name: key}, made_key=True)
+                for new, key in zip(tasks, keys, strict=True)
+            ]
+        if missing and self.machine.settings.id == "required":
+            names = ", ".join(field.name for field in missing)
+            raise BadValue(f"a task of {self.store.name} must bring its key (id='required'): {names} is missing")
+        return tasks
+
+    def updates(self, update: object, sets_error: bool = False) -> dict[str, Any]:
+        """The values of `update=`, converted, by field name; the role error only where xq itself sets it.
+
+        Raises BadType and BadValue.
+        """
+        if update is None:
+            return {}
+        if not isinstance(update, Mapping):
+            raise BadType(f"update is a mapping of fields to values, not {shown(update)}")
+        values = {}
+        for name, value in update.items():
+            field = self._written(name)
+            role = self._role_of.get(field.name)
+            if role and not (sets_error and role == "error"):
+                raise BadValue(f"update sets the application's own fields: {shown(name)} is the queue's {role}")
+            if field in self.table.key:
+                raise BadValue(f"update cannot change the key {shown(name)}")
+            values[field.name] = self._converted(field, value)
+        return values
+
+    def _converted(self, field: Field, value: Any) -> Any:
+        if value is None or type(value) is field.native:
+            return value
+        try:
+            converted = field.to_database(value)
+            if field.from_database:
+                field.from_database(converted)  # what cannot be read back must not be written
+        except BadValue:
+            raise
+        except (TypeError, AttributeError) as error:
+            raise BadType(f"{field.name!r} of {self.store.name} cannot hold {shown(value)}: {error}") from error
+        except Exception as error:  # a field may raise what it likes
+            raise BadValue(f"{field.name!r} of {self.store.name} cannot hold {shown(value)}: {error}") from error
+        return converted
+
+    # options
+
+    def seconds(self, option: str, value: object, ends: bool = False) -> float | None:
+        """A number of seconds; None for never, which is refused where it `ends`. Raises BadType and BadValue."""
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise BadType(f"{option} is a number of seconds, not {shown(value)}")
+        if value in (math.inf, FOREVER) and not ends:
+            return None
+        if not 0 <= value <= LONGEST:
+            never = "" if ends else ", or math.inf"
+            raise BadValue(f"{option} is a number of seconds from 0 to {LONGEST:.0f}{never}, not {shown(value)}")
+        return float(value)
+
+    def options(self, event: str, options: Mapping[str, object]) -> dict[str, float | None]:
+        """The seconds that a call of `event` brings. None among `options` is as if it were not there.
+
+        Raises FeatureOff for an option whose feature is off, BadType for one that no feature brings.
+        """
+        if not self.machine.sources(event):
+            self.refuse_event(event)
+        if not options:
+            return {}
+        allowed = self.machine.options(event)
+        checked = {}
+        for name, value in options.items():
+            if name not in allowed:
+                self.refuse_option(event, name)
+            if value is not None:
+                checked[name] = self.seconds(name, value)
+        return checked
+
+    def choose(self, source: str, event: str, seconds: Seconds, to: str | None = None) -> Transition:
+        """The row of the table that a call means. Raises FeatureOff and BadValue for what the row does not take."""
+        meant = (source, event, to, *seconds)
+        row = self._chosen.get(meant)
+        if row is None:
+            row = self._chosen[meant] = self._choose(source, event, seconds, to)
+        if not row.enters and seconds.get("increment") is None:
+            raise BadValue(f"{event} needs increment=seconds, a finite number")
+        if row.given and seconds.get(row.given) is None:
+            raise BadValue(f"{row.given} must end: math.inf would never let the task become ready")
+        return row
+
+    def _choose(self, source: str, event: str, options: Collection[str], to: str | None) -> Transition:
+        row = self.machine.choose(source, event, options, to)
+        if row is None:
+            needed = next(row.given for row in self.machine.rows if row.event == event and row.target == to)
+            raise BadValue(f"{event} to {self.wording.state(to or '')} needs {needed}=seconds")
+        for option in options:
+            if option not in self.machine.accepts(row):
+                becomes = f"of a task that becomes {self.wording.state(row.target)}"
+                if option in REMEMBERED and option not in self.machine.roles and self.machine.before_take(row):
+                    raise FeatureOff(
+                        f"{event} {becomes} cannot remember {option!r} until it counts: "
+                        f"map the role {option!r} to a field that holds it",
+                        role=option,
+                    )
+                raise BadValue(f"{event} {becomes} takes no {option!r}")
+        return row
+
+    def words(self, event: str, options: dict[str, Any]) -> dict[str, str]:
+        """Take the options that are one of a few words out of `options`. Raises BadValue and FeatureOff."""
+        found = {}
+        for choice in self.machine.choices:
+            if choice.event == event:
+                word = options.pop(choice.name, None)
+                if word is not None and not (isinstance(word, str) and word in choice.words):
+                    raise BadValue(f"{choice.name} is one of {', '.join(choice.words)}, not {shown(word)}")
+                found[choice.name] = word or choice.words[0]
+        return found
+
+    @property
+    def _on(self) -> set[str]:
+        return {feature.name for feature in self.machine.features}
+
+    def refuse_event(self, event: str) -> None:
+        """Raise what is wrong with an event, or another method, that this queue does not have."""
+        features = self.off().events.get(event, ())
+        if not features or self._on & {*features}:
+            raise BadValue(f"{self.store.name} has no event {event!r}: it has {', '.join(self.machine.events)}")
+        raise FeatureOff(self.wording.lacks(self.store.name, event, "", features), feature=features[0])
+
+    def refuse_option(self, event: str, option: str) -> None:
+        """Raise what is wrong with an option that `event` does not take here."""
+        features = self.off().options.get((event, option), ())
+        on = bool(self._on & {*features})
+        if not features or (on and option not in REMEMBERED):
+            taken = ", ".join(sorted(self.machine.options(event))) or "no options"
+            raise BadType(f"{event} of {self.store.name} has no option {option!r}: it takes {taken}")
+        if on:
+            raise FeatureOff(f"{event} keeps {option!r} in the role {option!r}: map it to a field", role=option)
+        raise FeatureOff(self.wording.lacks(self.store.name, event, option, features), feature=features[0])
+
+
+def check_role(role: str, value: Any) -> None:
+    """Raise BadType and BadValue for what a new task cannot hold in a role."""
+    if role == "priority":
+        if type(value) is int:
+            return
+        if isinstance(value, bool) or not isinstance(value, (int, float, decimal.Decimal)):
+            raise BadType(f"the priority is a number, not {shown(value)}")
+        if value.is_nan() if isinstance(value, decimal.Decimal) else value != value:
+            raise BadValue("the priority is a number, and NaN has no place in an order")
+    elif role == "tube" and not isinstance(value, str):
+        raise BadType(f"a tube is named by text, not by {shown(value)}")
+
+
+def named(parts: Parts) -> dict[str, Any]:
+    """A key as the values of a statement."""
+    return {f"k{i}": part for i, part in enumerate(parts)}
+
+
+def chunks(items: list[T], size: int) -> Iterator[list[T]]:
+    """So many at a time."""
+    return (items[i : i + size] for i in range(0, len(items), size))
+
+
+def _may_be_an_integer(value: object) -> bool:
+    """Not all of what int() makes one of: ack(7.9) must not ack 7."""
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, numbers.Integral) or not isinstance(value, (str, bytes, numbers.Number))
+
+
+def _ranked(value: Any) -> tuple[int, Any]:
+    """A value that sorts as databases do, whatever types one column holds: nothing, numbers, text, bytes."""
+    rank = 0 if value is None else 2 if isinstance(value, str) else 3 if isinstance(value, bytes) else 1
+    return rank, 0 if value is None else value

@@ -1,0 +1,1 @@
+"""One queue on one database: put, take, finish, timers, install, statistics."""

@@ -1,0 +1,53 @@
+"""Reading the history of a queue: the table of its transitions."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+from xq.core.machine import Machine
+from xq.core.ports import HISTORY, Reader, beside
+from xq.core.values import Tasks, microseconds, named
+from xq.engine.database import Database
+
+
+class History:
+    """What happened to the tasks of one queue, where the feature keeps it."""
+
+    def __init__(self, database: Database, tasks: Tasks[Any], machine: Machine) -> None:
+        self.database = database
+        self.tasks = tasks
+        self.machine = machine
+        self._readers: dict[tuple[str, ...], Reader] = {}  # by the names of the table and its columns
+
+    @property
+    def reader(self) -> Reader:
+        """What reads the table on the database that the model has now, or on any while it has none.
+
+        Raises FeatureOff.
+        """
+        store = self.database.store
+        self.check()
+        table, columns = beside(store.table, "history"), HISTORY
+        if store.database is not None:
+            dialect = self.database.compile().dialect
+            table, columns = dialect.name("history"), dialect.told
+        name = (table, *columns)
+        if name not in self._readers:
+            self._readers[name] = store.reader(f"{store.name}History", table, columns)
+        return self._readers[name]
+
+    def check(self, what: str = "history") -> None:
+        """Raise FeatureOff where a history is read, and none is kept."""
+        if what == "history" and self.machine.settings.history is None:
+            self.tasks.refuse_event("history")
+
+    def read(self, key: object, since: float | date | None, until: float | date | None) -> list[Any]:
+        """The transitions of a task, or of all, in order. Raises FeatureOff, BadType and BadValue."""
+        instance = self.reader.instance
+        values: dict[str, Any] = {} if key is None else named(self.tasks.identify(key)[0])
+        moments = {"since": since, "until": until}
+        values |= {name: microseconds(name, at) for name, at in moments.items() if at is not None}
+        asked = tuple(name for name, value in {"key": key, **moments}.items() if value is not None)
+        rows = self.database.execute(self.database.dialect.history(asked), values)
+        return [instance(dict(zip([*self.database.dialect.told, "dur_us"], row, strict=True))) for row in rows]

@@ -1,0 +1,162 @@
+"""Putting tasks: keys, uniqueness, limits, batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from typing import Any, Generic, TypeVar
+
+from xq.core.compile import Rows
+from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, WrongState
+from xq.core.machine import ABSENT, REMEMBERED, TAKEN, Transition
+from xq.core.ports import Row
+from xq.core.values import New, Parts, Seconds, Tasks, chunks, named
+from xq.engine.transitions import Transitions
+
+T = TypeVar("T")
+
+BATCH = 200  # tasks that one INSERT puts: longer texts take longer to prepare than they save
+TRIES = 20  # how often a key that is taken is made anew
+
+
+class Puts(Generic[T]):
+    """The way of tasks into one queue."""
+
+    def __init__(self, tasks: Tasks[T], transitions: Transitions) -> None:
+        self.database = transitions.database
+        self.tasks = tasks
+        self.transitions = transitions
+        self.machine = transitions.machine
+        self.name = self.database.store.name
+        self._unique = self.machine.guard("unique")
+
+    def put(self, tasks: list[object], options: dict[str, Any]) -> list[T]:
+        """Put all of the tasks or none, and return them in the same order."""
+        words = self.tasks.words("put", options)
+        seconds = self.tasks.options("put", options)
+        transition = self.tasks.choose(ABSENT, "put", seconds)
+        brought = [self.tasks.new(task) for task in tasks]
+        for new in brought:
+            self._check_own(new, seconds)
+        if self._unique:  # the holder of a value is looked for first
+            self.database.begin_writing()
+        most = self.database.open(to_write=True).dialect.most_values
+        if len(brought) == 1:
+            return [self._put_one(transition, brought[0], seconds, words)]
+
+        def put() -> list[T]:
+            if self._unique:
+                return [self._put_one(transition, new, seconds, words) for new in brought]
+            return [task for batch in _batches(brought, most) for task in self._insert(transition, batch, seconds)]
+
+        return self.database.whole(put)
+
+    def _check_own(self, new: New, seconds: Seconds) -> None:
+        for option in seconds:
+            if option in new.own and self.tasks.table.roles[option].name in new.brought:
+                raise BadValue(f"{option} stands both in the task and in the option: give one of them")
+
+    def _put_one(self, transition: Transition, new: New, seconds: Seconds, words: Mapping[str, str]) -> T:
+        unique = self._unique
+        value = new.values.get(self.tasks.table.roles[unique.role].name) if unique else None
+        if unique is None or value is None:
+            return self.database.readably(partial(self._insert, transition, [new], seconds))[0]
+
+        def put() -> T:
+            found = self.database.execute(self.database.dialect.holder(unique), {"unique": value})
+            if not found:
+                return self._insert(transition, [new], seconds)[0]
+            if words["on_conflict"] == "raise":
+                key = self.tasks.app_key(self.tasks.key_of(found[0]))
+                raise Duplicate(self.name, value, key, ": put(on_conflict='skip') returns it, 'replace' updates it")
+            if words["on_conflict"] == "skip":
+                return self.tasks.returned(found[0])
+            return self._replace(transition, found[0], new, {**new.own, **seconds})
+
+        for _ in range(TRIES):
+            try:
+                return self.database.whole(put)
+            except Duplicate as error:
+                if error.key is not None:
+                    raise
+        raise Duplicate(self.name, value)  # each time another had put it meanwhile, and finished it before we looked
+
+    def _replace(self, transition: Transition, found: Row, new: New, seconds: Seconds) -> T:
+        """Update a task in place, as if it were put anew."""
+        parts, state = self.tasks.key_of(found), self.database.dialect.state(found) or ""
+        if state == TAKEN:
+            others = [s for s in self.machine.states if s != TAKEN]
+            raise WrongState("replace", self.tasks.app_key(parts), state, others, self.tasks.wording)
+        keys = [field.name for field in self.tasks.table.key]
+        # Nothing of the earlier put is remembered, unless this one says so.
+        forgotten = {f.name: None for role, f in self.tasks.table.roles.items() if role in REMEMBERED}
+        update = forgotten | {
+            name: value for name, value in new.values.items() if name in new.brought and name not in keys
+        }
+        opened = self.database.open()
+        statement = opened.statements.move(Rows("key", state), transition, frozenset(seconds), tuple(update))
+        values = self.database.values(seconds) | dict(zip(statement.names, update.values(), strict=True)) | named(parts)
+        run = partial(self.database.run, opened, statement, values, transition.event, state, transition.target)
+        whence = replace(transition, source=state)
+        return self.tasks.returned(self.transitions.counting(opened, transition.event, whence, run)()[0])
+
+    def _insert(self, transition: Transition, tasks: Sequence[New], seconds: Seconds) -> list[T]:
+        """Put tasks that bring the same fields with one statement. A key made here that is taken is made again."""
+        opened = self.database.open()
+        seconds = {**tasks[0].own, **seconds}
+        for _ in range(TRIES):
+            complete = self.tasks.with_keys(tasks)
+            names = tuple(complete[0].values)
+            statement = opened.statements.insert(transition, frozenset(seconds), names, len(tasks))
+            fields = [value for new in complete for value in new.values.values()]
+            values = self.database.values(seconds)
+            values.update(zip(statement.names, fields, strict=True), adding=len(tasks))
+            run = partial(
+                self.database.run, opened, statement, values, transition.event, transition.source, transition.target
+            )
+            try:
+                rows = self.database.guarded(run)
+            except Exception as error:
+                if self.database.store.is_refusal(error):
+                    if any(new.made_key and self._is_there(new) for new in complete):
+                        continue
+                    if self._unique and opened.dialect.is_duplicate(self._unique, str(error)):
+                        raise Duplicate(self.name) from error
+                raise
+            if len(rows) < len(tasks):
+                self._refuse(len(tasks))
+            return [self.tasks.returned(found) for found in self._as_put(rows, complete)]
+        raise ConfigurationError(f"{self.name}: the strategy of the feature id makes keys that are taken already")
+
+    def _refuse(self, adding: int) -> None:
+        limit = self.machine.guard("limit")
+        if limit is not None:
+            raise Full(self.name, limit.value, adding)
+        if self._unique:
+            raise Duplicate(self.name)
+        raise Error(f"the database took no row of {self.name}, and told no reason: is there a trigger that ignores it?")
+
+    def _key_in(self, new: New) -> Parts:
+        return tuple(new.values.get(field.name) for field in self.tasks.table.key)
+
+    def _is_there(self, new: New) -> bool:
+        return bool(self.database.execute(self.database.dialect.look(), named(self._key_in(new))))
+
+    def _as_put(self, rows: list[Row], tasks: Sequence[New]) -> list[Row]:
+        """Rows in the order of the tasks they came from: by key where that was known, else as keys were made."""
+        if len(rows) == 1:
+            return rows
+        by_key = {self.tasks.app_key_of(row): row for row in rows}
+        if None in self._key_in(tasks[0]):  # made by the database, in order
+            return [by_key[key] for key in sorted(by_key)]
+        found = [by_key.get(self.tasks.app_key(self._key_in(new))) for new in tasks]
+        return [row for row in found if row is not None] if None not in found else rows
+
+
+def _batches(tasks: list[New], most: int) -> Iterator[list[New]]:
+    """Runs of tasks that one statement can put: the same fields, the same seconds, and at most so many values."""
+    for _, alike in groupby(tasks, key=lambda new: (tuple(new.values), new.own)):
+        batch = list(alike)
+        yield from chunks(batch, max(1, min(BATCH, most // (len(batch[0].values) + 1))))

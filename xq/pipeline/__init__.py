@@ -1,0 +1,1 @@
+"""Queues without their model, for other processes: bulk loads, scans, archives, checkpoints."""

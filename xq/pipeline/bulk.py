@@ -1,0 +1,324 @@
+"""Putting tasks by the million, from processes that have no model: staged beside the table, then put all at once."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from xq.adapters.plain import PlainStore
+from xq.core.compile import Shape, Statement, change
+from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, shown
+from xq.core.machine import ABSENT, Machine
+from xq.core.ports import Address, Row, Table
+from xq.core.values import Catalogue, Tasks
+from xq.engine.database import Database, until_nobody_conflicts
+from xq.engine.install import Installation
+from xq.pipeline.columns import Columns, Frame, Sources, pickled
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.sql import Dialect
+
+CHUNK = 10_000  # rows that one transaction stages
+AGE = 86_400.0  # seconds after which what a job has staged counts as left behind
+TRIES = 20  # how often a job is put anew when another process has come in its way meanwhile
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What one call of `Job.stage` has written. Small, and may be pickled; what is not committed counts for nothing."""
+
+    batch: int
+    rows: int
+    shapes: frozenset[Shape]
+    order: int  # among the others of its job: tasks are put in this order, and then in that of the rows
+
+
+@dataclass(frozen=True)
+class Bulk:
+    """How other processes put tasks into a queue. May be pickled, and needs no model where it is unpickled.
+
+    The password is part of the address: `replace(bulk, address=...)` has it travel apart.
+    """
+
+    name: str  # what the application calls the model
+    address: Address
+    dialect: Dialect
+    structure: Mapping[str, Any]  # what must be the same in every process
+    catalogue: Callable[[], Catalogue]
+    sources: Sources
+    on_conflict: str
+    now: float | None  # by the clock of a test
+
+    def __post_init__(self) -> None:
+        if self.on_conflict not in ("raise", "skip"):
+            raise BadValue(f"on_conflict of a bulk put is 'raise' or 'skip', not {shown(self.on_conflict)}")
+        if self.on_conflict != "raise" and not self.dialect.machine.guard("unique"):
+            self.tasks.refuse_option("put", "on_conflict")
+
+    @property
+    def tasks(self) -> Tasks[Any]:
+        nobody: Any = _Modelless(self.name)
+        return Tasks(nobody, self.dialect.source, self.dialect.machine, self.catalogue)
+
+    def begin(self, columns: Sequence[str], job: str | None = None) -> Job:
+        """Begin a job of rows that have these columns: fields, and options of put (delay, ttl, ttr).
+
+        One that has a name is put once, however often it is run. Makes the two tables that jobs need, where they are
+        missing. Raises BadValue and FeatureOff for columns that put could not take, NotInstalled, ConfigurationError.
+        """
+        longest = self.dialect.staging.longest
+        if job is not None and not (isinstance(job, str) and 0 < len(job) <= longest and "\0" not in job):
+            raise BadValue(f"a job is named by text of 1 to {longest} characters, not by {shown(job)}")
+        begun = Job(self, tuple(columns), job or uuid.uuid4().hex, job is not None)
+        _ = begun.frame  # which refuses what does not fit
+        with begun.connected() as store:
+            installation = Installation(store, self.dialect, self.structure)
+            if lacking := installation.not_installed():
+                raise lacking
+            until_nobody_conflicts(store, installation.make_stage)
+        return begun
+
+
+@dataclass(frozen=True)
+class Job:
+    """Rows that are put all at once, or not at all. May be pickled: any process stages, and one of them commits."""
+
+    bulk: Bulk
+    columns: tuple[str, ...]
+    name: str
+    is_named: bool  # by the caller, who may run it again
+    as_it_was: bool = False  # whether the rows are those of tasks that come back
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: vars(self)[name] for name in self.__dataclass_fields__}
+
+    @cached_property
+    def frame(self) -> Frame:
+        bulk, dialect = self.bulk, self.bulk.dialect
+        options = dialect.staging.options
+        return Frame(bulk.tasks, self.columns, options, bulk.sources, self.as_it_was, dialect.forever)
+
+    @contextmanager
+    def connected(self) -> Iterator[Any]:
+        plain: Any = PlainStore(self.bulk.name, self.bulk.address)
+        with closing(plain) as store:
+            self.bulk.dialect.connected(store)
+            yield store
+
+    def stage(self, parts: Iterable[Columns], order: int = 0) -> Staged:
+        """Write rows beside the table, where no consumer sees them, in transactions of up to 10,000 rows each.
+
+        Each part is a sequence of columns, in the order of the job's. Raises BadValue and BadType.
+        """
+        staging, targets = self.bulk.dialect.staging, self.frame.targets
+        load = staging.load([t.field.column if t.field else staging.option(t.option) for t in targets])
+        rows, shapes = 0, set[Shape]()
+        with self.connected() as store:
+            ((batch,),) = self._execute(store, staging.begin)
+            for part in _chunks(parts):
+                found, of_shapes = self.frame.stored(part)
+                first = staging.first(batch) + rows
+                places = range(first, first + len(part[0]))
+                whole = list(zip(places, *(found[target] for target in targets), strict=True))
+                until_nobody_conflicts(store, partial(self._load, store, batch, load, whole))
+                rows, shapes = rows + len(places), shapes | of_shapes
+        return Staged(batch, rows, frozenset(shapes), order)
+
+    def _load(self, store: Any, batch: int, load: str, rows: Sequence[Row]) -> None:
+        with store.atomic():
+            if not self._execute(store, self.bulk.dialect.staging.goes_on, batch=batch):
+                raise Error(f"the job {self.name} of {self.bulk.name} has ended: it was put, or given up")
+            store.load(load, rows)
+
+    def commit(self, staged: Iterable[Staged]) -> int:
+        """Put all that was staged, in one transaction, and return how many tasks that were; none if it was put before.
+
+        What was staged and is not named here is thrown away. Raises Duplicate and Full, which leave the queue as it
+        was, Error where not all is there any more (begin the job anew), and what the driver raises for rows that the
+        table refuses. Of each call of `stage`, rows that bring the same options are put together, in their order. A
+        million tasks take some seconds, in which on SQLite all who write wait.
+        """
+        meant = sorted(staged, key=lambda one: one.order)
+        with self.connected() as store:
+            last: Exception | None = None
+            for _ in range(TRIES):
+                try:
+                    put = until_nobody_conflicts(store, lambda: self._put_all(store, meant))
+                    break
+                except Exception as error:
+                    # A value, or a key that was made, which another process has put since this one looked.
+                    if not store.is_taken(error) or not self._may_change(meant, error):
+                        raise
+                    last = error
+            else:
+                raise ConfigurationError(
+                    f"{self.bulk.name}: the keys that are made, or unique values, are taken already"
+                ) from last
+        try:
+            self._end()
+        except Exception as error:  # the tasks are there: who puts them anew, for what is left behind, doubles them
+            log = logging.getLogger(f"xq.{self.bulk.name}")
+            log.warning("%d tasks were put; what was staged of them is cleared up by later jobs: %s", put, error)
+        return put
+
+    def abort(self) -> None:
+        """Give the job up: throw away what was staged. A job that was put, or is just being put, stays so."""
+        self._end()
+
+    def _may_change(self, staged: Sequence[Staged], error: Exception) -> bool:
+        dialect, guard = self.bulk.dialect, self.bulk.dialect.machine.guard("unique")
+        if guard and dialect.is_duplicate(guard, str(error)):
+            return True
+        return dialect.machine.settings.id == "time64" and any(not s.has_key for one in staged for s in one.shapes)
+
+    def _put_all(self, store: Any, staged: Sequence[Staged]) -> int:
+        dialect, staging = self.bulk.dialect, self.bulk.dialect.staging
+        limit = dialect.machine.guard("limit")
+        with store.atomic():
+            if limit:
+                dialect.one_at_a_time(store, False)
+            if not dialect.change(store, Statement(staging.mark), self._values(job=self.name)):
+                return 0
+            # Who ends a batch begins with this very row, and waits. First of all: what is counted is what is put then.
+            there = [bool(self._execute(store, staging.goes_on, batch=one.batch)) for one in staged]
+            put, base = 0, 0
+            for one, goes_on in zip(staged, there, strict=True):
+                first = staging.first(one.batch)
+                values = self._values(first=first, last=first + one.rows)
+                ((found,),) = self._execute(store, staging.staged, **values)
+                if not goes_on or found != one.rows:
+                    raise Error(
+                        f"rows that the job {self.name} of {self.bulk.name} has staged are gone, so nothing was put: "
+                        f"it was given up, or began {AGE / 3600:.0f} hours ago, or the server crashed. Run it anew"
+                    )
+                came = 0
+                for shape in sorted(one.shapes, key=repr):
+                    base = max(base, time.time_ns())
+                    came += self._put(store, shape, {**values, "base": base})
+                    base += one.rows
+                if came != one.rows and not self._leaves_out:
+                    raise Error(
+                        f"of {one.rows} rows that the job {self.name} of {self.bulk.name} has staged the database has "
+                        f"taken {came}, so nothing was put: is there a trigger that ignores rows?"
+                    )
+                put += came
+            if limit and self._execute(store, staging.crowded(limit)):
+                raise Full(self.bulk.name, limit.value, put)
+        return put
+
+    @property
+    def _leaves_out(self) -> bool:
+        """Whether rows that are in the way of others are left out, and not refused."""
+        return self.bulk.on_conflict == "skip"
+
+    def _put(self, store: Any, shape: Shape, values: Mapping[str, Any]) -> int:
+        """Put the rows of a shape, of one batch."""
+        dialect, staging, frame = self.bulk.dialect, self.bulk.dialect.staging, self.frame
+        machine, guard = dialect.machine, dialect.machine.guard("unique")
+        row = machine.choose(ABSENT, "put", shape.given)
+        assert row is not None
+        what = change(machine, row, shape.given)
+        fields = [target.field for target in frame.targets if target.field]
+        unique = guard if guard and dialect.source.roles[guard.role] in fields else None
+        if unique and not self._leaves_out:
+            for (value,) in self._execute(store, staging.in_the_way(what, shape, unique), **values):
+                raise Duplicate(self.bulk.name, value, advice=": on_conflict='skip' leaves such tasks out")
+            unique = None  # one that comes in the way just now is refused, and not left out
+        return dialect.change(store, staging.put(what, fields, shape, unique), values, row.event)
+
+    def _end(self) -> None:
+        """Throw away what was staged, be it by this job or by others long ago."""
+        staging = self.bulk.dialect.staging
+        with self.connected() as store:
+            for (batch,) in self._execute(store, staging.over, age=AGE):
+                until_nobody_conflicts(store, partial(self._end_batch, store, batch))
+            if not self.is_named:
+                self.bulk.dialect.change(store, Statement(staging.unmark), self._values(job=self.name))
+
+    def _end_batch(self, store: Any, batch: int) -> None:
+        staging = self.bulk.dialect.staging
+        values = self._values(batch=batch, first=staging.first(batch), last=staging.first(batch + 1))
+        with store.atomic():
+            for sql in staging.end:
+                self.bulk.dialect.change(store, Statement(sql), values)
+
+    def _values(self, **values: Any) -> dict[str, Any]:
+        return {"now": self.bulk.now, "job": self.name, **values}
+
+    def _execute(self, store: Any, sql: str, **values: Any) -> list[Any]:
+        return self.bulk.dialect.execute(store, sql, self._values(**values))
+
+
+class _Modelless:
+    """What `Tasks` needs of a store, to name a queue whose model is not here."""
+
+    model = type(None)
+    instance = tuple
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def _chunks(parts: Iterable[Columns]) -> Iterator[Columns]:
+    for part in parts:
+        for start in range(0, len(part[0]) if part else 0, CHUNK):
+            yield part if len(part[0]) <= CHUNK else [column[start : start + CHUNK] for column in part]
+
+
+def bulk(database: Database, tasks: Tasks[Any], on_conflict: str) -> Bulk:
+    """How other processes put tasks into the queue of a database."""
+    dialect, store, definition = database.dialect, database.store, database.definition
+    machine, table = definition.machine, definition.table
+    defaults = {name: value for name, value in store.declared_defaults().items() if tasks.may_have_default(name)}
+    fields = {"key": table.key[0], **table.roles}
+    made_later = ("key",) * (machine.settings.id == "time64")  # two processes would make the same
+    sources = Sources(
+        {name: tasks.known(name).to_database(value) for name, value in defaults.items() if not callable(value)},
+        {name: pickled(value) for name, value in defaults.items() if callable(value)},
+        {
+            fields[role].name: pickled(maker)
+            for role, maker in machine.fill.items()
+            if role in fields and role not in made_later
+        },
+    )
+    return Bulk(
+        store.name,
+        store.address(),
+        _portable(dialect, table, machine, definition.words, definition.tube_stats),
+        definition.structure,
+        definition.catalogue,
+        sources,
+        on_conflict,
+        None if database.clock is None else database.clock.now,
+    )
+
+
+def _portable(
+    dialect: Dialect, table: Table, machine: Machine, words: Mapping[str, str | int], tube_stats: Sequence[str]
+) -> Dialect:
+    """A dialect that knows nothing of the model, nor of what the application has made for its features."""
+    fields = {field.name: replace(field, to_database=_same, from_database=None) for field in table.fields}
+    plain = copy.copy(machine)
+    plain.fill, plain.features = {}, tuple(replace(feature, fill={}) for feature in machine.features)
+    return type(dialect)(
+        replace(
+            table,
+            fields=tuple(fields.values()),
+            key=tuple(fields[field.name] for field in table.key),
+            roles={role: fields[field.name] for role, field in table.roles.items()},
+        ),
+        plain,
+        words,
+        tube_stats,
+    )
+
+
+def _same(value: Any) -> Any:
+    return value

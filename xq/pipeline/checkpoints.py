@@ -1,0 +1,178 @@
+"""Writing batches of streams once each: with a note of the batch, in the transaction of what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from typing import NamedTuple, Protocol
+
+from xq.core.errors import BadType, BadValue, ConfigurationError, shown
+from xq.core.ports import fits_a_column
+from xq.engine.database import Database
+
+LONGEST = 255  # characters of the name of a sink, and of that of a stream
+
+
+class Counted(NamedTuple):
+    """How often a transition was seen in a bucket of time, which begins at so many seconds since 1970."""
+
+    queue: str
+    tube: str  # "" for none
+    unit: str
+    bucket: int
+    source: str
+    target: str
+    event: str
+    n: int
+
+
+class _Table(Protocol):
+    create: tuple[str, ...]
+    look: str
+
+
+def _create(database: Database, table: _Table, first: Callable[[], None] = lambda: None) -> None:
+    """Have a table, `first` call this if it is not there: who may not make tables can use one that is."""
+    opened, store = database.open(), database.store
+    try:
+        store.execute(table.look)
+    except Exception as error:
+        if not store.is_failure(error) or store.is_loss(error):
+            raise
+        first()
+        with opened.dialect.creating(store):
+            for sql in table.create:
+                store.execute(sql)
+
+
+class Sinks:
+    """The notes of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def install(self) -> None:
+        """Make their table, if it is not there. Raises BadValue within a transaction, which that might end."""
+        if self.database.store.in_transaction():
+            raise BadValue("once() makes transactions of its own: call it outside of one")
+        _create(self.database, self.database.dialect.sinks)
+
+    def claim(self, sink: str, stream: str) -> str:
+        """Note of which stream a sink is to be, if it is of none. Returns of which it is."""
+        database, sql = self.database, self.database.dialect.sinks
+
+        def write() -> str:
+            database.execute(sql.begin, {"sink": sink, "stream": stream})
+            ((of, _),) = database.execute(sql.last, {"sink": sink})
+            return str(of)
+
+        self.install()
+        return database.whole(write)
+
+    def once(
+        self, sink: str, stream: str, batch: int, work: Callable[[], object], first: Callable[[], object] | None = None
+    ) -> bool:
+        """As `Queue.once`; where the sink has no batch yet, `first` is called before `work`."""
+        for name, value in {"sink": sink, "stream": stream}.items():
+            if not isinstance(value, str):
+                raise BadType(f"a {name} is named by text, not by {shown(value)}")
+            if not 0 < len(value) <= LONGEST or not fits_a_column(value):
+                raise BadValue(f"a {name} is named by 1 to {LONGEST} characters, not by {shown(value)}")
+        if isinstance(batch, bool) or not isinstance(batch, int):
+            raise BadType(f"a batch is a whole number, not {shown(batch)}")
+        if batch < 0 or not fits_a_column(batch):
+            raise BadValue(f"a batch is a number from 0 to 2**63 - 1, not {batch}")
+        if not callable(work):
+            raise BadType(f"once calls a function, not {shown(work)}")
+        self.install()
+        database, sql = self.database, self.database.dialect.sinks
+        values = {"sink": sink, "stream": stream, "batch": batch}
+
+        def write() -> bool:
+            database.execute(sql.begin, values)
+            ((of, number),) = database.execute(sql.last, values)
+            if of != stream and number >= 0:
+                raise BadValue(
+                    f"the sink {sink!r} has batches of another stream ({of}, this is {stream}), as of one that "
+                    "began anew with another checkpoint, and would have rows twice: give this one another name, "
+                    "or drop the table that stream() made (on PostgreSQL with CASCADE)"
+                )
+            if batch <= number:
+                return False
+            database.execute(sql.next, values)
+            if number < 0 and first is not None:
+                first()
+            work()
+            return True
+
+        return database.whole(write)
+
+    def forget(self, sink: str) -> None:
+        database = self.database
+        self.install()
+        database.whole(lambda: database.execute(database.dialect.sinks.forget, {"sink": sink}))
+
+
+class Tally:
+    """A table in the database of a queue that counts transitions, whichever queue they are of.
+
+    Its columns are those of `Counted`; together, but for n, they are its primary key. Its view, called as it with
+    _throughput, has in each bucket how many tasks were put, taken, done, buried, killed, expired.
+    """
+
+    def __init__(self, database: Database, table: str) -> None:
+        if not isinstance(table, str):
+            raise BadType(f"a table is named by text, not by {shown(table)}")
+        if not 0 < len(table) <= LONGEST or not fits_a_column(table):
+            raise BadValue(f"a table is named by 1 to {LONGEST} characters, not by {shown(table)}")
+        self.table = table
+        self.database = database
+        self.sinks = Sinks(database)
+
+    def install(self, queues: str = "") -> None:
+        """Make the table, if it is not there; then no batch was written into it.
+
+        Raises BadValue as `add`, and ConfigurationError for a table that is there and is no such one.
+        """
+        self.sinks.install()
+        sql, store = self.database.dialect.tally(self.table), self.database.store
+        _create(self.database, sql, lambda: self.sinks.forget(self.table))
+        try:
+            store.execute(sql.fits)
+        except Exception as error:
+            if not store.is_failure(error) or store.is_loss(error):
+                raise
+            raise ConfigurationError(
+                f"{self.table} is there, and no table of stream()'s: give one that is not there yet"
+            ) from error
+        if not self.sinks.claim(self.table, _of(queues)).endswith(_of(queues)):
+            raise BadValue(
+                f"{self.table} counts other queues: give these another table and another checkpoint, or begin anew "
+                "(drop the table, on PostgreSQL with CASCADE, and the checkpoint)"
+            )
+
+    def add(self, stream: str, batch: int, counted: Iterable[Counted], queues: str = "") -> bool:
+        """Count what a batch of a stream tells, once. Returns whether it was counted now.
+
+        `queues` says whose transitions they are: it is the same as long as the queues are. Raises BadValue for a batch
+        of another stream, of other queues, and for one that is not the first where the table has none before it.
+        """
+        rows = list(counted)
+        sql = self.database.dialect.tally(self.table)
+
+        def first() -> None:
+            if batch:
+                raise BadValue(
+                    f"{self.table} has nothing of the stream, which has come to its batch {batch}: what came before "
+                    "is lost with an earlier table of this name. Begin with a new checkpoint"
+                )
+
+        def write() -> None:
+            for *row, n in rows:
+                self.database.execute(sql.add, dict(zip(Counted._fields, row, strict=False), count=n))
+
+        return self.sinks.once(self.table, stream + _of(queues), batch, write, first)
+
+
+def _of(queues: str) -> str:
+    return f" of {sha256(queues.encode()).hexdigest()[:16]}"

@@ -1,0 +1,174 @@
+"""The columns of a data frame on their way into the columns of a table, without the model."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, NamedTuple
+
+from xq.core.compile import Shape
+from xq.core.errors import BadValue, ConfigurationError, shown
+from xq.core.kinds import as_stored
+from xq.core.machine import ABSENT, REMEMBERED
+from xq.core.ports import Field
+from xq.core.values import Tasks, check_role
+
+Columns = Sequence[Sequence[Any]]  # the values of some rows, column by column
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where values come from that a frame does not bring, by field name; callables are `pickled`."""
+
+    defaults: Mapping[str, Any]  # as the table stores them
+    anew: Mapping[str, bytes]  # called for each task, with nothing
+    fill: Mapping[str, bytes]  # called for each task that brings no value, with the mapping of what it brings
+
+
+PICKLERS: Final = ("pickle", "cloudpickle", "pyspark.cloudpickle")  # the later ones: what cannot be imported by name
+
+
+def pickled(made: Callable[..., Any]) -> bytes:
+    """What makes values, to be called in another process; nothing where it cannot be sent there."""
+    for pickler in PICKLERS:
+        with suppress(Exception):  # whatever is in the way of one of them, and that there is none
+            found: bytes = importlib.import_module(pickler).dumps(made)
+            if pickler != PICKLERS[0] or b"__main__" not in found:
+                return found
+    return b""
+
+
+def _unpickled(made: bytes, name: str) -> Callable[..., Any]:
+    try:
+        found: Callable[..., Any] = pickle.loads(made)
+        return found
+    except Exception as error:
+        raise ConfigurationError(
+            f"what makes values for {name!r} is not known to this process ({error or 'it could not be sent'}): have it "
+            "be a function of a module that is installed here, or bring the column"
+        ) from error
+
+
+class Target(NamedTuple):
+    """What a column of a frame sets: a field, or an option of put, be it in the field that remembers it."""
+
+    field: Field | None
+    option: str
+
+
+class Frame:
+    """The columns of a frame, as a queue sees them: fields by their names, and then options of put.
+
+    Raises BadValue and FeatureOff for columns that put could not take. What comes back `as_it_was` may bring what is
+    the queue's own, and nothing is made for it.
+    """
+
+    def __init__(
+        self,
+        tasks: Tasks[Any],
+        columns: Sequence[str],
+        options: Sequence[str],
+        sources: Sources,
+        as_it_was: bool,
+        forever: float,
+    ) -> None:
+        self.tasks, self.table, self.as_it_was = tasks, tasks.table, as_it_was
+        self.name, self.forever = tasks.store.name, forever
+        self.options = () if as_it_was else tuple(options)
+        self.names = tuple(columns)
+        self._places: dict[Target, int] = {}
+        for place, column in enumerate(columns):
+            target = self._target(column)
+            if target in self._places:
+                other = columns[self._places[target]]
+                raise BadValue(f"the columns {shown(other)} and {shown(column)} set the same: drop one of them")
+            self._places[target] = place
+        missing = [field.name for field in self.table.key if Target(field, "") not in self._places]
+        if missing and (as_it_was or tasks.machine.settings.id == "required"):
+            raise BadValue(f"tasks of {self.name} must bring their keys: there is no column {', '.join(missing)}")
+        sources = Sources({}, {}, {}) if as_it_was else sources
+        fields = {field.name: self._of(field) for field in self.table.fields}
+        # What is made where the frame brings nothing, and what is made where a row of it brings nothing.
+        self._defaults = {fields[n]: v for n, v in sources.defaults.items() if fields[n] not in self._places}
+        self._anew = {
+            fields[n]: _unpickled(make, n) for n, make in sources.anew.items() if fields[n] not in self._places
+        }
+        self._fill = {fields[n]: _unpickled(make, n) for n, make in sources.fill.items()}
+        self.targets = tuple(dict.fromkeys([*self._places, *self._defaults, *self._anew, *self._fill]))
+        self._key = [Target(field, "") for field in self.table.key]
+
+    def _of(self, field: Field) -> Target:
+        roles = (role for role in REMEMBERED if role in self.options and self.table.roles.get(role) == field)
+        option = next(roles, "")
+        return Target(None if option else field, option)
+
+    def _target(self, column: str) -> Target:
+        if self.tasks.has(column):
+            return self._of(self.tasks.known(column) if self.as_it_was else self.tasks.brings(column))
+        if column in self.options:
+            return Target(None, column)
+        if not self.as_it_was and self.tasks.may_be_option("put", column):
+            self.tasks.refuse_option("put", column)
+        fields = ", ".join(field.name for field in self.table.fields)
+        options = f", nor is it an option of put ({', '.join(self.options)})" if self.options else ""
+        raise BadValue(f"{self.name} has no field for the column {shown(column)}: it has {fields}{options}")
+
+    def stored(self, part: Columns) -> tuple[dict[Target, Sequence[Any]], set[Shape]]:
+        """Some rows, as the stage holds them, and what shapes they are of. Raises BadValue and BadType."""
+        rows = len(part[0]) if part else 0
+        found = {target: self._converted(target, part[place]) for target, place in self._places.items()}
+        for target, value in self._defaults.items():
+            found[target] = self._converted(target, [value] * rows) if target.option else [value] * rows
+        for target, anew in self._anew.items():
+            found[target] = self._converted(target, [anew() for _ in range(rows)])
+        for target, fill in self._fill.items():
+            there = found.get(target) or [None] * rows
+            if None in there:
+                tasks = (dict(zip(self.names, row, strict=True)) for row in zip(*part, strict=True))
+                new: Sequence[Any] = [
+                    fill(task) if value is None else None for value, task in zip(there, tasks, strict=True)
+                ]
+                new = self._converted(target, new)
+                found[target] = [made if value is None else value for value, made in zip(there, new, strict=True)]
+        return found, self._shapes(found, rows)
+
+    def _converted(self, target: Target, column: Sequence[Any]) -> Sequence[Any]:
+        field, option = target
+        if option:
+            return [None if value is None else self._seconds(option, value) for value in column]
+        assert field is not None
+        role = next((role for role, one in self.table.roles.items() if one == field), "")
+        if role in ("priority", "tube"):
+            for value in column:
+                if value is not None:
+                    check_role(role, value)
+        stored = as_stored(self.name, field, column)
+        if field in self.table.key and self.as_it_was and None in stored:
+            raise BadValue(f"tasks of {self.name} must bring their keys: a row has no {field.name!r}")
+        return stored
+
+    def _seconds(self, option: str, value: Any) -> float:
+        ends = any(detour.option == option for detour in self.tasks.machine.detours)
+        seconds = self.tasks.seconds(option, float(value) if isinstance(value, Decimal) else value, ends)
+        return self.forever if seconds is None else seconds
+
+    def _shapes(self, found: Mapping[Target, Sequence[Any]], rows: int) -> set[Shape]:
+        brought = [target for target in found if target.option]
+        keys = [found[target] for target in self._key if target in found]
+        flags = [[value is not None for value in found[target]] for target in brought]
+        whole = [
+            [None not in key for key in zip(*keys, strict=True)] if len(keys) == len(self._key) else [False] * rows
+        ]
+        shapes = {
+            Shape(frozenset(t.option for t, given in zip(brought, row, strict=False) if given), row[-1])
+            for row in set(zip(*flags, *whole, strict=True))
+        }
+        for shape in shapes:
+            self.tasks.choose(ABSENT, "put", dict.fromkeys(shape.given, 1.0))
+            if not shape.has_key and self.tasks.machine.settings.id == "required":
+                raise BadValue(f"tasks of {self.name} must bring their keys, and a row has none (id='required')")
+        return shapes

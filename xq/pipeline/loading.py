@@ -1,0 +1,56 @@
+"""Rows of an archive on their way back: other processes fill the outbox of a queue with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xq.engine.database import until_nobody_conflicts
+from xq.pipeline.bulk import Job
+from xq.pipeline.columns import Columns
+
+PLACES = 2**32  # rows that a part of a run may have
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How other processes fill the outbox with a run of an archive. May be pickled."""
+
+    job: Job
+    run: str
+    newer: tuple[Any, ...]  # defaults of the fields that the archive does not have
+
+    def load(self, rows: Iterable[Columns], part: int) -> int:
+        """Write rows, column by column, as a part of the run, of a number that no other has. Returns how many."""
+        dialect, frame = self.job.bulk.dialect, self.job.frame
+        names = [target.field.column for target in frame.targets if target.field]
+        sql, count = dialect.outbox.load(names), 0
+        with self.job.connected() as store:
+            dialect.outbox.refuse_misfits(store)
+            for some in rows:
+                found, _ = frame.stored([*some, *([value] * len(some[0]) for value in self.newer)])
+                first = part * PLACES + count
+                numbers = range(first, first + len(some[0]))
+                values = zip(*(found[target] for target in frame.targets), strict=True)
+                whole = [(self.run, n, *row) for n, row in zip(numbers, values, strict=True)]
+                until_nobody_conflicts(store, lambda rows=whole: _load(store, sql, rows))  # type: ignore[misc]
+                count += len(whole)
+        return count
+
+    def keep(self, parts: Iterable[int]) -> None:
+        """Forget what is not of these parts: of attempts that have failed, or were one too many."""
+        outbox = self.job.bulk.dialect.outbox
+        with self.job.connected() as store:
+            execute = self.job.bulk.dialect.execute
+            ((low, high),) = execute(store, outbox.bounds, {"run": self.run})
+            ends = [(part * PLACES, (part + 1) * PLACES - 1) for part in sorted(parts)]
+            starts = [0 if low is None else low, *(last + 1 for _, last in ends)]
+            for first, last in zip(starts, [*(first - 1 for first, _ in ends), high or 0], strict=True):
+                if first <= last:
+                    execute(store, outbox.forget, {"run": self.run, "low": first, "high": last})
+
+
+def _load(store: Any, sql: str, rows: Sequence[Any]) -> None:
+    with store.atomic():
+        store.load(sql, rows)

@@ -1,0 +1,1 @@
+"""What a process does by itself: the maintenance thread, waiting calls, workers."""

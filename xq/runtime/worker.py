@@ -1,0 +1,335 @@
+"""Workers: threads that take tasks, call a function with each, and ack what it returned from."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from xq.core.errors import ConfigurationError, Error, NotFound, NotOwner, Undone, WrongState, shown
+from xq.core.machine import Machine
+from xq.core.values import Held
+from xq.engine.moves import Moves
+
+T = TypeVar("T")
+
+LISTEN = 0.5  # seconds after which a worker that waits looks whether it shall stop
+LONGEST_ERROR = 10_000  # characters: a TEXT of MariaDB holds 65,535 bytes
+LONGEST_LINE = 500  # characters of an error in a line of the log
+LEFT_OUT = " [...] "
+LOST = (NotFound, WrongState, NotOwner)  # what a move raises of a task that is in another's hand, or in none
+BACKOFF, LONGEST_BACKOFF = 1.0, 3600.0  # seconds until a task that failed is tried again: the first time, and at most
+
+
+@dataclass(frozen=True, slots=True)
+class Work(Generic[T]):
+    """What is done with tasks, by how many threads, and how often it is tried before the task is buried."""
+
+    function: Callable[..., object]
+    workers: int = 1
+    max_attempts: int | None = None
+    finishes: bool = False  # whether the function is given what finishes its task, too
+
+
+def work(
+    name: str, machine: Machine, function: object, workers: object, max_attempts: object = None, finishes: bool = False
+) -> Work[Any]:
+    """The work of the queue of this name. Raises ConfigurationError for what cannot be."""
+    if not callable(function) or inspect.iscoroutinefunction(function):
+        raise ConfigurationError(f"a worker of {name} is a function of a task, not {shown(function)}")
+    for argument, number in (("workers", workers), ("max_attempts", 1 if max_attempts is None else max_attempts)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise ConfigurationError(f"{argument} is a number from 1 on, not {shown(number)}")
+    if max_attempts and ("attempts" not in machine.roles or not machine.sources("bury")):
+        raise ConfigurationError("max_attempts needs the role 'attempts', which counts, and the feature 'buried'")
+    return Work(function, workers, max_attempts, finishes)  # type: ignore[arg-type]
+
+
+class Workers(Generic[T]):
+    """The workers of one queue, while they run. Their threads take with the session of the process.
+
+    There are as many as the work says for each of `takes`.
+    """
+
+    def __init__(
+        self,
+        takes: Sequence[Callable[[float], T | None]],
+        moves: Callable[[], Moves[T]],  # asked for each time: reconfigure brings others
+        work: Work[T],
+        until_empty: bool = False,
+    ) -> None:
+        self._takes = takes
+        self._moves = moves
+        self._work = work
+        self._until_empty = until_empty
+        self._stop = threading.Event()
+        self._in_hand: dict[int, Held] = {}  # by thread
+        self._error: BaseException | None = None
+        self._store = moves().store
+        self._log = moves().log
+
+    def run(self) -> None:
+        """Work until SIGTERM or SIGINT, or until there is nothing to take. A second signal releases what is in hand.
+
+        Raises what ended a worker: not what the function raised, nor what was wrong with a task, nor that the database
+        was away.
+        """
+        takes = [take for take in self._takes for _ in range(self._work.workers)]
+        threads = [threading.Thread(target=self._loop, args=(take,), daemon=True) for take in takes]
+        with self._signals():
+            self._log.info("working on %s with threads=%d", self._store.name, len(threads))
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                while thread.is_alive():  # a join without an end would hear no signal
+                    thread.join(LISTEN)
+        if self._error is not None:
+            raise self._error
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        def stop(number: int, frame: object) -> None:
+            if self._stop.is_set():
+                self._release()
+                raise SystemExit(128 + number)
+            self._stop.set()
+            name = signal.Signals(number).name
+            self._log.info("%s: the workers end with what is in hand; a second one releases it", name)
+
+        if threading.current_thread() is not threading.main_thread():
+            yield  # signals are the main thread's, and so is stopping
+            return
+        before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _release(self) -> None:
+        for task in list(self._in_hand.values()):
+            self._log.warning("released task %s, which was being worked on", self._key(task))
+            self._finish(partial(self._move, "release", task), partial(self._leave, task))
+
+    def _loop(self, take: Callable[[float], T | None]) -> None:
+        try:
+            while not self._stop.is_set():
+                try:
+                    self._store.connect()
+                    task = take(0 if self._until_empty else LISTEN)
+                except Exception as error:
+                    self._wait_for_the_database(error)
+                    continue
+                if task is not None:
+                    self._do(task)
+                elif self._until_empty:
+                    break
+        except BaseException as error:
+            # What an Error says is enough: a queue that is not installed, say.
+            known = isinstance(error, Error)
+            self._log.error(
+                "a worker ends, and the others with it%s", f": {error}" if known else "", exc_info=not known
+            )
+            self._error = error
+            self._stop.set()
+        finally:
+            self._store.disconnect()
+
+    def _do(self, task: T) -> None:
+        me = threading.get_ident()
+        self._in_hand[me] = held = self._moves().tasks.held(task)  # the function may change the key of the task
+        try:
+            attempts = int(self._moves().tasks.in_role(task, "attempts") or 0)
+            failed = partial(self._failed, held, attempts)
+            if not self._may_be_tried(task, held, attempts):
+                return
+            try:
+                with self._store.at_work():
+                    finished = self._call(task, held)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # of a coroutine that was cancelled, say, or a generator that was closed
+                failed(error)
+                return
+            if finished is None:
+                self._finish(partial(self._move, "ack", held), failed, expected=(NotFound, WrongState))
+            elif finished.in_doubt:
+                self._finish(partial(self._check_finished, held), failed, expected=LOST)
+        finally:
+            del self._in_hand[me]
+
+    def _call(self, task: T, held: Held) -> _Finished | None:
+        """Call the function. Returns how it has finished the task by what it was given for that, if it has."""
+        if not self._work.finishes:
+            self._work.function(task)
+            return None
+        finished: _Finished | None = None
+
+        def finish(event: str = "ack", *, update: Mapping[str, Any] | None = None, **options: Any) -> T | None:
+            nonlocal finished
+            within = self._store.in_transaction()
+            move = partial(self._moves().one, event, held, options, update)
+            moved: T | None = self._finish(move, _raise, repeats=not within)
+            # Without a mark a task that was given back may be in this process's hands again, and is another's there.
+            in_doubt = within and moved is not None and (held.mark is not None or event != "release")
+            finished = _Finished(in_doubt)
+            return moved
+
+        self._work.function(task, finish)
+        return finished
+
+    def _check_finished(self, held: Held) -> None:
+        if self._moves().is_in_hand(held):
+            raise Undone(self._store.name, self._moves().tasks.app_key(held.parts))
+
+    def _may_be_tried(self, task: T, held: Held, attempts: int) -> bool:
+        """Whether the function shall see a task; it is buried, if it was seen so often and nobody was left to bury it.
+
+        Once more may be tried what was given up, and which somebody has dug out since.
+        """
+        if not self._work.max_attempts or attempts <= self._work.max_attempts:
+            return True
+        once_more = self._finish(partial(self._may_try_once_more, task), partial(self._failed, held, attempts))
+        if once_more is False:  # and not None, where the task is lost, or has failed by now
+            self._bury(held, f"it was taken {attempts - 1} times and never finished")
+        return bool(once_more)
+
+    def _failed(self, task: Held, attempts: int, error: BaseException) -> None:
+        """Release a task, or bury it: within the handler of its error, which is logged."""
+        self._log.debug("task %s failed", self._key(task), exc_info=error)
+        most = self._work.max_attempts
+        if most and attempts >= most:
+            self._bury(task, f"{type(error).__name__}: {_text(error)}", error)
+            return
+        leave = partial(self._leave, task)
+        delay = min(LONGEST_BACKOFF, BACKOFF * 2.0 ** min(attempts - 1, 20)) if attempts > 1 else BACKOFF
+        attempt = f"attempt {attempts}{f' of {most}' if most else ''}; " if attempts else ""
+        self._log.warning("task %s failed (%snext in %g s): %s", self._key(task), attempt, delay, _line(error))
+        if "delay" in self._moves().machine.options("release"):
+            self._finish(partial(self._move, "release", task, delay=delay), leave)
+        else:
+            self._stop.wait(delay)  # else it would come back at once
+            self._finish(partial(self._move, "release", task), leave)
+
+    def _leave(self, task: Held, error: Exception) -> None:
+        """What cannot even be given back keeps no other task from being done."""
+        self._log.exception("task %s can be neither finished nor given back, and stays taken", self._key(task))
+
+    def _bury(self, task: Held, why: str, error: BaseException | None = None) -> None:
+        give_up = partial(self._give_up, task, why, "" if error is None else _traceback(error))
+        if self._finish(give_up, partial(self._leave, task)) is not None:
+            self._log.error("task %s is buried: %s", self._key(task), why, exc_info=error)
+
+    def _key(self, held: Held) -> str:
+        return shown(self._moves().tasks.app_key(held.parts))
+
+    def _move(self, event: str, task: Held, **options: float) -> T:
+        return self._moves().one(event, task, options)
+
+    def _may_try_once_more(self, task: T) -> bool:
+        """Whether a task that take returned was given up, and put back: so its role error says, which is cleared."""
+        moves = self._moves()
+        if not moves.tasks.in_role(task, "error"):
+            return False
+        role = moves.tasks.table.roles["error"]
+        moves.write(task, {role.name: None if role.null else ""})
+        return True
+
+    def _give_up(self, task: Held, why: str, trace: str) -> T:
+        """Bury a task, and write down why: first, so that reports can group tasks by it, and then the traceback."""
+        moves = self._moves()
+        role = moves.tasks.table.roles.get("error")
+        if role is None:
+            return moves.one("bury", task, {})
+        most = min(LONGEST_ERROR, role.max_length or LONGEST_ERROR)
+        told = storable(why, most)
+        if trace and len(told) + 1 < most:
+            told = f"{told}\n{storable(trace, most - len(told) - 1)}"
+        try:
+            return moves.one("bury", task, {}, {role.name: told}, sets_error=True)
+        except Exception as refused:  # of a character set that lacks some, or of values that are to differ
+            if isinstance(refused, LOST) or self._store.may_pass(refused):
+                raise
+            self._log.warning("%r of task %s cannot hold its error: %s", role.name, self._key(task), refused)
+            return moves.one("bury", task, {})
+
+    def _finish(
+        self,
+        move: Callable[[], Any],
+        otherwise: Callable[[Exception], None],
+        expected: tuple[type[Error], ...] = (),
+        repeats: bool = True,
+    ) -> Any:
+        """Move a task on, as soon as the database lets us. Returns what `move` does, or None.
+
+        The function may have lost the task, which is told of, or finished it itself, where that is `expected`. What
+        asking again would not mend is left to `otherwise`, within the handler of that error; without `repeats` (a
+        transaction in which something failed is over) so is all else.
+        """
+        while True:
+            try:
+                self._store.connect()  # the function may have closed it
+                return move()
+            except LOST as error:
+                self._log.log(logging.DEBUG if isinstance(error, expected) else logging.INFO, "%s", error)
+                return None
+            except Exception as error:
+                if not repeats or not self._store.may_pass(error):
+                    otherwise(error)
+                    return None
+                if self._stop.is_set():
+                    raise
+                self._wait_for_the_database(error)
+
+    def _wait_for_the_database(self, error: Exception) -> None:
+        """What the database refuses now, it may grant in a second. Raises what is no failure of a database."""
+        if not self._store.is_failure(error) or self._store.is_refusal(error):
+            raise error
+        self._log.warning("the database fails, and is asked again: %s", error)
+        self._stop.wait(BACKOFF)
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    """That a function has finished its task by itself."""
+
+    in_doubt: bool  # within a transaction, which may be rolled back
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "(it cannot be told)"
+
+
+def _line(error: BaseException) -> str:
+    """An error for one line of the log."""
+    return next(iter(f"{type(error).__name__}: {_text(error)}".splitlines()))[:LONGEST_LINE]
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error)).rstrip()
+    except Exception:  # of an error that cannot be told
+        return ""
+
+
+def storable(text: str, most: int) -> str:
+    """So much of a text as a field of `most` characters holds, in any database; of one too long the middle goes."""
+    text = text.replace("\0", "\\x00").encode(errors="backslashreplace").decode()
+    if len(text) <= most:
+        return text
+    half = (most - len(LEFT_OUT)) // 2
+    return f"{text[:half]}{LEFT_OUT}{text[-half:]}" if half > 0 else text[:most]

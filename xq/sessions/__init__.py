@@ -1,0 +1,1 @@
+"""Who owns a taken task: sessions, and how the death of one becomes known."""

@@ -1,0 +1,358 @@
+"""The classic tubes, those of tarantool/queue: each type is a preset of features over a generated model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Any
+
+from xq.adapters import tubes as tables
+from xq.adapters.peewee import PeeweeStore, upgrade
+from xq.adapters.tubes import Record, Records
+from xq.build import build
+from xq.core.clock import Clock
+from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
+from xq.queue import Queue
+from xq.runtime import maintenance as sweep
+from xq.sessions import session as sessions
+from xq.sessions.session import Session
+from xq.tubes.arguments import by_name
+from xq.tubes.custom import MAKES, Driven, lacking
+from xq.tubes.state import RUNNING, State
+from xq.tubes.tube import Host, OnChange, Task, Tube, TubeWording, is_text, stored
+from xq.tubes.types import OPTIONS, PRESETS, STORAGE_MODES, Preset, check_preset, features, roles
+from xq.tubes.upkeep import Upkeep
+
+__all__ = ["PRESETS", "Task", "Tube", "Tubes"]
+
+
+class TubeMap(Mapping[str, Tube]):
+    """The tubes of a database by name: `queue.tube["emails"]`, `queue.tube.emails`; `queue.tube()` are the names."""
+
+    def __init__(self, of: Tubes) -> None:
+        self._of = of
+
+    def __getitem__(self, name: str) -> Tube:
+        return self._of._find(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._of._names())
+
+    def __len__(self) -> int:
+        return len(self._of._names())
+
+    def __getattr__(self, name: str) -> Tube:
+        if name.startswith("__"):  # what Python itself asks for
+            raise AttributeError(name)
+        try:
+            return self[name]
+        except UnknownTube as error:
+            raise AttributeError(str(error)) from error
+
+    def __call__(self, *name: object) -> list[str]:
+        if name:
+            raise BadType(f"tube() returns the names of all tubes: tube[{shown(name[0])}] is one of them")
+        return list(self)
+
+    def __repr__(self) -> str:
+        return f"<xq tubes {' '.join(self)}>"
+
+
+class Tubes:
+    """All the tubes of a database: `queue = xq.Tubes(db)`, of Peewee or a URL. Touches no database yet.
+
+    Tubes are kept in the database: every process that opens it finds them.
+    """
+
+    def __init__(self, database: Any, *, clock: Clock | None = None) -> None:
+        self.database = tables.database(database)
+        self.tube = TubeMap(self)
+        self._clock = clock
+        self._records = Records(self.database)
+        shared = tables.shared(self.database)
+        # One of each in a process: who waits in a tube, and who hears of it, is known to its queue.
+        self._open: dict[tuple[str, int], Tube] = shared.setdefault("open", {})
+        self._drivers: dict[str, Any] = shared.setdefault("drivers", dict(PRESETS))
+        self._queue: Queue[Any] = upgrade(
+            self._records.model, {"status": "status", "owner": "owner"}, {"id": "required"}, methods=False, clock=clock
+        )
+        self._running: State = shared.setdefault("state", self._state())
+        if clock is None:  # else no time passes by itself
+            upkeep = shared.setdefault(
+                "upkeep", Upkeep(self._queue, self._records, self._drivers, self._tube, self._close)
+            )
+            sessions.of(self.database).others.add(upkeep)
+
+    def _state(self) -> State:
+        questions = {
+            "only_reads": self._queue.only_reads,
+            "there": self._records.are_there,
+            "awaited": lambda: any(tube.is_awaited for tube in list(self._open.values())),
+            "rests": lambda: sweep.rests(self.database),
+        }
+        store = self._queue.store
+        return State(questions, store.is_only_read, store.is_failure)
+
+    def state(self) -> str:
+        """The state of the tubes, as the database now has it on this thread's connection.
+
+        RUNNING: it may be written. WAITING: it may only be read, and INIT: nor is there any tube. ENDING: it may only
+        be read, and calls of this process that wait are being ended. STARTUP: it may be written again, and the thread
+        of this process is about to move what fell due meanwhile. But for RUNNING, calls of tubes raise NotRunning.
+        """
+        return self._running.look()
+
+    def _installed(self) -> Queue[Any]:
+        """The queue of the records, without tasks, by which what all queues share is there."""
+        self._records.make()
+        return self._queue
+
+    # tubes
+
+    @by_name
+    def create_tube(
+        self,
+        name: str,
+        type: str,
+        *,
+        temporary: bool = False,
+        if_not_exists: bool = False,
+        on_task_change: OnChange | None = None,
+        storage_mode: str | None = None,
+        **options: Any,
+    ) -> Tube:
+        """Create a tube: fifo, fifottl, limfifottl, utube, utubettl, or a type that was registered.
+
+        Options, as far as the type has them: `ttl`, `ttr` (seconds; ttr is ttl by default, and that is never) and
+        `pri`, where put says none. `capacity`: at how many tasks put waits, or returns None (0: never). `temporary`: a
+        crash of the server may take its tasks, where writing is faster so. `storage_mode` is accepted, there is one.
+
+        `if_not_exists` returns the tube of this name where there is one, whatever its type and options. Raises
+        TubeExists, FeatureOff for an option that the type lacks, BadType for one that none has, BadValue, NotRunning.
+        """
+        self._check_name(name)
+        if not isinstance(type, str) or type not in self._drivers:
+            raise BadValue(f"there is no type {shown(type)} of tubes: there are {', '.join(self._drivers)}")
+        for flag, value in {"temporary": temporary, "if_not_exists": if_not_exists}.items():
+            if not isinstance(value, bool):
+                raise BadType(f"{flag} is True or False, not {shown(value)}")
+        if storage_mode is not None and storage_mode not in STORAGE_MODES:
+            raise BadValue(f"storage_mode is {' or '.join(STORAGE_MODES)}, not {shown(storage_mode)}")
+        if on_task_change is not None and not callable(on_task_change):
+            raise BadType(f"on_task_change is a function, not {shown(on_task_change)}")
+        chosen = self._features(type, options)
+        with self._running:
+            self._installed()
+            found = self._standing(name)
+            tube = None if found is None else self._there(found, if_not_exists)
+            if tube is None:
+                given = {option: value for option, value in options.items() if value is not None}
+                given |= {"temporary": True} if temporary else {}
+                tube = self._create(Record(name, type, given, tables.new_table(name)), chosen, if_not_exists)
+        if on_task_change is not None:
+            tube.on_task_change(on_task_change)
+        return tube
+
+    @staticmethod
+    def _check_name(name: object) -> None:
+        if not isinstance(name, str):
+            raise BadType(f"a tube is named by text, not by {shown(name)}")
+        if not 1 <= len(name) <= tables.LONGEST_NAME or not is_text(name):
+            raise BadValue(f"the name of a tube is text of 1 to {tables.LONGEST_NAME} characters, not {shown(name)}")
+
+    def _features(self, type: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        if not isinstance(self._drivers[type], Mapping):
+            stored(dict(options))  # a class knows its own options, but they are kept as JSON
+            return {}
+        for option in options:
+            if option not in OPTIONS:
+                known = ", ".join([*OPTIONS, "temporary", "if_not_exists", "on_task_change", "storage_mode"])
+                raise BadType(f"create_tube has no option {shown(option)}: it has {known}")
+        return features(type, options, self._drivers)
+
+    def _standing(self, name: str) -> Record | None:
+        """The tube of this name. One without its table, which who died while he dropped it has left, is none."""
+        found = self._records.find(name)
+        if found is None or not isinstance(self._drivers.get(found.type), Mapping):  # a class makes its table anew
+            return found
+        if self.database.table_exists(found.table):
+            return found
+        self._records.check_transaction()
+        self._tube(found).erase()
+        return None
+
+    def _there(self, record: Record, if_not_exists: bool) -> Tube:
+        if not if_not_exists:
+            raise TubeExists(record.name, record.type)
+        return self._tube(record)
+
+    def _create(self, record: Record, chosen: Mapping[str, Any], if_not_exists: bool) -> Tube:
+        """Make the table first: who finds the record finds the tube, whole."""
+        self._records.check_transaction()
+        tube = None
+        try:
+            tube = self._build(record, chosen)
+            tube.create()
+            if self._records.add(record):
+                return self._opened(record, tube)
+        except BaseException:
+            with suppress(Exception):  # a transaction that failed has undone it already
+                if tube is None:
+                    tables.drop_again(self.database, record.table)
+                else:
+                    tube.erase()
+            raise
+        tube.erase()  # another process was first
+        found = self._records.find(record.name)
+        if found is None:
+            raise TubeExists(record.name, record.type)  # and has dropped it again
+        return self._there(found, if_not_exists)
+
+    def _build(self, record: Record, chosen: Mapping[str, Any]) -> Tube:
+        def forget() -> bool:
+            there = self._records.remove(record)
+            self._open.pop((record.table, id(self._clock)), None)
+            return there
+
+        wording = TubeWording(type=record.type, types=self._drivers)
+        host = Host(self._running, self._queue, lambda: self._installed().current_session().uuid, forget, wording)
+        driver = self._drivers[record.type]
+        if not isinstance(driver, Mapping):
+            return Driven(record, driver, self.database, host)
+        held = roles(chosen)
+        model = tables.model(self.database, record.name, record.table, held)
+        fields = {role: role for role in ("status", *held)}
+        store: PeeweeStore[Any] = PeeweeStore(model)
+        store.installs = (
+            f"tube[{record.name!r}].model.xq.install() installs it as this process defines it; where processes differ, "
+            "give all of them the same xq and the same drivers first"
+        )
+        queue = build(store, fields, chosen, methods=False, clock=self._clock, wording=wording)
+        queue.while_waiting = self._running.check_waiting
+        return Tube(record, model, host, [feature.name for feature in queue.machine.features])
+
+    def _tube(self, record: Record) -> Tube:
+        """The tube of a record, the same each time. Raises UnknownTube where its type is not registered here."""
+        tube = self._open.get((record.table, id(self._clock)))
+        if tube is None:
+            if record.type not in self._drivers:
+                raise UnknownTube(record.name, self._names(), record.type)
+            given = {option: value for option, value in record.options.items() if option != "temporary"}
+            try:
+                built = self._build(record, self._features(record.type, given))
+            except Exception as error:
+                self._running.explain(error)  # a class may write to find its table
+                raise
+            tube = self._opened(record, built)
+        return tube
+
+    def _close(self, record: Record) -> None:
+        """Stop the maintenance of a tube that another process dropped, unless a call of this process waits there."""
+        tube = self._open.get((record.table, id(self._clock)))
+        if tube is not None and not tube.is_awaited:
+            del self._open[record.table, id(self._clock)]
+            tube.stop()
+
+    def _opened(self, record: Record, tube: Tube) -> Tube:
+        """This one, unless another thread has opened the tube already."""
+        found = self._open.setdefault((record.table, id(self._clock)), tube)
+        if found is not tube:
+            tube.stop()
+        return found
+
+    def _names(self) -> list[str]:
+        return [record.name for record in self._records if record.type in self._drivers]
+
+    def _find(self, name: object) -> Tube:
+        record = self._records.find(name) if isinstance(name, str) and is_text(name) else None
+        if record is None:
+            raise UnknownTube(name, self._names())
+        return self._tube(record)
+
+    def statistics(self, name: str | None = None) -> dict[str, Any]:
+        """The statistics of a tube: {"tasks": {...}, "calls": {...}}; without a name, those of each, by its name.
+
+        Raises UnknownTube.
+        """
+        if name is not None:
+            return self._find(name).statistics()
+        found: dict[str, Any] = {}
+        for record in self._records:
+            if record.type in self._drivers:
+                with suppress(NotInstalled):  # another process has just dropped it
+                    found[record.name] = self._tube(record).statistics()
+        return found
+
+    # drivers
+
+    @property
+    def driver(self) -> Mapping[str, Any]:
+        """The types of tubes that are registered in this process: presets, and classes."""
+        return MappingProxyType(self._drivers)
+
+    def register_driver(self, name: str, driver: Preset | Any) -> None:
+        """Have a type of tubes of one's own in this process: a preset, as `features=` of upgrade, or a class.
+
+        A class has create_space(db, name, options), which makes the table of this name, where it is not there, and
+        returns its model; and new(model, on_task_change, options), which returns an object with normalize_task, put,
+        take, delete, release, bury, kick, peek (None where there is no such task), touch, truncate and tasks_by_state,
+        that calls on_task_change(task, event) after each change; `start` and `stop` are called where there are any.
+
+        Tubes of a type that is not registered are hidden until it is. Raises ConfigurationError, BadType, BadValue.
+        """
+        self._check_name(name)
+        if name in self._drivers:
+            raise ConfigurationError(f"there is a driver {shown(name)} already")
+        if isinstance(driver, Mapping):
+            check_preset(name, driver)
+        elif missing := lacking(driver, MAKES):
+            raise ConfigurationError(
+                f"a driver is a mapping of features, or a class with {' and '.join(MAKES)}: "
+                f"{shown(driver)} lacks {', '.join(missing)}"
+            )
+        self._drivers[name] = dict(driver) if isinstance(driver, Mapping) else driver
+
+    # sessions
+
+    def session(self, uuid: object = None) -> Session:
+        """Another session, to be entered by `with`, or the one of this uuid. Raises UnknownSession, BadValue."""
+        with self._running:
+            return self._installed().session(uuid)
+
+    def identify(self, uuid: object = None) -> str:
+        """The uuid of the session by which this thread, or asyncio task, takes. With a uuid, joins that one.
+
+        It is the current one until another is joined, or the `with queue.session()` around this call is left: after
+        that the current one is what it was before the `with`. Whoever joins one leaves the one that he had joined
+        before in the same block, and its tasks go back when nobody is left in it. A thread that joined none has that of
+        the process. Raises UnknownSession, BadType, BadValue; with a uuid NotRunning.
+        """
+        wanted = None if uuid is None else sessions.checked(uuid)
+        if wanted is None and self.state() != RUNNING:  # it can be told, but not listed
+            return sessions.of(self.database).current().uuid
+        with self._running:
+            return self._identify(wanted)
+
+    def _identify(self, wanted: str | None) -> str:
+        queue = self._installed()
+        current = queue.current_session()
+        if wanted in (None, current.uuid):
+            return current.uuid
+        mine = current.sessions
+        mine.join(None if wanted == mine.own().uuid else queue.session(wanted))
+        return str(wanted)
+
+    @by_name
+    def cfg(self, *, ttr: float | None = None, in_replicaset: bool | None = None) -> None:
+        """Set what holds for all tubes of this database, and is stored in it.
+
+        `ttr`: for how many seconds the tasks of a session that has ended are kept for who joins it again (0: not at
+        all). `in_replicaset` is accepted: sessions are always in the database. What is not given stays. Raises BadType,
+        BadValue.
+        """
+        if in_replicaset is not None and not isinstance(in_replicaset, bool):
+            raise BadType(f"in_replicaset is True or False, not {shown(in_replicaset)}")
+        if ttr is not None:
+            with self._running:
+                self._installed().configure(session_ttr=ttr)

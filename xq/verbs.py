@@ -1,0 +1,84 @@
+"""The methods of a queue on its model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from xq.core.errors import ConfigurationError, shown
+from xq.core.ports import Store
+from xq.queue import Queue
+
+VERBS: Final = (
+    "put",
+    "take",
+    "ack",
+    "release",
+    "bury",
+    "dig",
+    "kick",
+    "plow",
+    "kill",
+    "touch",
+    "wait",
+    "stats",
+    "queue_stats",
+)
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A method of the queue on the model: `Page.ack(key)`, and on an instance without the key: `page.ack()`."""
+
+    handle: Queue[Any]
+    name: str
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        if not self.handle.store.is_mine(owner):
+            raise ConfigurationError(
+                f"{owner.__name__} inherits {self.name}() from the queue {self.handle.store.name}, "
+                f"whose table is another: upgrade {owner.__name__} itself"
+            )
+        method = getattr(self.handle, self.name)
+        return method if instance is None or self.name in TABLE_VERBS else partial(method, instance)
+
+
+TABLE_VERBS: Final = ("take", "plow", "stats", "queue_stats")  # of the whole table, on an instance too
+
+
+@dataclass(frozen=True)
+class QueueAttribute:
+    """`Model.xq`."""
+
+    handle: Queue[Any]
+
+    def __get__(self, instance: object, owner: type) -> Queue[Any]:
+        if not self.handle.store.is_mine(owner):
+            raise ConfigurationError(
+                f"{owner.__name__}.xq is that of {self.handle.store.name}, whose table is another: "
+                f"upgrade {owner.__name__} itself"
+            )
+        return self.handle
+
+
+def attach(store: Store[Any], handle: Queue[Any], methods: bool | Sequence[str]) -> None:
+    if not isinstance(methods, (bool, tuple, list)):
+        raise ConfigurationError(f"methods is True, False, or a tuple of names, not {shown(methods)}")
+    wanted = () if methods is False else VERBS if methods is True else tuple(methods)
+    for name in wanted:
+        if not isinstance(name, str) or name not in VERBS:
+            raise ConfigurationError(f"methods: there is no method {shown(name)}: there are {', '.join(VERBS)}")
+    for name in ("xq", *wanted):
+        if any(isinstance(vars(base).get(name), (Verb, QueueAttribute)) for base in store.model.__mro__):
+            continue  # of a parent that is a queue: its table is another
+        taken = store.attribute(name)
+        if taken:
+            raise ConfigurationError(
+                f"{store.name}.{name} is {taken} already, and the method {name}() would hide it: "
+                f"pass methods=False and use the queue that upgrade returns, or methods=(...) with those you want"
+            )
+    store.attach("xq", QueueAttribute(handle))
+    for name in wanted:
+        store.attach(name, Verb(handle, name))
