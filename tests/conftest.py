@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -78,21 +78,19 @@ SHARED = [name for name in DATABASES if name != "memory"]  # those that another 
 # tiers
 
 TIERS = ("test", "rest", "long")
+ALL, SQLITE = set(DATABASES), {"sqlite"}
 
-# The databases on which `make test` runs the tests of a folder; the longest folder counts. The others are left to
-# `make test-all`, and tests/long to `make test-long`.
-QUICK: Mapping[str, Sequence[str]] = {
-    "unit": list(DATABASES),
-    "contract": ["sqlite"],
-    "contract/core": SHARED,
-    "django": ["sqlite"],
-    "spark/core": ["sqlite"],
-}
-
-# The databases on which `make test-all` runs the tests of a folder whose tests take long. The others are left to
-# `make test-long`.
-SLOW: Mapping[str, Sequence[str]] = {
-    "spark/killed": ["sqlite"],
+# folder -> the databases on which `make test` runs its tests, and those on which `make test-all` does; the longest
+# folder counts. On the others they are left to `make test-long`.
+FOLDERS: Mapping[str, tuple[set[str] | None, set[str] | None]] = {
+    "": (None, ALL),
+    "unit": (ALL, ALL),
+    "contract": (SQLITE, ALL),
+    "contract/core": (set(SHARED), ALL),
+    "django": (SQLITE, ALL),
+    "spark/core": (SQLITE, ALL),
+    "spark/killed": (None, SQLITE),
+    "long": (None, None),
 }
 
 
@@ -108,18 +106,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def _tier(item: pytest.Item) -> str:
     """Return the tier that a test belongs to: its folder and its database decide."""
-    folder = item.path.parent.relative_to(item.config.rootpath / "tests").as_posix()
-    databases, quick, slow = _databases(item), _row(QUICK, folder), _row(SLOW, folder)
-    if folder.split("/")[0] == "long" or (slow is not None and not databases <= slow):
-        return "long"
-    return "test" if quick is not None and databases <= quick else "rest"
-
-
-def _row(table: Mapping[str, Sequence[str]], folder: str) -> set[str] | None:
-    """Return the databases that a table names for a folder, or for the longest folder above it; None if for neither."""
-    while folder not in table and "/" in folder:
+    folder, databases = item.path.parent.relative_to(item.config.rootpath / "tests").as_posix(), _databases(item)
+    while folder not in FOLDERS:
         folder = folder.rpartition("/")[0]
-    return set(table[folder]) if folder in table else None
+    found = (tier for tier, on in zip(TIERS, FOLDERS[folder]) if on is not None and databases <= on)
+    return next(found, "long")
 
 
 def _databases(item: pytest.Item) -> set[str]:
@@ -143,20 +134,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             return False
         return (not tiers or _tier(item) in tiers) and (not only or not databases or only in databases)
 
-    wanted = [item for item in items if is_wanted(item)]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(wanted)])
-    items[:] = wanted
+    wanted: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    for item in items:
+        wanted[is_wanted(item)].append(item)
+    config.hook.pytest_deselected(items=wanted[False])
+    items[:] = wanted[True]
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Where everything is required, a test that cannot run has failed; not where one database is asked for."""
+    """Where everything is required, a test that cannot run has failed."""
     outcome: Any = yield
     report = outcome.get_result()
     # A lane sends its reports as UTF-8, which a test's log need not be.
     report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
-    required = os.environ.get("XQ_REQUIRE_ALL") and not os.environ.get("XQ_TEST_DB")
-    if report.skipped and required and not hasattr(report, "wasxfail"):
+    if report.skipped and os.environ.get("XQ_REQUIRE_ALL") and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"skipped although everything is required: {report.longrepr}"
 
@@ -173,6 +165,19 @@ def shared_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Dat
     """A fresh database that other processes and threads can open."""
     with DATABASES[request.param](tmp_path) as database:
         yield database
+
+
+@pytest.fixture(params=["postgres"])
+def on_postgres() -> None:
+    """For a test of PostgreSQL alone, which makes its databases itself."""
+
+
+@pytest.fixture(params=["mariadb"])
+def on_mariadb() -> None:
+    """For a test of MariaDB alone, which makes its databases itself."""
+
+
+ON_POSTGRES, ON_MARIADB = pytest.mark.usefixtures("on_postgres"), pytest.mark.usefixtures("on_mariadb")
 
 
 @pytest.fixture(params=["sqlite", "memory"])

@@ -127,7 +127,7 @@ class Queue(Generic[T]):
         return self._clock
 
     @property
-    def keeper(self) -> QueueKeeper:
+    def maintenance(self) -> QueueKeeper:
         """What the maintenance thread does for the queue."""
         return self._keeper
 

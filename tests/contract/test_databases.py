@@ -18,7 +18,7 @@ import pytest
 from playhouse import db_url, pool, postgres_ext
 
 import xq
-from tests.conftest import Maker, database_on
+from tests.conftest import ON_POSTGRES, Maker, database_on
 from tests.servers import Postgres, Server
 from tests.steps import PATIENCE, STUCK, another_process, eventually, is_exact, transitions
 from tests.support import databases as support
@@ -267,6 +267,7 @@ def test_a_program_with_another_search_path_is_counted_as_well(postgres):
     assert is_exact(Task)
 
 
+@ON_POSTGRES
 def test_a_table_behind_the_first_schema_of_the_search_path_must_be_named_with_its_own():
     with database_on(Postgres) as (server, name):
         with closing(server.peewee(name)) as database:
@@ -461,7 +462,7 @@ class Microseconds(pw.DateTimeField):
 
 
 @pytest.mark.parametrize(("field", "due"), [(pw.DateTimeField, 11), (Microseconds, 10.75)])
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind == "mariadb"])
+@pytest.mark.parametrize("kind", ["mariadb"])
 def test_a_timer_of_mariadb_is_rounded_up_to_what_its_column_holds(kind, field, due):
     with database_on(KINDS[kind]) as (server, name):
         clock = Clock(1_700_000_000)
@@ -497,7 +498,7 @@ def test_the_application_may_have_columns_of_json_and_arrays(postgres, field):
     assert Task.get_by_id(taken.id).data == changed
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind == "mariadb"])
+@pytest.mark.parametrize("kind", ["mariadb"])
 def test_the_application_may_have_columns_of_json_on_mariadb(kind):
     with database_on(KINDS[kind]) as (server, name):
         maker = Maker(server.peewee(name, mariadb=True), Clock())
@@ -507,7 +508,7 @@ def test_the_application_may_have_columns_of_json_on_mariadb(kind):
         maker.db.close()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind == "mariadb"])
+@pytest.mark.parametrize("kind", ["mariadb"])
 def test_a_column_of_json_on_mariadb_needs_a_database_that_says_so(kind):
     with database_on(KINDS[kind]) as (server, name):
         maker = Maker(server.peewee(name), Clock())

@@ -13,15 +13,14 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import database_on
+from tests.conftest import ON_POSTGRES, database_on
 from tests.servers import Postgres
 from tests.steps import PATIENCE, eventually, is_exact, transitions
-from tests.support.databases import KINDS
 from tests.support.servers_fail import Standby
 from xq.core.errors import ConfigurationError
 from xq.testing import Clock
 
-pytestmark = pytest.mark.skipif("postgres" not in KINDS, reason="of PostgreSQL")
+pytestmark = ON_POSTGRES
 
 FEATURES = {"id": "required", "buried": True, "delayed": True, "keep": True, "ttr": 60, "history": True}
 COLUMNS = "id bigint NOT NULL, day date NOT NULL, name text, status text NOT NULL, runat float8, tube text"

@@ -13,8 +13,6 @@ import xq
 from tests.conftest import Maker
 from tests.steps import PATIENCE, another_program
 
-IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
-
 
 def test_where_threads_share_a_connection_one_waits_and_others_are_refused(tmp_path):
     shared: dict[str, Any] = {"thread_safe": False, "check_same_thread": False, "timeout": 20}

@@ -19,7 +19,6 @@ from xq.testing import Clock
 
 path, make_file = support.path, support.make_file
 
-IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
 FEATURES = {"buried": True, "delayed": True, "keep": True, "ttl": 10, "unique": True}
 ROLES = ("runat", "priority", "tube", "unique")

@@ -15,7 +15,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import Maker, database_on
+from tests.conftest import ON_MARIADB, ON_POSTGRES, Maker, database_on
 from tests.servers import MariaDB, PgBouncer, Postgres, Server
 from tests.steps import PATIENCE, STUCK, eventually, is_exact
 from tests.support.databases import KINDS
@@ -26,8 +26,6 @@ from xq.sessions import session as sessions
 
 FEATURES = {"keep": True, "ttr": 60, "delayed": True, "history": True}
 ROOT = Path(__file__).parents[2]
-ON_POSTGRES = pytest.mark.skipif("postgres" not in KINDS, reason="of PostgreSQL")
-ON_MARIADB = pytest.mark.skipif("mariadb" not in KINDS, reason="of MariaDB")
 
 CONNECTIONS = {
     "postgres": "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = '{name}' AND usename = 'xq'",
@@ -487,8 +485,8 @@ def test_a_replica_of_mariadb_reads_exact_numbers_since_its_triggers_count_nothi
 @pytest.mark.parametrize(
     ("kind", "how", "settings"),
     [
-        pytest.param(Postgres, "killed", {"synchronous_commit": "off", "wal_writer_delay": "10s"}, marks=ON_POSTGRES),
-        pytest.param(MariaDB, "immediate", {"innodb_flush_log_at_trx_commit": 0}, marks=ON_MARIADB),
+        pytest.param(Postgres, "killed", {"synchronous_commit": "off", "wal_writer_delay": "10s"}),
+        pytest.param(MariaDB, "immediate", {"innodb_flush_log_at_trx_commit": 0}),
     ],
 )
 def test_what_a_crash_undoes_where_commits_do_not_wait_is_undone_whole(kind, how, settings):

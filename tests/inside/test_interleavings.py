@@ -16,7 +16,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import SERVERS, Maker, database_on
+from tests.conftest import ON_POSTGRES, SERVERS, Maker, database_on
 from tests.factories import task
 from tests.inside.steps import look
 from tests.servers import Postgres
@@ -453,6 +453,7 @@ def test_what_proves_that_a_process_lives_is_in_no_conflict_at_the_level_of_the_
     assert taken.ack().id == taken.id
 
 
+@ON_POSTGRES
 def test_a_call_that_postgresql_ends_in_a_deadlock_with_the_application_is_made_again_unseen():
     with database_on(Postgres) as (server, name), closing(server.peewee(name)) as db:
         Task = Maker(db, None)({"keep": True})

@@ -14,7 +14,6 @@ from xq.adapters.databases.sqlite_files import FileWrites, Inotify, Locks
 
 path, make_file = support.path, support.make_file
 
-IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
 # the thread that listens
 

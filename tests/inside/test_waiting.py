@@ -33,8 +33,6 @@ shared, full = support.shared, support.full
 
 no_fallback = fallback.no_fallback
 
-IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
-
 
 def test_a_take_does_not_sleep_on_when_another_process_reconfigures_its_queue(shared, monkeypatch):
     monkeypatch.setattr(database, "REVIEW", -1.0)  # the queue is looked at again at any time

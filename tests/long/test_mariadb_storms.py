@@ -10,6 +10,7 @@ import os
 
 import pytest
 
+from tests.conftest import ON_MARIADB
 from tests.storm import ISOLATIONS, SERVERS, Storm, ground, plan
 
 KILLS = int(os.environ.get("XQ_STORM_KILLS", "3"))
@@ -18,7 +19,7 @@ TASKS = 60  # that are put between two of them, about
 STORMS = [(number, min(EACH, KILLS - number * EACH)) for number in range(-(-KILLS // EACH))]
 
 
-@pytest.mark.skipif(not "mariadb".startswith(os.environ.get("XQ_TEST_DB", "")), reason="another database is asked for")
+@ON_MARIADB
 @pytest.mark.parametrize(("number", "kills"), STORMS)
 def test_no_table_is_damaged_when_the_server_is_killed(number, kills, tmp_path):
     if reason := SERVERS["mariadb"].missing():

@@ -13,7 +13,7 @@ from tests.servers import MariaDB, Postgres, Server
 KINDS: Mapping[str, type[Server]] = {"postgres": Postgres, "mariadb": MariaDB}
 
 
-@pytest.fixture
+@pytest.fixture(params=["postgres"])
 def postgres() -> Iterator[pw.Database]:
     with database_on(Postgres) as (server, name):
         database = server.peewee(name)

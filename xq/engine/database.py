@@ -64,12 +64,14 @@ class Opened:
 
 
 def until_nobody_conflicts(store: Store[Any], work: Callable[[], R]) -> R:
-    """What `work` returns, which is done again when the database undid it for another's sake, but in a transaction.
+    """Return what `work` returns. Outside of a transaction, repeat it while the database undoes it for the sake of another.
 
-    Whether it is in one is asked before: MariaDB undoes all of a transaction, and then there is none.
+    Whether there is a transaction is asked before: in a deadlock MariaDB undoes all of it, and then there is none.
     """
-    if store.in_transaction():
-        return work()
+    return work() if store.in_transaction() else _repeated(store, work)
+
+
+def _repeated(store: Store[Any], work: Callable[[], R]) -> R:
     for pause in PAUSES:
         try:
             return work()
@@ -292,7 +294,7 @@ class Database:
         """
         within = self.store.in_transaction()
         try:
-            return until_nobody_conflicts(self.store, work)
+            return work() if within else _repeated(self.store, work)
         except BaseException as error:
             if not within and not self.store.is_failure(error):
                 self.store.undo_interrupted()

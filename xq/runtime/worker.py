@@ -203,11 +203,11 @@ class Workers(Generic[T]):
 
     def _failed(self, task: Held, attempts: int, error: BaseException) -> None:
         """Release a task, or bury it: within the handler of its error, which is logged."""
-        self._log.debug("task %s failed", self._key(task), exc_info=error)
         most = self._work.max_attempts
         if most and attempts >= most:
             self._bury(task, f"{type(error).__name__}: {_text(error)}", error)
             return
+        self._log.debug("task %s failed", self._key(task), exc_info=error)
         leave = partial(self._leave, task)
         delay = min(LONGEST_BACKOFF, BACKOFF * 2.0 ** min(attempts - 1, 20)) if attempts > 1 else BACKOFF
         attempt = f"attempt {attempts}{f' of {most}' if most else ''}; " if attempts else ""

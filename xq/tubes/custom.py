@@ -197,7 +197,7 @@ class Driven(Tube):
     def take_many(self, n: int, timeout: float | None = None) -> list[Task]:
         """Take up to `n` tasks, as soon as there is one: each by a call of its own.
 
-        An error of the driver after the first one ends the call with those that were taken; the next call raises it.
+        If the driver fails after the first one, the error is logged, and those that were taken are returned.
         """
         if isinstance(n, bool) or not isinstance(n, int):
             raise BadType(f"a number of tasks is an integer, not {shown(n)}")

@@ -171,9 +171,9 @@ class Tube:
         return found
 
     @property
-    def keeper(self) -> QueueKeeper:
+    def maintenance(self) -> QueueKeeper:
         """What the maintenance thread does for the tube."""
-        return self._queue.keeper
+        return self._queue.maintenance
 
     @property
     def is_awaited(self) -> bool:

@@ -92,7 +92,7 @@ class Upkeep:
         """What maintains a tube, which is opened; None where that cannot be."""
         record = self._known.get(table)  # another thread may have found it gone
         try:
-            return None if record is None else self._open(record).keeper
+            return None if record is None else self._open(record).maintenance
         except Error as error:
             self._give_up(table, error)
             return None
