@@ -47,3 +47,17 @@ def test_another_process_returns_it_as_it_was_taken(make_shared):
         waiting.tell(None)
         eventually(lambda: is_awaited(Task) and Task.take()).ack()
         assert waiting.hear() == ("T", True)
+
+
+def test_a_wait_returns_its_own_task_though_another_was_given_the_same_key_since(make_shared):
+    Task = make_shared(roles=ROLES)
+
+    def work() -> Any:
+        taken = eventually(lambda: is_awaited(Task) and Task.take())
+        with make_shared.db.atomic():
+            key = taken.ack(update={"name": "answered"}).id
+            Task.put({**task(name="another"), "id": key})  # as SQLite itself chooses it, without AUTOINCREMENT
+            return Task.take()
+
+    (found, processed), another = in_threads(make_shared.db, lambda: put_and_wait(Task), work)
+    assert (found.id, found.name, processed) == (another.id, "answered", True)

@@ -540,7 +540,7 @@ class Waiting(Generic[T]):
     def _keep(self, target: str, rows: Mapping[Parts, Row]) -> None:
         """Keep those rows, by their keys, of tasks that this process has moved and whose end is waited for."""
         for ending in list(self._endings.values()):
-            if (row := rows.get(ending.parts)) is not None:
+            if not ending.gone and (row := rows.get(ending.parts)) is not None:  # else SQLite has given its key anew
                 ending.row, ending.here, ending.gone = row, target == TAKEN, target == ABSENT
                 if ending.event is not None:  # told by another thread, which was faster
                     ending.awake.set()
