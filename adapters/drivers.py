@@ -328,13 +328,18 @@ class Pymysql:
     def is_conflict(self, error: BaseException) -> bool:
         # A deadlock, also of those who wait for the next number of a key; a row that was changed since the transaction
         # began.
-        return bool(error.args) and error.args[0] in (1213, 1467, 1020)
+        return bool(error.args) and (error.args[0] in (1213, 1467, 1020) or self._is_without_savepoint(error))
+
+    @staticmethod
+    def _is_without_savepoint(error: BaseException) -> bool:
+        """Whether a savepoint is not there: a deadlock has undone the transaction, and what is raised hides that."""
+        return error.args[0] == 1305 and "SAVEPOINT" in str(error)
 
     def is_refusal(self, error: BaseException) -> bool:
         return bool(error.args) and error.args[0] == 4025  # a condition of the table is not met
 
     def is_lasting(self, error: BaseException) -> bool:
-        return bool(error.args) and error.args[0] in LASTING
+        return bool(error.args) and error.args[0] in LASTING and not self._is_without_savepoint(error)
 
     def is_locked(self, error: BaseException) -> bool:
         return bool(error.args) and error.args[0] == 1205

@@ -20,6 +20,7 @@ from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, LeftOpen, shown
 from xq.core.ports import Address, Connector, Driver, Field, Kind, Row, Store, keep
 from xq.queue import Queue
+from xq.sessions.session import held_by
 
 T = TypeVar("T")
 M = TypeVar("M", bound=pw.Model)
@@ -185,7 +186,7 @@ def _tell_at_the_end(database: Any, prepared: _Prepared) -> None:
     def then_tell(end: Callable[[Any], None]) -> Callable[[], None]:
         def ended() -> None:
             end(of())
-            for each in list(told):
+            for each in held_by(told):
                 each.settle()
 
         return ended

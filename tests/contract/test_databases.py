@@ -23,7 +23,7 @@ from tests.servers import Postgres, Server
 from tests.steps import PATIENCE, STUCK, another_process, eventually, is_exact, transitions
 from tests.support import databases as support
 from tests.support.databases import KINDS
-from xq.core.errors import ConfigurationError
+from xq import ConfigurationError
 from xq.testing import Clock
 
 postgres = support.postgres

@@ -17,7 +17,7 @@ from tests.conftest import ON_POSTGRES, database_on
 from tests.servers import Postgres
 from tests.steps import PATIENCE, eventually, is_exact, transitions
 from tests.support.servers_fail import Standby
-from xq.core.errors import ConfigurationError
+from xq import ConfigurationError
 from xq.testing import Clock
 
 pytestmark = ON_POSTGRES

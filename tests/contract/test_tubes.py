@@ -1005,7 +1005,7 @@ def test_a_storage_mode_is_accepted(queue):
 
 def test_a_url_leads_to_the_tubes_of_a_database(tmp_path):
     for wrong in ("sqlite:app.db", "sqlite://app.db"):
-        with pytest.raises(xq.core.errors.BadValue, match="sqlite:///app.db"):
+        with pytest.raises(xq.BadValue, match="sqlite:///app.db"):
             Tubes(wrong)
     url = f"sqlite:///{tmp_path}/app.db"
     queue = Tubes(url)

@@ -61,3 +61,21 @@ def test_a_wait_returns_its_own_task_though_another_was_given_the_same_key_since
 
     (found, processed), another = in_threads(make_shared.db, lambda: put_and_wait(Task), work)
     assert (found.id, found.name, processed) == (another.id, "answered", True)
+
+
+def test_a_task_that_is_kept_and_then_deleted_is_returned_as_done(make_shared):
+    Task = make_shared({"keep": True}, roles=ROLES)
+
+    def child() -> Generator[Any, Any, None]:
+        yield
+        found, processed = put_and_wait(Task)
+        yield found.status, processed
+
+    with another_process(make_shared.db, child) as waiting:
+        next(waiting)
+        waiting.tell(None)
+        taken = eventually(lambda: is_awaited(Task) and Task.take())
+        with make_shared.db.atomic():
+            taken.ack()
+            Task.delete().execute()
+        assert waiting.hear() == ("D", True)

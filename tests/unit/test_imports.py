@@ -258,7 +258,7 @@ def test_a_type_checker_knows_what_comes_out_of_a_queue(tmp_path):
 # tests
 
 CONTRACT = sorted((ROOT / "tests" / "contract").rglob("*.py"))
-PUBLIC = {"xq.core.errors", "xq.spark", "xq.testing", "xq.tubes", "xq.adapters.django"}
+PUBLIC = {"xq.spark", "xq.testing", "xq.tubes", "xq.adapters.django"}
 
 
 def test_the_contract_is_tested_by_public_names():

@@ -64,7 +64,7 @@ class Opened:
 
 
 def until_nobody_conflicts(store: Store[Any], work: Callable[[], R]) -> R:
-    """Return what `work` returns. Outside of a transaction, repeat it while the database undoes it for the sake of another.
+    """Return what `work` returns. Outside of a transaction, repeat it while the database undoes it for another's sake.
 
     Whether there is a transaction is asked before: in a deadlock MariaDB undoes all of it, and then there is none.
     """

@@ -356,7 +356,7 @@ class Sweeper:
 
     def _keepers(self) -> list[QueueKeeper]:
         # None is asked whether it is installed: where the database cannot be opened, that could not be told.
-        known = [keeper for keeper in list(sessions.keepers) if isinstance(keeper, QueueKeeper)]
+        known = [keeper for keeper in sessions.held_by(sessions.keepers) if isinstance(keeper, QueueKeeper)]
         return [keeper for keeper in known if keeper.attended and keeper.sessions is self._sessions]
 
     def _installed(self) -> list[QueueKeeper]:
@@ -568,7 +568,7 @@ def leave(database: object) -> None:
     if sweeper is not None:
         sweeper.end()
         sweeper.thread.join(LEAVING)
-    for keeper in list(sessions.keepers):
+    for keeper in sessions.held_by(sessions.keepers):
         if isinstance(keeper, QueueKeeper) and keeper.sessions is mine:
             keeper.leave()
     if proof is not None:
@@ -600,7 +600,7 @@ def _before_exit() -> None:
 
     A process that ended may have left its session to one of them.
     """
-    ending = list(_sweepers.values())
+    ending = sessions.held_by(_sweepers.values())
     for sweeper in ending:
         sweeper.end()
     for sweeper in ending:
@@ -613,7 +613,8 @@ sessions.before_exit.append(_before_exit)
 def _before_fork() -> None:
     """No thread of ours shall be within the database, or hold a lock, when the process is copied without it."""
     # In this order, as the thread itself: it works, and then may have to start the timer.
-    _kept_out.extend(sweeper for sweeper in list(_sweepers.values()) if sweeper.working.acquire(timeout=RETRY))
+    there = sessions.held_by(_sweepers.values())
+    _kept_out.extend(sweeper for sweeper in there if sweeper.working.acquire(timeout=RETRY))
     _starting.acquire()
 
 
@@ -626,10 +627,10 @@ def _after_fork_in_parent() -> None:
 def _after_fork_in_child() -> None:
     global _scheduler, _starting, _sweepers
     _kept_out.clear()
-    for sweeper in list(_sweepers.values()):
+    for sweeper in sessions.held_by(_sweepers.values()):
         sweeper.disown()
     _scheduler, _starting, _sweepers = None, threading.RLock(), WeakKeyDictionary()
-    for keeper in list(sessions.keepers):
+    for keeper in sessions.held_by(sessions.keepers):
         if isinstance(keeper, QueueKeeper):
             keeper.attended = None
             keeper.waiting.forget()

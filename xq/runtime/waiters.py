@@ -393,14 +393,14 @@ class Waiting(Generic[T]):
             row, state = self.moves.look(parts)
         except NotFound:  # it ended, and its row went away, since we looked last
             done = ending.event is not None and self._processed(ending.event, ending.target)
-            return self.tasks.returned(ending.row), done
+            return self._last(ending), done
         return self.tasks.returned(row), self._processed(ending.event or "", ending.target or state)
 
     def _last(self, ending: Ending) -> T:
         """Return a task whose row is gone, as it last was."""
         row = list(ending.row)
         if ending.event == "ack":  # which is of taken tasks alone
-            row[self._status_at] = self.database.dialect.words[TAKEN]
+            row[self._status_at] = self.database.dialect.words[TAKEN if ending.target == ABSENT else ending.target]
         return self.tasks.returned(row)
 
     def _begin(self, ending: Ending, named_task: Callable[[], Parts], held: bool = False) -> tuple[Row, str, bool]:
@@ -540,7 +540,9 @@ class Waiting(Generic[T]):
     def _keep(self, target: str, rows: Mapping[Parts, Row]) -> None:
         """Keep those rows, by their keys, of tasks that this process has moved and whose end is waited for."""
         for ending in list(self._endings.values()):
-            if not ending.gone and (row := rows.get(ending.parts)) is not None:  # else SQLite has given its key anew
+            # After its end the key may be that of another task. That it is gone may be known later than its event.
+            over = ending.gone or (ending.event is not None and target != ABSENT)
+            if not over and (row := rows.get(ending.parts)) is not None:
                 ending.row, ending.here, ending.gone = row, target == TAKEN, target == ABSENT
                 if ending.event is not None:  # told by another thread, which was faster
                     ending.awake.set()

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import NamedTuple, Protocol, TypeVar
@@ -170,6 +170,15 @@ class Others(Protocol):
 
 
 keepers: WeakSet[Keeper] = WeakSet()  # of all the queues of this process
+
+
+def held_by(weak: Iterable[R]) -> list[R]:
+    """Return what a collection of weak references holds. To copy it fails if another thread adds to it meanwhile."""
+    while True:
+        try:
+            return list(weak)
+        except RuntimeError:
+            continue
 
 
 class Place(NamedTuple):
@@ -381,14 +390,14 @@ class Sessions:
 
     def _closed(self, session: Session) -> None:
         self._open.pop(session.uuid, None)
-        for keeper in list(keepers):  # be they installed or not, which only the database could tell
+        for keeper in held_by(keepers):  # be they installed or not, which only the database could tell
             if keeper.sessions is self:
                 keeper.session_closed()
 
     @property
     def keepers(self) -> list[Keeper]:
         """The queues of this process that are installed in this database."""
-        return [keeper for keeper in list(keepers) if keeper.sessions is self and keeper.installed]
+        return [keeper for keeper in held_by(keepers) if keeper.sessions is self and keeper.installed]
 
     def _ask(self, question: Callable[[Keeper], R], otherwise: S) -> R | S:
         """What any of the queues says of all sessions."""
@@ -535,12 +544,12 @@ class Sessions:
         return not postponed
 
     def _give_back(self, name: str, event: str) -> None:
-        for others in list(self.others):
+        for others in held_by(self.others):
             others.open_for(name)
         for keeper in self.keepers:
             with suppress(NotInstalled):
                 keeper.give_back(name, event)
-        for holder in list(self.holders):
+        for holder in held_by(self.holders):
             holder.give_back(name)
         self._ask(lambda keeper: keeper.strike(name), otherwise=None)
 
@@ -578,7 +587,7 @@ class Sessions:
                 if not self._of_others([keeper.name]):
                     with suppress(NotInstalled):
                         orphans.update(filter(_is_uuid, keeper.orphans()))
-            for others in list(self.others):
+            for others in held_by(self.others):
                 orphans.update(filter(_is_uuid, others.orphans()))
             ends |= dict.fromkeys(orphans)
         here = {session.uuid for session in self.held()}
@@ -606,7 +615,7 @@ class Sessions:
         return (mine & set(queues)) | self._of_others([queue for queue in queues if queue not in mine])
 
     def _of_others(self, queues: Collection[str]) -> set[str]:
-        return {name for others in list(self.others) for name in others.names(queues)} if queues else set()
+        return {name for others in held_by(self.others) for name in others.names(queues)} if queues else set()
 
     def forget_listed(self) -> None:
         """The database may have forgotten them all: make them known again at their next take."""
@@ -617,7 +626,7 @@ class Sessions:
         """The process ends: leave all sessions."""
         known = self.held()
         if known and (self.proof is None or self.proof.there()):
-            here = next((keeper for keeper in list(keepers) if keeper.sessions is self), None)
+            here = next((keeper for keeper in held_by(keepers) if keeper.sessions is self), None)
             with here.briefly_connected() if here else nullcontext():  # the application may have closed its connection
                 for session in known:
                     session.let_go()
@@ -693,7 +702,7 @@ def owner_of(mark: str) -> tuple[str, float | None]:
 def _at_exit() -> None:
     for call in before_exit:
         call()
-    for sessions in list(_of_database.values()):
+    for sessions in held_by(_of_database.values()):
         try:
             sessions.exit()
         except Exception as error:  # then the proof of life goes with the process, and others notice
@@ -704,7 +713,7 @@ def _in_child() -> None:
     global _process
     _process = secrets.token_hex(4)
     _entered.set(())
-    for sessions in list(_of_database.values()):
+    for sessions in held_by(_of_database.values()):
         sessions.forked()
 
 

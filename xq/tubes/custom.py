@@ -197,7 +197,8 @@ class Driven(Tube):
     def take_many(self, n: int, timeout: float | None = None) -> list[Task]:
         """Take up to `n` tasks, as soon as there is one: each by a call of its own.
 
-        If the driver fails after the first one, the error is logged, and those that were taken are returned.
+        If the driver fails after the first one, the error is logged, and those that were taken are returned; within a
+        transaction the error is raised.
         """
         if isinstance(n, bool) or not isinstance(n, int):
             raise BadType(f"a number of tasks is an integer, not {shown(n)}")
@@ -208,7 +209,7 @@ class Driven(Tube):
             try:
                 task = self.take(0 if found else timeout)
             except Exception as error:
-                if not found:
+                if not found or self._host.records.store.in_transaction():  # which the error may have undone
                     raise
                 log.warning("take_many of %s ends with %d of %d tasks: %s", self.name, len(found), n, error)
                 break
