@@ -21,7 +21,8 @@ from tests.steps import (
     isolate,
     transitions,
 )
-from tests.support.stats import FEATURES
+
+FEATURES = {"buried": True, "delayed": True, "keep": True}
 
 
 @pytest.fixture

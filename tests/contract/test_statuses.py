@@ -10,7 +10,8 @@ import pytest
 import xq
 from tests.factories import task
 from tests.steps import bring, row, transitions
-from tests.support.statuses import FEATURES
+
+FEATURES = {"buried": True, "delayed": True, "keep": True, "ttl": 10, "ttr": 20}
 
 WORDS = {"R": "new", "T": "processing", "W": "later", "B": "it's failed", "D": "done"}
 NUMBERS = {"R": 0, "T": 1, "W": 2, "B": -3, "D": 100}

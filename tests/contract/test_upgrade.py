@@ -10,7 +10,9 @@ import pytest
 import xq
 from tests.factories import task
 from tests.steps import bring, row, state
-from tests.support.upgrade import FIELDS, VERBS
+
+FIELDS = {"status": "status", "runat": "runat"}
+VERBS = {"put", "take", "ack", "release", "bury", "dig", "kick", "plow", "kill", "touch", "stats", "queue_stats"}
 
 # what it gives
 

@@ -6,8 +6,9 @@ import pytest
 
 import xq
 from tests.factories import task
-from tests.support.install import FEATURES
 from xq.engine import database
+
+FEATURES = {"buried": True, "delayed": True, "zombie": 30}
 
 
 def test_a_process_from_whose_database_the_records_were_dropped_is_told(make, monkeypatch):

@@ -15,9 +15,10 @@ from tests.steps import (
     transitions,
     waiter,
 )
-from tests.support.stats import FEATURES
 from xq.adapters.databases import mysql, postgres
 from xq.engine import database
+
+FEATURES = {"buried": True, "delayed": True, "keep": True}
 
 
 @pytest.mark.parametrize("name", SERVERS)

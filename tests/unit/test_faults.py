@@ -9,7 +9,8 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.support.faults import FIELDS
+
+FIELDS = {"status": "status", "runat": "runat"}
 
 CALLS = {
     "put": lambda queue: queue.put({"name": "a"}),

@@ -8,12 +8,14 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.support import batches, ownership, stats
+from tests.support import batches, ownership
 from tests.support.history import ALL
 from tests.support.operators import RETRY
 from tests.support.put import sequence
-from tests.support.statuses import FEATURES as WORDED
 from xq import BadType, BadValue, FeatureOff
+
+COUNTED = {"buried": True, "delayed": True, "keep": True}
+WORDED = {"buried": True, "delayed": True, "keep": True, "ttl": 10, "ttr": 20}
 
 # finish
 
@@ -72,13 +74,13 @@ def test_put_many_takes_tasks_and_not_one_task(make, bad):
 
 def test_tube_stats_need_the_role(make):
     with pytest.raises(xq.ConfigurationError, match="tube"):
-        make(stats.FEATURES, tube_stats=["a"])
+        make(COUNTED, tube_stats=["a"])
 
 
 @pytest.mark.parametrize("wrong", ["a", [5], [None], [""], 5])
 def test_tube_stats_is_a_list_of_names(make, wrong):
     with pytest.raises(xq.ConfigurationError, match="tube_stats"):
-        make(stats.FEATURES, roles=("runat", "tube"), tube_stats=wrong)
+        make(COUNTED, roles=("runat", "tube"), tube_stats=wrong)
 
 
 # batches

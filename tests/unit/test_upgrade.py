@@ -9,7 +9,9 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.support.upgrade import FIELDS, VERBS
+
+FIELDS = {"status": "status", "runat": "runat"}
+VERBS = {"put", "take", "ack", "release", "bury", "dig", "kick", "plow", "kill", "touch", "stats", "queue_stats"}
 
 
 def test_a_decorator_without_its_arguments_says_how_to_write_it(make):

@@ -15,8 +15,9 @@ import xq
 from tests.conftest import SERVERS, Maker, database_on
 from tests.factories import task, tasks
 from tests.steps import PATIENCE, another_process, bring, eventually, is_exact, processes, row, run_script, transitions
-from tests.support.install import FEATURES
 from xq.testing import Clock
+
+FEATURES = {"buried": True, "delayed": True, "zombie": 30}
 
 ROLES = {"status": "status", "runat": "runat", "priority": "priority"}
 
