@@ -71,8 +71,8 @@ from django.core.management import call_command
 from django.db import connections, models
 from django.test.utils import modify_settings
 
+from tests.browser import browser, window  # noqa: F401 (fixtures)
 from tests.conftest import SERVERS, database_on
-from tests.django.browser import browser, window  # noqa: F401 (fixtures)
 from tests.django.sites import manage, served  # noqa: F401
 from tests.servers import Server
 from xq.adapters.django import upgrade

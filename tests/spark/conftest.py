@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import xq
+from tests.browser import browser, window  # noqa: F401 (fixtures)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,7 +91,7 @@ def test_a_folder_that_holds_other_things_is_refused(spark, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_a_page_compares_with_the_span_before_and_says_why_where_it_cannot(spark, tmp_path):
+def test_a_page_compares_with_the_span_before_and_says_why_where_it_cannot(spark, tmp_path, browser):
     rows: list[dict[str, Any]] = []
 
     def happens(queue: str, at_us: float, key: str, *states: str) -> None:
@@ -126,3 +127,11 @@ def test_a_page_compares_with_the_span_before_and_says_why_where_it_cannot(spark
     assert (new["before"], new["begun"], new["silent"]) == (None, 2.25 * 86400, "error")
     assert page.data["thresholds"]["stuck"][:2] == [9, "tasks"]
     assert {path.name for path in tmp_path.iterdir() if path.name[0] != "."} == {*TABLES, "index.html"}
+
+    browser.open(Path(made.html).as_uri())
+    assert browser.one("#verdict h2").text == "1 of 2 queues needs attention"
+    assert browser.texts("#verdict li") == ["old the backlog grows, tasks fail"]
+    assert "before: 33.3 %" in browser.text()
+    assert "stuck: 9" in browser.one("#thresholds").get_attribute("textContent")
+    browser.one("#queue option[value=new]").click()
+    assert "Nothing stands beside these figures" in browser.text()
