@@ -52,6 +52,23 @@ def test_a_tube_needs_the_role(make):
     assert off.value.role == "tube"
 
 
+# options
+
+
+def test_an_option_that_is_not_there_is_told_with_those_that_are(make):
+    Task = make({"delayed": True, "ttr": 5}, roles=("runat", "ttr"))
+    calls = {
+        "take of Task has no option 'timout': it takes timeout, tube, ttr": lambda: Task.take(timout=1),
+        "ack of Task has no option 'updte': it takes update": lambda: Task.ack(1, updte={}),
+        "put of Task has no option 'wiat': it takes wait, timeout, delay": lambda: Task.put({}, wiat=1),
+        "put takes a task of Task as a mapping: put({'name': ...})": lambda: Task.put(name="a"),
+    }
+    for message, call in calls.items():
+        with pytest.raises(xq.BadType) as refused:
+            call()
+        assert str(refused.value).startswith(message)
+
+
 # put
 
 

@@ -24,6 +24,13 @@ Seconds = Mapping[str, float | None]  # what a call brings, by option; None is n
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = 253_402_300_800  # seconds since 1970: the end of the year 9999
+# What calls take beside the options of the machine, as their messages name it.
+PARAMETERS = {
+    "put": ("wait", "timeout"),
+    "take": ("timeout", "tube"),
+    **dict.fromkeys(("ack", "release", "bury"), ("update",)),
+    "dig": ("n", "update"),
+}
 MARK = "_xq_take"  # the attribute of an instance that carries the mark of its take
 
 
@@ -438,7 +445,9 @@ class Tasks(Generic[T]):
         features = self.off().options.get((event, option), ())
         on = bool(self._on & {*features})
         if not features or (on and option not in REMEMBERED):
-            taken = ", ".join(sorted(self.machine.options(event))) or "no options"
+            if event == "put" and option in {field.name for field in self.table.fields}:
+                raise BadType(f"put takes a task of {self.store.name} as a mapping: put({{{option!r}: ...}})")
+            taken = ", ".join([*PARAMETERS.get(event, ()), *sorted(self.machine.options(event))]) or "no options"
             raise BadType(f"{event} of {self.store.name} has no option {option!r}: it takes {taken}")
         if on:
             raise FeatureOff(f"{event} keeps {option!r} in the role {option!r}: map it to a field", role=option)
