@@ -72,6 +72,9 @@ def test_a_call_with_options_in_a_table_or_of_another_name_is_a_bad_type_that_sh
         (lambda: tube.put("x", {"prio": 1}), "put has no option 'prio': it has pri, ttl, ttr, delay, utube, timeout"),
         (lambda: tube.release(1, dely=5), "release has no option 'dely': it has delay"),
         (lambda: tube.put(), "put: missing a required argument: 'data'"),
+        (lambda: tube.take(ttr=3), "take has no option 'ttr': it has timeout"),
+        (lambda: tube.ack(1, update={}), "ack has no option 'update': it has id"),
+        (lambda: tube.touch(1), "touch: missing a required argument: 'increment'"),
     ):
         with pytest.raises(xq.BadType) as bad:
             call()

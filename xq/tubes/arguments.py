@@ -46,7 +46,7 @@ def _misfit(
     given = more[0] if more and isinstance(more[0], Mapping) else options
     strange = [each for each in given if each not in (*placed, *known)]
     if strange and not takes_any:
-        return BadType(f"{name} has no option {shown(strange[0])}: it has {', '.join(known) or 'none'}")
+        return BadType(f"{name} has no option {shown(strange[0])}: it has {', '.join(known or placed) or 'none'}")
     if more and (known or takes_any):
         example = [f"{option}={shown(value)}" for option, value in given.items()] or [
             f"{option}=..." for option in known

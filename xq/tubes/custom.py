@@ -167,6 +167,7 @@ class Driven(Tube):
             row = self._object.put(data, options)
             return None if row is None else self._told(row)
 
+    @by_name
     def take(self, timeout: float | None = None) -> Task | None:
         """Take a task. Waits `timeout` seconds for one; None: for ever. None when there is none."""
         with self._calls:
@@ -194,6 +195,7 @@ class Driven(Tube):
             self._host.records.after_commit(held.keep)
             return task
 
+    @by_name
     def take_many(self, n: int, timeout: float | None = None) -> list[Task]:
         """Take up to `n` tasks, as soon as there is one: each by a call of its own.
 
@@ -218,6 +220,7 @@ class Driven(Tube):
             found.append(task)
         return found
 
+    @by_name
     def ack_many(self, ids: Iterable[object]) -> list[Task]:
         """ack, one after the other: what comes before the one that raises is done."""
         if isinstance(ids, (Task, str, bytes, Mapping)) or not isinstance(ids, Iterable):
@@ -232,6 +235,7 @@ class Driven(Tube):
         """Raises FeatureOff, as `worker`."""
         self.worker()
 
+    @by_name
     def ack(self, id: object) -> Task:
         """Say that a task, taken by this session, is done. Raises NotFound, WrongState, NotOwner."""
         with self._calls:
@@ -250,6 +254,7 @@ class Driven(Tube):
         with self._calls:
             return self._told(self._object.release(self._mine("release", id), options))
 
+    @by_name
     def touch(self, id: object, increment: float) -> Task:
         """Let a task, taken by this session, be taken `increment` seconds longer. Raises as `release`."""
         with self._calls:
@@ -261,17 +266,20 @@ class Driven(Tube):
                 raise BadValue(f"increment is a number of seconds from 0 on, not {shown(increment)}")
             return self._told(self._object.touch(self._mine("touch", id), increment))
 
+    @by_name
     def peek(self, id: object) -> Task:
         """The task, unchanged. Raises NotFound."""
         with self._calls:
             return self._named(id)[1]
 
+    @by_name
     def bury(self, id: object) -> Task:
         """Put a task aside until it is kicked. One that is buried stays so."""
         with self._calls:
             key, task = self._named(id)
             return task if task.state == STATES["B"] else self._told(self._object.bury(key))
 
+    @by_name
     def kick(self, count: int = 1) -> Any:
         """Have so many buried tasks be ready. Returns what the class does: how many there were."""
         with self._calls:
@@ -281,6 +289,7 @@ class Driven(Tube):
                 raise BadValue(f"a number of tasks is not negative: {shown(count)}")
             return self._object.kick(count)
 
+    @by_name
     def delete(self, id: object) -> Task:
         """Delete a task."""
         with self._calls:

@@ -253,6 +253,7 @@ class Tube:
 
     # consumers
 
+    @by_name
     def take(self, timeout: float | None = None) -> Task | None:
         """Take the first ready task, of lowest pri and then id. Waits `timeout` seconds for one; None: for ever.
 
@@ -262,16 +263,19 @@ class Tube:
             found = self._queue.take(timeout)
             return None if found is None else self._told(found)
 
+    @by_name
     def take_many(self, n: int, timeout: float | None = None) -> list[Task]:
         """Take up to `n` ready tasks, in the order of `take`, as soon as there is one. Waits as `take` does."""
         with self._calls:
             return [self._told(row) for row in self._queue.take_many(n, timeout)]
 
+    @by_name
     def ack(self, id: object) -> Task:
         """Say that a task, taken by this session, is done: it is gone."""
         with self._calls:
             return self._told(self._queue.ack(task_id(id)), GONE)
 
+    @by_name
     def ack_many(self, ids: Iterable[object]) -> list[Task]:
         """ack, for all of the tasks or none: one transaction."""
         if isinstance(ids, (Task, str, bytes, Mapping)) or not isinstance(ids, Iterable):
@@ -285,6 +289,7 @@ class Tube:
         with self._calls:
             return self._told(self._queue.release(task_id(id), **self._delayed({}, delay)))
 
+    @by_name
     def touch(self, id: object, increment: float) -> Task:
         """Let a task, taken by this session, be taken, and live, for `increment` seconds more.
 
@@ -331,11 +336,13 @@ class Tube:
 
     # operators
 
+    @by_name
     def peek(self, id: object) -> Task:
         """The task, unchanged. Raises NotFound."""
         with self._calls:
             return self._told(self._queue.peek(task_id(id)))
 
+    @by_name
     def bury(self, id: object) -> Task:
         """Put a task aside until it is kicked, whatever its state and whoever has taken it.
 
@@ -344,6 +351,7 @@ class Tube:
         with self._calls:
             return self._told(self._queue.bury(task_id(id)))
 
+    @by_name
     def kick(self, count: int = 1) -> int:
         """Have so many buried tasks be ready, in the order of a take. Returns how many there were."""
         with self._calls:
@@ -351,6 +359,7 @@ class Tube:
                 raise BadType("a number of tasks is an integer, not None")
             return len(self._queue.dig(n=count))
 
+    @by_name
     def delete(self, id: object) -> Task:
         """Delete a task, whatever its state and whoever has taken it."""
         with self._calls:
