@@ -66,7 +66,7 @@ test-sqlite: $(UNITS) ## the units and SQLite's contract, without Spark: make te
 	$(PYTEST) --tier test --tier rest tests/unit tests/contract $(ARGS)
 
 test-long: $(TEST) ## storms, random calls by the thousand, interrupts, killed drivers of Spark, the benchmarks' own tests: hours
-	XQ_STORM_KILLS=$${XQ_STORM_KILLS:-200} XQ_HYPOTHESIS_EXAMPLES=$${XQ_HYPOTHESIS_EXAMPLES:-1000} $(PYTEST) -o faulthandler_timeout=7200 tests/long tests/random tests/spark/killed $(ARGS)
+	XQ_STORM_KILLS=$${XQ_STORM_KILLS:-200} XQ_HYPOTHESIS_EXAMPLES=$${XQ_HYPOTHESIS_EXAMPLES:-1000} $(PYTEST) -o faulthandler_timeout=7200 tests/long tests/random tests/spark/killed tests/spark/benchmarks $(ARGS)
 
 lint: $(LINT) ## style, types, who imports what, stale documents
 	$(BIN)/ruff check .

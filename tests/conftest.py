@@ -90,6 +90,7 @@ FOLDERS: Mapping[str, tuple[set[str] | None, set[str] | None]] = {
     "django": (SQLITE, ALL),
     "spark/core": (SQLITE, ALL),
     "spark/killed": (None, SQLITE),
+    "spark/benchmarks": (None, None),
     "long": (None, None),
 }
 

@@ -12,10 +12,10 @@ import pytest
 import xq
 from benchmarks import day, pipeline
 from benchmarks import spark as benchmark
-from benchmarks.databases import Files, Sqlite
+from benchmarks.databases import HOMES, Files, OnServer, Sqlite
 from benchmarks.report import SMOKE
+from tests import servers
 from tests.conftest import SHARED
-from tests.spark.homes import home_on
 from xq.core.machine import NAMES
 
 SECONDS = "unix_seconds(bucket) AS bucket"
@@ -97,7 +97,11 @@ def test_the_section_fills_its_table(spark, monkeypatch):  # `spark`, because wh
 
 @pytest.fixture(params=SHARED)
 def home(request):
-    with home_on(request.param) as home:
+    """A home for the databases of a benchmark."""
+    kind = HOMES[request.param]
+    if reason := kind.missing():
+        pytest.skip(reason)
+    with closing(kind(servers.shared(kind.kind)) if issubclass(kind, OnServer) else kind()) as home:
         yield home
 
 
@@ -121,3 +125,8 @@ def test_a_day_that_was_copied_is_the_same_day(home):
     with closing(pipeline.copy(home, built).peewee()) as database:
         assert pipeline.queue(database).History.select().count() > 0
         assert pipeline.queue(database).check() == []
+
+
+def test_a_driver_that_is_killed_is_measured(spark, home):
+    table = benchmark.killed(SMOKE, home)
+    assert {len(row) for row in table.rows} == {len(table.head)}
