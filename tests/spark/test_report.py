@@ -24,7 +24,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
-import xq
 from tests.conftest import Maker
 from tests.factories import task
 from tests.spark.histories import BEFORE, BEGIN, EVIL, SECOND, WAYS, a_history
@@ -244,38 +243,6 @@ def test_the_page_says_what_its_numbers_mean_also_where_python_has_no_docstrings
     lengths = [int(length) for length in told.stdout.split()]
     assert len(lengths) == len(TABLES)
     assert min(lengths) > 40
-
-
-def test_a_report_of_the_run_of_the_demo_is_what_its_history_says(spark, tmp_path):
-    file = tmp_path / "demo.db"
-    subprocess.run([sys.executable, EXAMPLES / "demo.py", "--db", file], check=True, capture_output=True, timeout=300)
-    db = pw.SqliteDatabase(file)
-    model: Any = type(
-        "Module",
-        (pw.Model,),
-        {
-            **{name: pw.TextField(null=True) for name in ("package", "owner")},
-            **{name: pw.IntegerField(default=0) for name in ("priority", "attempts")},
-            "status": pw.CharField(default="R"),
-            "runat": pw.DoubleField(null=True),
-            "Meta": type("Meta", (), {"database": db}),
-        },
-    )
-    roles = {role: role for role in ("status", "runat", "priority", "owner", "attempts")} | {"tube": "package"}
-    modules: Any = xq.upgrade(model, roles, {"keep": True, "buried": True, "ttr": 60, "history": True})
-    modules.install()  # without the statistics of some tubes that the demo has
-    found = report(spark, modules, out=tmp_path / "report", archive=tmp_path)  # nothing was archived yet
-    page, rows = Page(found.html), history_of("Module", modules)
-    assert len(rows) > 3 * 500
-    check(found, Reckoning(rows, [], *page.span, buried_of("Module", model)))
-    (queue,) = page.data["queues"]
-    done = sum(row[3] for row in queue["throughput"])
-    assert done == model.select().where(model.status == "D").count()
-    assert page.data["unit"] == "second"
-    assert (queue["silent"], {error for _, error, *_ in queue["failures"]}) == ("error", {None})  # it is not mapped
-    assert (page.data["compared"], queue["before"]) == (False, None)
-    assert "died" in [row[2] for row in queue["transitions"]]
-    db.close()
 
 
 def test_what_no_report_has_made_is_not_replaced(spark, tmp_path):
