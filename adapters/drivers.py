@@ -332,7 +332,7 @@ class Pymysql:
 
     @staticmethod
     def _is_without_savepoint(error: BaseException) -> bool:
-        """Whether a savepoint is not there: a deadlock has undone the transaction, and what is raised hides that."""
+        """Whether the error is a missing savepoint: the server rolled the transaction back, and this hides why."""
         return error.args[0] == 1305 and "SAVEPOINT" in str(error)
 
     def is_refusal(self, error: BaseException) -> bool:

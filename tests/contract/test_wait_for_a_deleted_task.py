@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from tests.factories import task
@@ -34,19 +34,23 @@ def test_the_process_that_acked_returns_it_with_the_update_of_the_ack(make_share
         assert (found.name, found.status, found.attempts) == ("answered", "T", 1)
 
 
-def test_another_process_returns_it_as_it_was_taken(make_shared):
-    Task = make_shared(roles=ROLES)
+def answered_elsewhere(Task: Any, end: Callable[[Any], object]) -> Any:
+    """Put a task and wait for it in another process, end it here once it is taken. Return what the wait returned."""
 
     def child() -> Generator[Any, Any, None]:
         yield
         found, processed = put_and_wait(Task)
         yield found.status, processed
 
-    with another_process(make_shared.db, child) as waiting:
+    with another_process(Task._meta.database, child) as waiting:
         next(waiting)
         waiting.tell(None)
-        eventually(lambda: is_awaited(Task) and Task.take()).ack()
-        assert waiting.hear() == ("T", True)
+        end(eventually(lambda: is_awaited(Task) and Task.take()))
+        return waiting.hear()
+
+
+def test_another_process_returns_it_as_it_was_taken(make_shared):
+    assert answered_elsewhere(make_shared(roles=ROLES), lambda taken: taken.ack()) == ("T", True)
 
 
 def test_a_wait_returns_its_own_task_though_another_was_given_the_same_key_since(make_shared):
@@ -66,16 +70,9 @@ def test_a_wait_returns_its_own_task_though_another_was_given_the_same_key_since
 def test_a_task_that_is_kept_and_then_deleted_is_returned_as_done(make_shared):
     Task = make_shared({"keep": True}, roles=ROLES)
 
-    def child() -> Generator[Any, Any, None]:
-        yield
-        found, processed = put_and_wait(Task)
-        yield found.status, processed
-
-    with another_process(make_shared.db, child) as waiting:
-        next(waiting)
-        waiting.tell(None)
-        taken = eventually(lambda: is_awaited(Task) and Task.take())
+    def end(taken: Any) -> None:
         with make_shared.db.atomic():
             taken.ack()
             Task.delete().execute()
-        assert waiting.hear() == ("D", True)
+
+    assert answered_elsewhere(Task, end) == ("D", True)
