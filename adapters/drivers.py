@@ -55,13 +55,25 @@ class Sqlite3:
             return False
 
     def is_broken(self, connection: Any) -> bool:
+        return connection is not None and self.transaction(connection) is None
+
+    def transaction(self, connection: Any) -> bool | None:
         try:
-            return connection is not None and connection.in_transaction is None
-        except sqlite3.ProgrammingError:
-            return True
+            within: bool = connection.in_transaction
+            return within
+        except sqlite3.ProgrammingError:  # it was closed
+            return None
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         cursor.execute(sql, values)
+
+    def query(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> list[Row]:
+        # Fetched to the end: only then does SQLite end, and commit, a statement with RETURNING.
+        rows: list[Row] = cursor().execute(sql, values).fetchall()
+        return rows
+
+    def affected(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> int:
+        return int(cursor().execute(sql, values).rowcount)
 
     def load(self, cursor: Any, sql: str, rows: Sequence[Row]) -> None:
         cursor.executemany(sql, rows)
@@ -105,7 +117,36 @@ class Sqlite3:
         return False
 
 
-class Psycopg:
+class _Server:
+    """What the drivers of both servers share."""
+
+    def in_transaction(self, connection: Any) -> bool:
+        raise NotImplementedError
+
+    def is_broken(self, connection: Any) -> bool:
+        raise NotImplementedError
+
+    def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
+        raise NotImplementedError
+
+    def rows(self, cursor: Any) -> list[Row]:
+        raise NotImplementedError
+
+    def transaction(self, connection: Any) -> bool | None:
+        return True if self.in_transaction(connection) else None if self.is_broken(connection) else False
+
+    def query(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> list[Row]:
+        made = cursor()
+        self.execute(made, sql, values)
+        return self.rows(made)
+
+    def affected(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> int:
+        made = cursor()
+        self.execute(made, sql, values)
+        return int(made.rowcount)
+
+
+class Psycopg(_Server):
     """psycopg 3, in autocommit."""
 
     begin: tuple[str, ...] = ()
@@ -266,7 +307,7 @@ class Psycopg:
 LASTING = frozenset({1054, 1118, 1172, 1242, 1267, 1300, 1305, 1364, 1365, 1411, 1442, 1644, 1690, 1906})
 
 
-class Pymysql:
+class Pymysql(_Server):
     """pymysql, in autocommit."""
 
     begin: tuple[str, ...] = ()

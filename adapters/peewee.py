@@ -7,18 +7,19 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 from weakref import WeakSet, ref
 
 import peewee as pw
 from playhouse import pool
 
 from xq.adapters.drivers import DRIVERS, SERVERS
-from xq.adapters.stores import SECRETS, OrmStore, Prepared
+from xq.adapters.stores import SECRETS, Connection, OrmStore, Waiting
 from xq.build import as_decorator, build
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, LeftOpen, shown
-from xq.core.ports import Address, Connector, Driver, Field, Kind, Row, Store, keep
+from xq.core.generated import hydrator
+from xq.core.ports import MARK, Address, Connector, Driver, Field, Kind, Store, keep
 from xq.queue import Queue
 from xq.sessions.session import held_by
 
@@ -161,11 +162,11 @@ class _Savepoint(_Watched, pw._savepoint):
             super().rollback(begin)
 
 
-class _Prepared(threading.local, Prepared):
-    """Of each thread."""
+class _Local(threading.local, Waiting):
+    """What a store keeps of each thread."""
 
-    checked: object = None  # the connection that xq can speak on
-    lost: bool = False  # whether xq has closed one that was gone, and has no other yet
+    connection: Connection | None = None
+    lost: bool = False  # whether xq has closed a connection that was gone, and has no other yet
 
 
 def _is_manual(transaction: object) -> bool:
@@ -173,25 +174,25 @@ def _is_manual(transaction: object) -> bool:
     return transaction is None or isinstance(transaction, pw._manual)
 
 
-def _tell_at_the_end(database: Any, prepared: _Prepared) -> None:
-    """Have Peewee's own commit() and rollback(), of which nobody is told, call what waits for them in this thread."""
-    told: WeakSet[_Prepared] | None = vars(database).get("_xq_told")
-    if told is not None:
-        told.add(prepared)
+def _settle_at_the_end(database: Any, local: _Local) -> None:
+    """Have Peewee's own commit() and rollback(), which notify no one, make the calls that wait in this thread."""
+    waiting: WeakSet[_Local] | None = vars(database).get("_xq_waiting")
+    if waiting is not None:
+        waiting.add(local)
         return
-    told = database._xq_told = WeakSet([prepared])
+    waiting = database._xq_waiting = WeakSet([local])
     plain = type(database).commit, type(database).rollback
     of = ref(database)
 
-    def then_tell(end: Callable[[Any], None]) -> Callable[[], None]:
+    def then_settle(end: Callable[[Any], None]) -> Callable[[], None]:
         def ended() -> None:
             end(of())
-            for each in held_by(told):
+            for each in held_by(waiting):
                 each.settle()
 
         return ended
 
-    database.commit, database.rollback = map(then_tell, plain)
+    database.commit, database.rollback = map(then_settle, plain)
 
 
 class PeeweeStore(OrmStore[M]):
@@ -220,7 +221,9 @@ class PeeweeStore(OrmStore[M]):
         self._names = [field.name for field in self.fields]
         self._plain = model.__init__ is pw.Model.__init__
         self.may_fail_to_read = bool(self._readers) or not self._plain
-        self._prepared = _Prepared()
+        if self._plain:
+            self._make_hydration()
+        self._local = _Local()
         self._engines: dict[type, str] = {}
         self.connected: Callable[[], None] = lambda: None
 
@@ -251,71 +254,71 @@ class PeeweeStore(OrmStore[M]):
     def driver(self) -> Driver:
         return DRIVERS[self.engine]
 
-    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        # Fetched to the end: only then does SQLite end, and commit, a statement with RETURNING.
-        cursor = self._cursor(sql, values)
+    def ready(self) -> Connection:
+        local, database = self._local, self._meta.database
+        if isinstance(database, pw.Proxy):
+            database = database.obj
+        connection = local.connection
+        if (
+            connection is None
+            or connection.of() is not database
+            or connection.raw is not database._state.conn
+            or (within := connection.driver.transaction(connection.raw)) is None
+        ):
+            connection = local.connection = self._connection()
+            within = connection.driver.in_transaction(connection.raw)
+        connection.in_transaction = within
+        if connection.set_up is not True:
+            self._set_up(connection)
+        if local.calls and not within:
+            local.settle()
+        return connection
+
+    def failed(self, error: BaseException) -> NoReturn:
         try:
-            return self.driver.rows(cursor)
-        except BaseException:
-            cursor.close()
-            # The commit is part of the last fetch, and Peewee tells of the execution only.
             with pw.__exception_wrapper__:  # type: ignore[attr-defined]
-                raise
+                raise error
+        except BaseException as raised:
+            super().failed(raised)
 
-    def change(self, sql: str, values: Sequence[Any] = ()) -> int:
-        return int(self._cursor(sql, values).rowcount)
-
-    def _cursor(self, sql: str, values: Sequence[Any]) -> Any:
-        database = self._known_database
-        driver = self.driver
-        connection = self._connection(database, driver)
-        if self._prepared.connection is not connection:
-            self._prepared.prepare(connection, driver.in_transaction(connection), self.connected)
-        cursor: Any = None
-        try:
-            # As Peewee's execute_sql, which cannot have a statement prepared.
-            with pw.__exception_wrapper__:  # type: ignore[attr-defined]
-                cursor = connection.cursor()
-                driver.execute(cursor, sql, values)
-            return cursor
-        except BaseException as error:
-            self.failed(cursor, error)
-            raise
-
-    def _checked(self, database: pw.Database, driver: Driver) -> Any:
+    def _checked(self) -> Connection:
         """Return the connection of this thread.
 
         Raises InterfaceError where the application must open it, ConfigurationError where xq does not know its driver.
         """
-        if database.is_closed() and not (database.autoconnect or self._prepared.lost):
+        local, database, driver = self._local, self._known_database, self.driver
+        if database.is_closed() and not (database.autoconnect or local.lost):
             raise pw.InterfaceError(
                 f"the connection of {self.name} is closed, and its database has autoconnect=False: call connect() first"
             )
-        connection = database.connection()
-        if self._prepared.checked is not connection:
-            driver.check(connection, ADVICE.get(self.engine, ""))
-            self._prepared.checked, self._prepared.lost = connection, False
+        raw: Any = database.connection()
+        connection = local.connection
+        if connection is None or connection.raw is not raw or connection.of() is not database:
+            driver.check(raw, ADVICE.get(self.engine, ""))
+            local.connection = connection = Connection(self, driver, raw, raw.cursor, database)
+            local.lost = False
         return connection
 
-    def _connection(self, database: pw.Database, driver: Driver) -> Any:
+    def _connection(self) -> Connection:
         """The connection of this thread; a new one where it is known to be gone and nothing depends on it."""
+        database, driver = self._known_database, self.driver
         state: Any = database._state  # type: ignore[attr-defined]
         contexts = state.ctx  # which the application has entered, and which Peewee forgets with a connection
         try:
-            connection = self._checked(database, driver)
-            if database.in_transaction() or driver.in_transaction(connection) or not driver.is_broken(connection):
+            connection = self._checked()
+            if database.in_transaction() or driver.transaction(connection.raw) is not None:
                 return connection
             with suppress(Exception):  # pymysql's "Already closed": Peewee forgets it all the same
                 database.close()
-            self._prepared.lost = True
-            return self._checked(database, driver)
+            self._local.lost = True
+            return self._checked()
         finally:
             state.ctx = contexts
 
     def atomic(self) -> AbstractContextManager[object]:
         database = self._known_database
         if _is_manual(database.top_transaction()) and not self.in_transaction():
-            self._connection(database, self.driver)
+            self._connection()
             return _Transaction(database, self.driver)
         return _Savepoint(database, self.driver)
 
@@ -328,8 +331,7 @@ class PeeweeStore(OrmStore[M]):
 
     def in_transaction(self) -> bool:
         # The driver knows of those as well that were begun by a plain BEGIN.
-        database = self._known_database
-        return not database.is_closed() and self.driver.in_transaction(self._checked(database, self.driver))
+        return not self._known_database.is_closed() and self.driver.in_transaction(self._checked().raw)
 
     @property
     def may_wait(self) -> bool:
@@ -341,14 +343,10 @@ class PeeweeStore(OrmStore[M]):
         if not self.in_transaction():
             call()
         elif _is_manual(transaction):
-            self._prepared.wait(call)
-            _tell_at_the_end(database, self._prepared)
+            self._local.add(call)
+            _settle_at_the_end(database, self._local)
         else:
             database.after_commit(call)
-
-    def settle(self) -> None:
-        if self._prepared.waiting and not self.in_transaction():
-            self._prepared.settle()
 
     def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
         self._known_database.connection().create_function(name, arguments, function, deterministic=True)
@@ -466,20 +464,21 @@ class PeeweeStore(OrmStore[M]):
         return Address(engine, parameters, password or passwd, secrets)
 
     def instance(self, values: Sequence[Any]) -> M:
-        if not self._plain:
-            made = self.model(__no_default__=1, **dict(zip(self._names, values, strict=True)))
-            made._dirty.clear()  # type: ignore[attr-defined]
-            return made
-        made = self.model.__new__(self.model)
-        made.__data__ = dict(zip(self._names, values, strict=True))
-        made.__rel__ = {}
-        made._dirty = set()  # type: ignore[attr-defined]
+        made = self.model(__no_default__=1, **dict(zip(self._names, values, strict=True)))
+        made._dirty.clear()  # type: ignore[attr-defined]
         return made
+
+    def _make_hydration(self) -> None:
+        """Have `hydrate` make plain instances as Peewee would, without a call for each of them."""
+        make = hydrator(self.model, self._names, MARK)
+        self.hydrate = make if not self._readers else lambda row, token=None: make(self.read(row), token)  # type: ignore[method-assign]
 
     def data(self, task: object) -> Mapping[str, Any] | None:
         if not isinstance(task, self.model):
             return None
         data: Mapping[str, Any] = task.__data__
+        if not task.__rel__:
+            return data
         # What was saved after it was assigned has a key by now.
         others = {name: other for name, other in task.__rel__.items() if data.get(name) is None}
         return {**data, **others} if others else data

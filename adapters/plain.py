@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from xq.adapters.drivers import DRIVERS, connect
-from xq.adapters.stores import TellsErrors
+from xq.adapters.stores import Connection, TellsErrors
 from xq.core.ports import Address, Driver, Row
 
 PATIENCE = 60.0  # seconds that a statement waits for another writer of the file: whole jobs are one transaction
@@ -33,6 +33,7 @@ class PlainStore(TellsErrors):
         self._depth = 0
         self.integrity_error = self.connection.IntegrityError
         self.driver.check(self.connection)
+        self._connection = Connection(self, self.driver, self.connection, self.connection.cursor, self)
 
     @cached_property
     def driver(self) -> Driver:
@@ -41,33 +42,25 @@ class PlainStore(TellsErrors):
     def close(self) -> None:
         self.connection.close()
 
+    def ready(self) -> Connection:
+        self._connection.in_transaction = self.in_transaction()
+        return self._connection
+
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        cursor = self._run(lambda cursor: self.driver.execute(cursor, sql, values))
-        try:
-            return self.driver.rows(cursor)
-        finally:
-            cursor.close()
+        return self._connection.execute(sql, values)
 
     def change(self, sql: str, values: Sequence[Any] = ()) -> int:
-        cursor = self._run(lambda cursor: self.driver.execute(cursor, sql, values))
-        try:
-            return int(cursor.rowcount)
-        finally:
-            cursor.close()
+        return self._connection.change(sql, values)
 
     def load(self, sql: str, rows: Sequence[Row]) -> None:
         """Write many rows by what the dialect has for that. Raises BadValue, BadType and the driver's errors."""
-        self._run(lambda cursor: self.driver.load(cursor, sql, rows)).close()
-
-    def _run(self, work: Callable[[Any], object]) -> Any:
         cursor = self.connection.cursor()
         try:
-            work(cursor)
+            self.driver.load(cursor, sql, rows)
         except Exception as error:
+            self.failed(error)
+        finally:
             cursor.close()
-            self.failed(None, error)
-            raise
-        return cursor
 
     @contextmanager
     def atomic(self) -> Iterator[None]:

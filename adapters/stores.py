@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeVar
+from weakref import ref
 
 from xq.core.errors import BadType, BadValue
-from xq.core.ports import Driver, Field, Row
+from xq.core.ports import MARK, Driver, Field, Row
 
 M = TypeVar("M")
+R = TypeVar("R")
+
+log = logging.getLogger("xq")
 
 # Of the drivers' parameters, beside the password: that of a key, and what may hold it.
 SECRETS: Final = frozenset(
@@ -62,49 +67,89 @@ class TellsErrors(ABC):
     def is_locked(self, error: BaseException) -> bool:
         return self.is_failure(error) and self.driver.is_locked(self.of_the_driver(error))
 
-    def failed(self, cursor: Any, error: BaseException) -> None:
-        """After a statement that failed. Raises BadValue and BadType where it was for a value."""
-        if cursor is not None and not self.is_failure(error):
-            cursor.close()  # the error may be kept, and with it what is in progress on SQLite
+    def failed(self, error: BaseException) -> NoReturn:
+        """Raise an error of a statement as the application knows it: BadValue and BadType if it was for a value."""
         driver, cause = self.driver, self.of_the_driver(error)
         kind = BadValue if driver.is_beyond(cause) else BadType if driver.is_misfit(cause) else None
         if kind is not None:
             raise kind(f"the database cannot hold a value given: {error}") from error
+        raise error
 
 
-class Prepared:
-    """What is prepared of the connections of one thread, and what waits for the end of a transaction on them.
+class Connection:
+    """A connection of one thread, as a `xq.core.ports.Connection`."""
 
-    Of nobody who ends one by a plain COMMIT, or by what tells nobody, is heard: the next statement finds it ended.
+    __slots__ = ("_begin", "cursor", "driver", "in_transaction", "of", "raw", "set_up", "store")
+
+    def __init__(self, store: Any, driver: Driver, raw: Any, cursor: Callable[[], Any], database: object) -> None:
+        self.store = store
+        self.driver = driver
+        self.raw = raw
+        self.cursor = cursor
+        self.of = ref(database)  # the database object
+        self._begin = " ".join(("BEGIN", *driver.begin))
+        self.in_transaction = False
+        self.set_up: bool | None = False  # None: within a transaction, which may be undone: once more after it
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        try:
+            return self.driver.query(self.cursor, sql, values)
+        except BaseException as error:
+            self.store.failed(error)
+
+    def change(self, sql: str, values: Sequence[Any] = ()) -> int:
+        try:
+            return self.driver.affected(self.cursor, sql, values)
+        except BaseException as error:
+            self.store.failed(error)
+
+    def atomically(self, work: Callable[[Connection, dict[str, Any]], R], values: dict[str, Any]) -> R:
+        if self.in_transaction:
+            with self.store.atomic():
+                return work(self, values)
+        try:
+            self.execute(self._begin)
+            self.in_transaction = True
+            found = work(self, values)
+            self.execute("COMMIT")
+        except BaseException as error:
+            self._undo(error)
+            raise
+        finally:
+            self.in_transaction = False
+        return found
+
+    def _undo(self, error: BaseException) -> None:
+        """Roll back, unless the database has done so itself, or the connection is gone. Then `error` is raised."""
+        driver = self.driver
+        try:
+            if driver.in_transaction(self.raw) and not driver.is_broken(self.raw):
+                self.execute("ROLLBACK")
+        except Exception as failure:
+            log.debug("a transaction could not be rolled back after %r: %s", error, failure)
+            if driver.in_transaction(self.raw):
+                driver.hear(self.raw)  # finds out that it is gone: else it would seem to be in the transaction
+
+
+class Waiting:
+    """What waits in one thread for the end of a transaction which the application ends by itself.
+
+    A plain COMMIT notifies no one: the next call finds the transaction ended.
     """
 
-    connection: object = None  # that is prepared
-    begun: object = None  # that is but for an open transaction
-    waiting: Sequence[Callable[[], None]] = ()
+    calls: Sequence[Callable[[], None]] = ()
 
-    def prepare(self, connection: object, within: bool, connected: Callable[[], None]) -> None:
-        """Do once for a connection what it needs; `within` a transaction, which may be undone, once more after it."""
-        if within and self.begun is connection:
-            return
-        self.begun = connection
-        self.connection = self.connection if within else connection
-        try:
-            connected()
-        except BaseException:
-            self.connection = self.begun = None
-            raise
-
-    def wait(self, call: Callable[[], None]) -> None:
-        self.waiting = [*self.waiting, call]
+    def add(self, call: Callable[[], None]) -> None:
+        self.calls = [*self.calls, call]
 
     def settle(self) -> None:
-        calls, self.waiting = self.waiting, ()
+        calls, self.calls = self.calls, ()
         for call in calls:
             call()
 
 
 class OrmStore(TellsErrors, Generic[M]):
-    """Of a `xq.core.ports.Store` what does not differ between ORMs."""
+    """What does not differ between ORMs in a `xq.core.ports.Store`."""
 
     model: type[M]
     name: str
@@ -112,6 +157,29 @@ class OrmStore(TellsErrors, Generic[M]):
     key: tuple[str, ...]
     installs = ""
     operational_errors: tuple[type[BaseException], ...]
+
+    connected: Callable[[], None]
+
+    @abstractmethod
+    def ready(self) -> Connection: ...
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        return self.ready().execute(sql, values)
+
+    def change(self, sql: str, values: Sequence[Any] = ()) -> int:
+        return self.ready().change(sql, values)
+
+    def _set_up(self, connection: Connection) -> None:
+        """Set a connection up once; within a transaction, which may be undone, once more after it."""
+        before = connection.set_up
+        if connection.in_transaction and before is None:
+            return
+        connection.set_up = None if connection.in_transaction else True
+        try:
+            self.connected()
+        except BaseException:
+            connection.set_up = before
+            raise
 
     @cached_property
     def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:
@@ -131,6 +199,16 @@ class OrmStore(TellsErrors, Generic[M]):
                     f"cannot be read ({error}): mend or delete it with plain SQL"
                 ) from error
         return values
+
+    @abstractmethod
+    def instance(self, values: Sequence[Any]) -> M:
+        """Return a clean instance of the application's values in the order of `fields`."""
+
+    def hydrate(self, row: Row, token: str | None = None) -> M:
+        made = self.instance(self.read(row))
+        if token is not None:
+            setattr(made, MARK, token)
+        return made
 
     @property
     @abstractmethod

@@ -12,15 +12,17 @@ from xq.core.errors import BadType, BadValue, ConfigurationError, FeatureOff, In
 from xq.core.machine import ABSENT, TAKEN, Machine
 from xq.core.ports import Store, fits_a_column
 from xq.core.values import Tasks
-from xq.engine.database import Database, Definition
+from xq.engine.finish import Finish, Update
 from xq.engine.history import History
+from xq.engine.insert import Inserts
 from xq.engine.install import Installation
-from xq.engine.moves import Moves, Update
 from xq.engine.observers import Callback, Observers
-from xq.engine.puts import Puts
 from xq.engine.reconfigure import reconfigure
 from xq.engine.stats import Stats, stats
-from xq.engine.transitions import Transitions
+from xq.engine.steps import Steps
+from xq.engine.take import InDoubtTakes, Takes
+from xq.engine.timers import Batches, Timers
+from xq.engine.unit import Database, Definition
 from xq.pipeline.archives import Archives
 from xq.pipeline.bulk import Bulk, bulk
 from xq.pipeline.checkpoints import Sinks, Tally
@@ -77,14 +79,18 @@ class Queue(Generic[T]):
         )
         self._history = History(self._database, self._tasks, definition.machine)
         self._observers.read = self._tasks.returned
-        transitions = Transitions(self._database, self._tasks, definition.machine)
-        self._puts = Puts(self._tasks, transitions)
-        self._moves = Moves(self._tasks, transitions)
-        self.archives = Archives(transitions)  # done tasks on their way out, and back: see xq.spark
-        self._waiting = Waiting(self._database, self._tasks, self._puts, self._moves)
+        steps = Steps(self._database, self._tasks, definition.machine)
+        batches = Batches(steps)
+        in_doubt = InDoubtTakes(batches)
+        self._inserts = Inserts(self._tasks, steps)
+        self._takes = Takes(self._tasks, steps, Timers(batches), in_doubt)
+        self._finish = Finish(self._tasks, steps, batches, in_doubt)
+        self.archives = Archives(steps)  # done tasks on their way out, and back: see xq.spark
+        self._waiting = Waiting(self._database, self._tasks, self._inserts, self._takes, self._finish)
         self._waiting.woken = lambda: self.while_waiting()
-        self._keeper = QueueKeeper(self._database, self._moves, self._waiting)
+        self._keeper = QueueKeeper(self._database, self._takes, self._finish, self._waiting)
         self._observers.listeners = (self._waiting, self._keeper)
+        self._observers.count()
 
     @property
     def machine(self) -> Machine:
@@ -119,7 +125,7 @@ class Queue(Generic[T]):
     @property
     def installation(self) -> Installation:
         """What is to be in the database, of which `install` is the usual way (`xq.engine.install.Installation`)."""
-        return self._database.compile().installation
+        return self._database.bind().installation
 
     @property
     def clock(self) -> Clock | None:
@@ -202,7 +208,7 @@ class Queue(Generic[T]):
                 f"{chosen.workers * len(takes)} threads of {self.store.name} cannot work on one connection "
                 "(thread_safe=False): let one work, or give each a connection of its own (thread_safe=True)"
             )
-        Workers(takes, lambda: self._moves, chosen, until_empty).run()
+        Workers(takes, lambda: self._finish, chosen, until_empty).run()
 
     # producers
 
@@ -242,11 +248,11 @@ class Queue(Generic[T]):
 
     def _put(self, tasks: list[object], options: Mapping[str, Any]) -> list[T]:
         while True:
-            puts = self._puts
+            puts = self._inserts
             try:
                 return puts.put(tasks, dict(options))
             except NotInstalled:
-                if puts is self._puts:
+                if puts is self._inserts:
                     raise  # else another thread has reconfigured the queue meanwhile
 
     def bulk(self, *, on_conflict: Literal["raise", "skip"] = "raise") -> Bulk:
@@ -304,36 +310,36 @@ class Queue(Generic[T]):
 
     def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
         """Say that a taken task is done: it is deleted, or stays as D (keep) or Z (zombie, for `delay` seconds)."""
-        return self._moves.one("ack", key, options, update)
+        return self._finish.one("ack", key, options, update)
 
     def release(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
         """Give a taken task back: to R, or to W when `delay` is given. Options: delay, ttl, ttr."""
-        return self._moves.one("release", key, options, update)
+        return self._finish.one("release", key, options, update)
 
     def bury(self, key: object, *, update: Mapping[str, Any] | None = None) -> T:
         """Put a taken task aside until it is dug out: to B. With buried="any" a task in any state, whoever holds it.
 
         Then one that is in B stays as it is, which is no move, unless there is an `update`.
         """
-        return self._moves.one("bury", key, {}, update)
+        return self._finish.one("bury", key, {}, update)
 
     def touch(self, key: object, increment: float) -> T:
         """Push the time at which the task's state ends on by `increment` seconds, and its deadline with it."""
         self._tasks.seconds("increment", increment, ends=True)  # None is not left out here
-        return self._moves.one("touch", key, {"increment": increment})
+        return self._finish.one("touch", key, {"increment": increment})
 
     def touch_many(self, keys: Iterable[object], increment: float) -> list[T]:
         """touch, for all of the tasks or none."""
         self._tasks.seconds("increment", increment, ends=True)
-        return self._moves.many("touch", keys, {"increment": increment})
+        return self._finish.many("touch", keys, {"increment": increment})
 
     def ack_many(self, keys: Iterable[object], *, update: Update = None, **options: Any) -> list[T]:
         """ack, for all of the tasks or none. `update` is for all of them, or a list with one for each."""
-        return self._moves.many("ack", keys, options, update)
+        return self._finish.many("ack", keys, options, update)
 
     def release_many(self, keys: Iterable[object], *, update: Update = None, **options: Any) -> list[T]:
         """release, for all of the tasks or none. `update` is for all of them, or a list with one for each."""
-        return self._moves.many("release", keys, options, update)
+        return self._finish.many("release", keys, options, update)
 
     def bury_many(
         self,
@@ -346,7 +352,7 @@ class Queue(Generic[T]):
 
         So is `error`, which says why, in the role error.
         """
-        return self._moves.many("bury", keys, {}, update, error)
+        return self._finish.many("bury", keys, {}, update, error)
 
     def transaction(self, work: Callable[[], R]) -> R:
         """What `work` returns, all of whose writes on this thread's connection are one transaction.
@@ -355,7 +361,7 @@ class Queue(Generic[T]):
         another's sake (a deadlock), so it should do nothing but write to the database. Within a transaction of the
         application it is a part of that, and not called again.
         """
-        return self._database.whole(work)
+        return self._database.unit(work, transaction=True)
 
     def once(self, sink: str, stream: str, batch: int, work: Callable[[], object]) -> bool:
         """Call `work` unless it was for this batch before, and note that in the transaction of what it writes.
@@ -385,8 +391,8 @@ class Queue(Generic[T]):
         if (key is MISSING) == (n is MISSING):
             raise BadType("dig takes a key, or n= (a number of tasks, None for all)")
         if n is MISSING:
-            return self._moves.one("dig", key, options, update)
-        return self._moves.oldest("dig", None if n is None else _count(n), options, update)
+            return self._finish.one("dig", key, options, update)
+        return self._takes.oldest("dig", None if n is None else _count(n), options, update)
 
     kick = dig  # its older name; a number is a key here too
 
@@ -397,19 +403,19 @@ class Queue(Generic[T]):
 
     def kill(self, key: object) -> T:
         """Delete a task, whatever its state and whoever holds it."""
-        return self._moves.one("kill", key, {})
+        return self._finish.one("kill", key, {})
 
     def kill_many(self, keys: Iterable[object]) -> list[T]:
         """kill, for all of the tasks or none."""
-        return self._moves.many("kill", keys, {}, None)
+        return self._finish.many("kill", keys, {}, None)
 
     def snatch(self, key: object, **options: Any) -> T:
         """Take a task away from whoever holds it: to R, or to W when `delay` is given."""
-        return self._moves.one("snatch", key, options)
+        return self._finish.one("snatch", key, options)
 
     def restart(self, key: object, **options: Any) -> T:
         """Do a waiting or finished task again: to R, or to W when `delay` is given."""
-        return self._moves.one("restart", key, options)
+        return self._finish.one("restart", key, options)
 
     def switch(self, key: object, to: str, **options: Any) -> T:
         """Move a task that nobody holds to another state of this queue: R, W (with delay), B, D or Z."""
@@ -417,7 +423,7 @@ class Queue(Generic[T]):
         if not isinstance(to, str) or to not in targets:
             known = self._tasks.wording.states(targets)
             raise BadValue(f"switch moves tasks of {self.store.name} to one of {known}, not to {shown(to)}")
-        return self._moves.one("switch", key, options, to=to)
+        return self._finish.one("switch", key, options, to=to)
 
     def call(self, event: str, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
         """Run an event that a feature of your own brings."""
@@ -425,11 +431,11 @@ class Queue(Generic[T]):
             raise BadType(f"an event is named by text, not by {shown(event)}")
         if ABSENT in self.machine.sources(event) or any(row.named for row in self.machine.rows if row.event == event):
             raise BadValue(f"{event} is not run by a key alone: use the method {event}()")
-        return self._moves.one(event, key, options, update)
+        return self._finish.one(event, key, options, update)
 
     def release_all(self) -> int:
         """Give every taken task back, whoever holds it. Returns how many."""
-        return self._moves.all("release", [TAKEN])
+        return self._finish.all("release", [TAKEN])
 
     def truncate(self, event: str = "kill") -> int:
         """Delete every task of the queue, as the event `event`. Returns how many."""
@@ -437,11 +443,11 @@ class Queue(Generic[T]):
             raise BadType(f"an event is named by text, not by {shown(event)}")
         if not event.isidentifier() or len(event) > LONGEST_EVENT:
             raise BadValue(f"an event is named as a method is, in up to {LONGEST_EVENT} letters, not {shown(event)}")
-        return self._moves.all("kill", self.machine.states, event)
+        return self._finish.all("kill", self.machine.states, event)
 
     def sweep(self) -> int:
         """Move what is due until nothing is. Returns how many moves that were."""
-        return self._moves.due.sweep()
+        return self._takes.timers.sweep()
 
     # looking
 
@@ -454,7 +460,7 @@ class Queue(Generic[T]):
     def peek(self, key: object) -> T:
         """The task, unchanged. Raises NotFound."""
         parts, _ = self._tasks.identify(key)
-        return self._tasks.returned(self._moves.look(parts)[0])
+        return self._tasks.returned(self._finish.look(parts)[0])
 
     def by_state(self, state: str, n: int | None = None) -> list[T]:
         """The tasks in a state, oldest first; at most `n` of them."""
@@ -509,7 +515,7 @@ class Queue(Generic[T]):
         """Forget the transitions seen so far, and keep the counts."""
         self._database.begin_writing()
         within = self.store.in_transaction()
-        self._database.whole(lambda: self._database.open().installation.reset(within))
+        self._database.unit(lambda: self._database.open().installation.reset(within), transaction=True)
 
     # observing
 
@@ -599,23 +605,23 @@ class Queue(Generic[T]):
 
     def install(self) -> None:
         """Bring what the queue needs into the database; does nothing where it is there. Sets SQLite files to WAL."""
-        self._database.again(self._database.compile().installation.install)
+        self._database.unit(self._database.bind().installation.install)
         self._database.close()
 
     def create_by(self, create: Callable[[], None]) -> None:
         """Have the ORM create the table, and install; as `create_tables` does, in any number of processes at once."""
         self.ddl()  # what the database cannot have is refused before the table is there, and in words
-        with self._database.compile().dialect.creating(self.store):
+        with self._database.bind().dialect.creating(self.store):
             create()
         self.install()
 
     def ddl(self) -> str:
         """The SQL that `install` runs, as text for migrations of your own. It may be run twice."""
-        return self._database.compile().installation.ddl()
+        return self._database.bind().installation.ddl()
 
     def check(self) -> list[str]:
         """What is missing or uncounted, in words; empty when all is well. Reads the whole table."""
-        return self._database.compile().installation.check()
+        return self._database.bind().installation.check()
 
     def tune(self) -> list[str]:
         """Have the database keep up with a table whose rows change all the time. Returns the SQL that was run.
@@ -640,7 +646,7 @@ class Queue(Generic[T]):
         if not user or not fits_a_column(user) or user.encode(errors="replace").decode() != user:
             raise BadValue(f"no user is named {shown(user)}")
         installation = self._database.open().installation
-        return self._database.again(lambda: installation.grant(user, role, run))
+        return self._database.unit(lambda: installation.grant(user, role, run))
 
     def forgo_safety(self) -> list[str]:
         """Have the database not keep the tasks, with all that belongs to them, through a crash. Returns the SQL run.
@@ -651,11 +657,11 @@ class Queue(Generic[T]):
 
     def recount(self) -> None:
         """Set the counts to what the table holds, where writers passed by the triggers (see `check`)."""
-        self._database.again(self._database.open().installation.recount)
+        self._database.unit(self._database.open().installation.recount)
 
     def uninstall(self) -> None:
         """Take away all that was installed, and leave the plain table."""
-        self._database.again(self._database.compile().installation.uninstall)
+        self._database.unit(self._database.bind().installation.uninstall)
         self._database.close()
 
     def drop(self, drop: Callable[[], object]) -> int:
@@ -668,7 +674,7 @@ class Queue(Generic[T]):
         if taken:
             self._keeper.reap()
             taken = self.count(TAKEN)
-        return taken or self._database.again(lambda: self._database.open().installation.drop(drop))
+        return taken or self._database.unit(lambda: self._database.open().installation.drop(drop))
 
     def reconfigure(self, features: Mapping[str, Any], move: Mapping[str, str] | None = None) -> None:
         """Give the queue other features, in the database and in this process.
@@ -678,14 +684,14 @@ class Queue(Generic[T]):
         """
         self._database.gives_way = True  # what other threads have begun with this definition they end with it
         try:
-            definition = self._database.again(lambda: reconfigure(self._database, features, move or {}))
+            definition = self._database.unit(lambda: reconfigure(self._database, features, move or {}))
         except BaseException:
             self._database.gives_way = False
             raise
-        before, keeper = self._moves, self._keeper
+        before, keeper = self._takes, self._keeper
         self._define(definition)
         keeper.retire()  # only now: who finds the old definition gone shall find the new one
-        self._moves.doubts.go_on_from(before.doubts)
+        self._takes.in_doubt.go_on_from(before.in_doubt)
 
 
 def _count(n: object) -> int:

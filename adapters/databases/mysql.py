@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from xq.adapters.databases.archives import MysqlOutbox
 from xq.adapters.databases.links import ALIVE, Words
@@ -16,12 +16,12 @@ from xq.adapters.databases.mysql_extracts import MysqlRendering
 from xq.adapters.databases.mysql_utubes import MysqlUtubes
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.servers import BYTES, PART, ROLL_UP, Server
-from xq.adapters.databases.sql import QUEUES, Object, parts_of_uuid
+from xq.adapters.databases.sql import QUEUES, Object, Run, parts_of_uuid
 from xq.adapters.databases.utube_news import NEWS
-from xq.core.compile import Change, Rows, Statement
+from xq.core.compile import Change, Selector, Statement
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import ABSENT, FOREVER, TAKEN, Guard, Machine
-from xq.core.ports import HISTORY, INTEGERS, TIMES, Field, Kind, Row, Store, Table, Values
+from xq.core.ports import HISTORY, INTEGERS, TIMES, Connection, Field, Kind, Row, Store, Table, Values
 from xq.sessions.session import UUID_LENGTH
 
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
@@ -45,6 +45,14 @@ def _part(n: int) -> str:
     """A part of what the statement told, as SQL."""
     told = "CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
     return f"SUBSTRING_INDEX(SUBSTRING_INDEX({told}, '{PART}', {n}), '{PART}', -1)"
+
+
+class _Locked(NamedTuple):
+    """The parts of a statement that change so many locked rows."""
+
+    before: Run | None
+    change: Run
+    back: Run | None
 
 
 class Mysql(Server):
@@ -192,7 +200,7 @@ class Mysql(Server):
 
     # which rows
 
-    def pick(self, columns: str, rows: Rows) -> str:
+    def pick(self, columns: str, rows: Selector) -> str:
         if rows.way == "held" and "owner" not in self.roles:
             mine = f"{self.is_state(rows.state)} AND {self.of_session('o.owner')}"
             query = f"SELECT {columns} FROM {self.table_in_schema} JOIN {self._beside} WHERE {mine} LIMIT :n"
@@ -205,11 +213,11 @@ class Mysql(Server):
         """What follows a join with the owners beside the table."""
         return f"{self.owners} AS o ON {self.same_key(self.table, 'o')}"
 
-    def _of_states(self, rows: Rows) -> str:
+    def _of_states(self, rows: Selector) -> str:
         # In the order of states it would miss what is moved meanwhile to one that was read already.
         return f"{self.table_in_schema}{' FORCE INDEX (PRIMARY)' * bool(rows.more)}"
 
-    def _locked(self, rows: Rows, columns: str) -> str:
+    def _locked(self, rows: Selector, columns: str) -> str:
         """A query that locks the rows, and returns them as they are."""
         if rows.way in ("all", "each"):
             return f"SELECT {columns} FROM {self._of_states(rows)} WHERE {self.where(rows)}{self.lock}"
@@ -224,7 +232,7 @@ class Mysql(Server):
         fence = self.fence(rows, self.roles.get("owner", "o.owner"))
         return f"SELECT {columns} FROM {of} WHERE {self.named(rows, f'{self.table}.')}{fence}{self.lock}"
 
-    def _locks(self, rows: Rows, columns: str) -> dict[str, str]:
+    def _locks(self, rows: Selector, columns: str) -> dict[str, str]:
         """The parts of a statement that lock its rows."""
         utubes = self.picked_from(rows)
         _, *others = utubes.picks([columns], rows) if utubes else [""]
@@ -236,12 +244,12 @@ class Mysql(Server):
             found["among"] = f"{among} ORDER BY {self.order} LIMIT {limit}"
         return found
 
-    def listing(self, rows: Rows) -> str:
+    def listing(self, rows: Selector) -> str:
         return self._locked(rows, ", ".join(self._keys_of_table))
 
     # what changes
 
-    def update(self, rows: Rows, change: Change) -> Statement:
+    def update(self, rows: Selector, change: Change) -> Statement:
         table, names = self.table_in_schema, self.brings(change)
         if rows.way == "all":  # nobody wants them back
             return Statement(f"UPDATE {table} SET {self.sets(change)} WHERE {self.where(rows)}", names=names)
@@ -252,7 +260,7 @@ class Mysql(Server):
             back=f"SELECT {self.columns} FROM {table} WHERE :chosen",
         )
 
-    def delete(self, rows: Rows, change: Change) -> Statement:
+    def delete(self, rows: Selector, change: Change) -> Statement:
         table, names = self.table_in_schema, self.brings(change)
         if rows.way == "all":
             deleted = f"DELETE {table} FROM {self._of_states(rows)} WHERE {self.where(rows)} AND {self.telling}"
@@ -268,14 +276,14 @@ class Mysql(Server):
     def _keys_of_table(self) -> list[str]:
         return [f"{self.table}.{key}" for key in self.keys]
 
-    def remembering(self, rows: Rows, statement: Statement) -> Statement:
+    def remembering(self, rows: Selector, statement: Statement) -> Statement:
         remembered = (
             f"INSERT INTO {self.owners} ({', '.join(self.keys)}, owner) VALUES :rows "
             "ON DUPLICATE KEY UPDATE owner = VALUES(owner)"
         )
         return replace(statement, before=remembered)  # triggers look there
 
-    def one_at_a_time(self, store: Store[Any], within: bool) -> None:
+    def one_at_a_time(self, store: Connection | Store[Any], within: bool) -> None:
         mine = f"WHERE name = {self.literal(self.source_name)}"
         if within:
             # No write fails here because the row was changed since the transaction began to read, so what it reads may
@@ -285,48 +293,68 @@ class Mysql(Server):
                 store.execute(f"SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = {CHANGED}, MESSAGE_TEXT = '{PUT_SINCE}'")
         store.change(f"UPDATE {QUEUES} SET puts = puts + 1 {mine}")
 
-    def run_alone(self, store: Store[Any], statement: Statement, values: Values) -> list[Row]:
+    def run_alone(self, statement: Statement, width: int = 0) -> Run:
         if not statement.lock:
-            return self.execute(store, statement.sql, values)
-        with store.atomic():
-            lock, parts = statement.lock, json.loads(values.get("keys") or "[]")
-            if parts:
-                lock = filled(lock, listed=", ".join(f":l{i}" for i in range(len(parts))))
-                values = {**values, **{f"l{i}": part for i, part in enumerate(parts)}}
-            wide = len(self.keys)
-            found = self.execute(store, lock, values)
-            others = self.execute(store, statement.others, values) if statement.others else []
-            if found and others:
-                chosen, named = self._chosen([row[-wide:] for row in (*found, *others)])
-                meant = set(
-                    map(tuple, self.execute(store, filled(statement.among, chosen=chosen), {**values, **named}))
-                )
-                found = [row for row in (*found, *others) if tuple(row[-wide:]) in meant]
-            found = found or others
-            batches = (found[i : i + BATCH] for i in range(0, len(found), BATCH))
-            return [row for batch in batches for row in self._change_locked(store, statement, values, batch)]
-
-    def _change_locked(self, store: Store[Any], statement: Statement, values: Values, found: list[Row]) -> list[Row]:
-        """Change the rows that the parts of a statement have locked, and return them."""
+            return super().run_alone(statement, width)
+        find, others = self.query(statement.lock), self.query(statement.others) if statement.others else None
         wide = len(self.keys)
-        chosen, named = self._chosen([row[-wide:] for row in found])
-        whole = {**values, **named, "many": len(found)}
-        if statement.before:
-            rows = ", ".join(f"{key[:-1]}, :owner)" for key in self._each(len(found)))
-            self.execute(store, filled(statement.before, rows=rows), whole)
-        self.execute(store, filled(statement.sql, chosen=chosen), whole)
-        if not statement.back:
-            return [row[: len(row) - wide] for row in found]
-        return self.execute(store, filled(statement.back, chosen=chosen), whole)
+        of_size: dict[int, _Locked] = {}  # by the number of the rows
+
+        def change(connection: Connection, values: dict[str, Any], found: list[Row]) -> list[Row]:
+            """Change the rows that were locked, and return them."""
+            many = len(found)
+            run = of_size.get(many) or of_size.setdefault(many, self._locked_rows(statement, many))
+            values = {**values, **self._named([row[-wide:] for row in found]), "many": many}
+            if run.before:
+                run.before(connection, values)
+            run.change(connection, values)
+            return run.back(connection, values) if run.back else [row[: len(row) - wide] for row in found]
+
+        def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            found = self._find_listed(statement, connection, values) if "keys" in values else find(connection, values)
+            more = others(connection, values) if others else []
+            if found and more:
+                found = self._among(statement, connection, values, [*found, *more])
+            found = found or more
+            batches = (found[i : i + BATCH] for i in range(0, len(found), BATCH))
+            return [row for batch in batches for row in change(connection, values, batch)]
+
+        return lambda connection, values: connection.atomically(run, values)
+
+    def _find_listed(self, statement: Statement, connection: Connection, values: Values) -> list[Row]:
+        parts = json.loads(values["keys"])
+        lock = filled(statement.lock, listed=", ".join(f":l{i}" for i in range(len(parts))))
+        return self.execute(connection, lock, {**values, **{f"l{i}": part for i, part in enumerate(parts)}})
+
+    def _among(self, statement: Statement, connection: Connection, values: Values, found: list[Row]) -> list[Row]:
+        """Those of the rows that are meant."""
+        wide = len(self.keys)
+        keys = [row[-wide:] for row in found]
+        among = filled(statement.among, chosen=self._chosen(len(keys)))
+        meant = set(map(tuple, self.execute(connection, among, {**values, **self._named(keys)})))
+        return [row for row in found if tuple(row[-wide:]) in meant]
+
+    def _locked_rows(self, statement: Statement, many: int) -> _Locked:
+        chosen = self._chosen(many)
+        rows = ", ".join(f"{key[:-1]}, :owner)" for key in self._each(many))
+        return _Locked(
+            self.query(filled(statement.before, rows=rows)) if statement.before else None,
+            self.query(filled(statement.sql, chosen=chosen)),
+            self.query(filled(statement.back, chosen=chosen)) if statement.back else None,
+        )
 
     def _each(self, many: int) -> list[str]:
         """The keys of so many rows, as SQL."""
         return ["(" + ", ".join(f":k{i}_{j}" for j in range(len(self.keys))) + ")" for i in range(many)]
 
-    def _chosen(self, keys: Sequence[Sequence[Any]]) -> tuple[str, dict[str, Any]]:
-        """A condition of the rows of these keys, and its values."""
-        named = {f"k{i}_{j}": part for i, key in enumerate(keys) for j, part in enumerate(key)}
-        return f"{self.key} IN ({', '.join(self._each(len(keys)))})", named
+    def _chosen(self, many: int) -> str:
+        """A condition of the rows of so many keys."""
+        return f"{self.key} IN ({', '.join(self._each(many))})"
+
+    @staticmethod
+    def _named(keys: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """The values of `_chosen`."""
+        return {f"k{i}_{j}": part for i, key in enumerate(keys) for j, part in enumerate(key)}
 
     def roll_up(self, store: Store[Any]) -> bool:
         count = self.side("count")
@@ -358,7 +386,7 @@ class Mysql(Server):
 
     def hold_all(self, states: Iterable[str]) -> str:
         first, *more = states
-        return self._locked(Rows("all", first, more=tuple(more)), "COUNT(*)")
+        return self._locked(Selector("all", first, more=tuple(more)), "COUNT(*)")
 
     @contextmanager
     def installing(self, store: Store[Any]) -> Iterator[None]:

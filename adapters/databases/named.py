@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
+from typing import Any
 
 # A named value, or what is quoted, in which there is none.
 NAMED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|:(?P<name>[^\W\d]\w*)""")
@@ -30,3 +33,10 @@ def by_position(sql: str, mark: str) -> tuple[str, tuple[str, ...]]:
 def filled(sql: str, **texts: str) -> str:
     """SQL with a text in place of some of the names that stand where values do."""
     return NAMED.sub(lambda found: texts.get(found["name"] or "", found[0]), sql)
+
+
+def picked(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
+    """Return what gives the values of these names."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return (lambda values: (values[names[0]],)) if names else (lambda values: ())

@@ -22,7 +22,7 @@ from xq.adapters.databases.postgres_utubes import PostgresUtubes
 from xq.adapters.databases.servers import BYTES, ROLL_UP, Server
 from xq.adapters.databases.sql import QUEUES, SESSIONS, SETTINGS, Object
 from xq.adapters.databases.utube_news import NEWS
-from xq.core.compile import Rows, Statement
+from xq.core.compile import Selector, Statement
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import TAKEN, Guard
 from xq.core.ports import HISTORY, INTEGERS, TIMES, Field, Kind, Store
@@ -152,7 +152,7 @@ class Postgres(Server):
 
     # which rows
 
-    def where(self, rows: Rows) -> str:
+    def where(self, rows: Selector) -> str:
         if not rows.fence or "owner" in self.roles:
             return super().where(rows)
         # The row, then the owner beside it: what another transaction does to both it does in this order, too. A mere
@@ -166,7 +166,7 @@ class Postgres(Server):
             f"{self.key} IN (WITH locked AS MATERIALIZED ({locked}), held AS MATERIALIZED ({held}) SELECT * FROM held)"
         )
 
-    def pick(self, columns: str, rows: Rows) -> str:
+    def pick(self, columns: str, rows: Selector) -> str:
         if self.utubes and self.picked_from(rows):
             return self.utubes.picked(columns, rows)
         beside = rows.way == "held" and "owner" not in self.roles
@@ -175,7 +175,7 @@ class Postgres(Server):
         # Materialized: a query that locks must not run twice.
         return locked if rows.way == "first" else f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
 
-    def _pick_beside(self, rows: Rows) -> str:
+    def _pick_beside(self, rows: Selector) -> str:
         """A query of the rows of a session, of which the side table knows."""
         keys = ", ".join(f"t.{key}" for key in self.keys)
         taken = self.is_state(rows.state, f"t.{self.roles['status']}")
@@ -187,7 +187,7 @@ class Postgres(Server):
 
     # what changes
 
-    def remembering(self, rows: Rows, statement: Statement) -> Statement:
+    def remembering(self, rows: Selector, statement: Statement) -> Statement:
         keys = ", ".join(self.keys)
         remembered = (
             f"INSERT INTO {self.owners} ({keys}, owner) SELECT {keys}, :owner FROM moved "

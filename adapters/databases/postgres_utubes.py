@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.databases.utube_news import FULL, MISSING, Again, News, ServerUtubes
-from xq.core.compile import Rows, Statement
+from xq.core.compile import Selector, Statement
 from xq.core.ports import INTEGERS, Store
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class PostgresUtubes(ServerUtubes):
         parts = ", ".join(f"{name} AS ({step})" for name, step in steps.items())
         return f"WITH {parts} SELECT COUNT(*) FROM heard"
 
-    def picked(self, columns: str, rows: Rows) -> str:
+    def picked(self, columns: str, rows: Selector) -> str:
         """A query that locks the tasks which come first, with their heads, and passes by what others have locked.
 
         Where some tasks have no utube it locks the first of those as well, and keeps it until the transaction ends.

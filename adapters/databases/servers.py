@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 from xq.adapters.databases.links import ALIVE, Link, ServerWrites, Words
 from xq.adapters.databases.rights import ROLES, rights
-from xq.adapters.databases.sql import QUEUES, Dialect, Number
+from xq.adapters.databases.sql import QUEUES, Dialect, Number, Run
 from xq.adapters.databases.utube_news import Again, ServerUtubes
 from xq.adapters.databases.utubes import Turn
 from xq.core.compile import Statement
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import ABSENT, TAKEN, Guard
-from xq.core.ports import Row, Store, Values, Writes
+from xq.core.ports import Connection, Row, Store, Values, Writes
 from xq.sessions.session import UUID_LENGTH, ProofOfLife
 
 ROLL_UP = 10_000  # rows of counters that are added up at once
@@ -56,22 +56,39 @@ class Server(Dialect):
     def limited(self, rows: str, guard: Guard) -> tuple[str, str]:
         return f"VALUES {rows}", f"SELECT 1{self.absent_rows} WHERE {self.room(guard)}"
 
-    def one_at_a_time(self, store: Store[Any], within: bool) -> None:
+    def one_at_a_time(self, store: Connection | Store[Any], within: bool) -> None:
         store.change(f"UPDATE {QUEUES} SET version = version WHERE name = {self.literal(self.source_name)}")
 
-    def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
-        values = {**values, "told": self._told(event, values)}
-        if not statement.admitted:
-            return self.run_alone(store, statement, values)
-        within = store.in_transaction()
-        with store.atomic():
-            self.one_at_a_time(store, within)
-            if not self.execute(store, statement.admitted, values):
-                return []
-            return self.run_alone(store, statement, values)
+    def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
+        run = self.run_alone(statement, width)
+        told = PART.join([event or "write", self.source_name, ""])
+        untimed = told + PART
 
-    def run_alone(self, store: Store[Any], statement: Statement, values: Values) -> list[Row]:
-        return self.execute(store, statement.sql, values)
+        def telling(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            now = values["now"]
+            values["told"] = untimed if now is None else f"{told}{float(now)!r}{PART}"
+            return run(connection, values)
+
+        return self._admitted(telling, statement) if statement.admitted else telling
+
+    def run_alone(self, statement: Statement, width: int = 0) -> Run:
+        """Return what runs a statement of which the triggers have been told."""
+        return self.query(statement.sql, statement.names, width)
+
+    def _admitted(self, run: Run, statement: Statement) -> Run:
+        """As `run`, if there is room: those who put wait for each other."""
+        look = self.query(statement.admitted)
+
+        def admitting(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            within = connection.in_transaction
+
+            def in_turn(connection: Connection, values: dict[str, Any]) -> list[Row]:
+                self.one_at_a_time(connection, within)
+                return run(connection, values) if look(connection, values) else []
+
+            return connection.atomically(in_turn, values)
+
+        return admitting
 
     def change(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> int:
         values = {**values, "told": self._told(event, values)}

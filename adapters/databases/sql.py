@@ -8,21 +8,22 @@ import json
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from xq.adapters.databases.bulk import Staging
-from xq.adapters.databases.named import by_position, filled
+from xq.adapters.databases.named import by_position, filled, picked
 from xq.adapters.databases.sinks import Sinks, TallySql
 from xq.adapters.databases.utube_news import Again
 from xq.adapters.databases.utubes import Utubes
-from xq.core.compile import After, Change, Given, Own, Rows, Statement
+from xq.core.compile import After, Change, Given, Own, Selector, Statement
 from xq.core.errors import ConfigurationError
+from xq.core.generated import arguments
 from xq.core.machine import ABSENT, ELSEWHERE, LONGEST, PLUS_ONE, READY, TAKEN, TOKEN, Guard, Machine, Marker
-from xq.core.ports import HISTORY, TIMES, Address, Field, Kind, Row, Store, Table, Values, Writes, beside, fits_a_column
+from xq.core.ports import HISTORY, TIMES, Address, Connection, Field, Kind, Row, Store, Table, Values, Writes, beside, fits_a_column
 from xq.sessions.session import UUID_LENGTH, ProofOfLife
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ STALE = {  # the ends of names that a configuration of a queue may have, and ano
 }
 
 GUARDS = ("limit", "unique", "utube")
+
+Run = Callable[[Connection, dict[str, Any]], list[Row]]
 
 _savepoints = itertools.count(1)  # in which something was changed, in this process
 
@@ -255,12 +258,15 @@ class Dialect(ABC):
         """What tells that another process may have written; None where none can."""
 
     @abstractmethod
-    def remembering(self, rows: Rows, statement: Statement) -> Statement:
+    def remembering(self, rows: Selector, statement: Statement) -> Statement:
         """A statement that takes these rows, and what writes down beside the table who took them."""
 
     @abstractmethod
-    def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
-        """Run a statement with all its parts. The triggers are told the event."""
+    def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
+        """Return what runs a statement with all its parts on a connection. The triggers are told the event.
+
+        One that puts tasks brings `width` values of each: those stand in `rows`, a tuple for each, not by their names.
+        """
 
     @property
     @abstractmethod
@@ -514,7 +520,7 @@ class Dialect(ABC):
         """Lower priority first, then the key."""
         return ", ".join(filter(None, [self.roles.get("priority"), *self.keys]))
 
-    def where(self, rows: Rows) -> str:
+    def where(self, rows: Selector) -> str:
         """The condition of a statement that moves these rows."""
         if rows.way in ("key", "keys"):
             return f"{self.named(rows)}{self.fence(rows, self.owner)}"
@@ -522,7 +528,7 @@ class Dialect(ABC):
             return self.in_states((rows.state, *rows.more)) if rows.more else self.is_state(rows.state)
         return f"{self.key} {'=' if rows.way == 'first' else 'IN'} ({self.pick(', '.join(self.keys), rows)})"
 
-    def named(self, rows: Rows, of: str = "") -> str:
+    def named(self, rows: Selector, of: str = "") -> str:
         """The row of the key, or those of the list of keys, in their state; `of` as in `by_key`."""
         if rows.way == "key":
             due = f" AND {self.fell_due(rows.column, of)}" if rows.column else ""
@@ -532,7 +538,7 @@ class Dialect(ABC):
         listed = self.holds(f"{of}{self.keys[0]}", f"IN ({self.keys_at_once})", self.source.key[0].kind)
         return f"{listed} AND {state}"
 
-    def fence(self, rows: Rows, owner: str) -> str:
+    def fence(self, rows: Selector, owner: str) -> str:
         """What follows a condition on rows of which only those in the right hand are meant."""
         return {
             "": "",
@@ -540,17 +546,17 @@ class Dialect(ABC):
             "take": f" AND {owner} = :mark",
         }[rows.fence]
 
-    def picked_from(self, rows: Rows) -> Utubes | None:
+    def picked_from(self, rows: Selector) -> Utubes | None:
         """The heads by which these rows are picked, if they are."""
         return self.utubes if rows.state == READY and rows.way in ("first", "oldest") else None
 
-    def pick(self, columns: str, rows: Rows) -> str:
+    def pick(self, columns: str, rows: Selector) -> str:
         """A query of those rows that nobody names: the first `n`, or the first one."""
         by, chosen = self.choice(rows)
         limit = "1" if rows.way == "first" else ":n"
         return f"SELECT {columns} FROM {self.table_in_schema}{by} WHERE {chosen} LIMIT {limit}"
 
-    def choice(self, rows: Rows) -> tuple[str, str]:
+    def choice(self, rows: Selector) -> tuple[str, str]:
         """How such rows are found: what has the index used that is made for it, and the condition with its order."""
         state = self.is_state(rows.state)
         if rows.way == "held":
@@ -609,7 +615,7 @@ class Dialect(ABC):
             }[value.name]
         return self.entered(value) if role == "status" else self.literal(value)
 
-    def move(self, rows: Rows, change: Change) -> Statement:
+    def move(self, rows: Selector, change: Change) -> Statement:
         """Move rows to another state, or delete them, or prolong their state. Returns them as they then are."""
         if change.target == ABSENT:
             return self.delete(rows, change)
@@ -617,13 +623,13 @@ class Dialect(ABC):
         beside = change.roles.get("status") == TAKEN and "owner" not in self.roles
         return self.remembering(rows, statement) if beside else statement
 
-    def update(self, rows: Rows, change: Change) -> Statement:
+    def update(self, rows: Selector, change: Change) -> Statement:
         where, returning = self.where(rows), f" RETURNING {self.columns}" if rows.way != "all" else ""
         return Statement(
             f"UPDATE {self.table_in_schema} SET {self.sets(change)} WHERE {where}{returning}", names=self.brings(change)
         )
 
-    def delete(self, rows: Rows, change: Change) -> Statement:
+    def delete(self, rows: Selector, change: Change) -> Statement:
         where = f"{self.told_first}{self.where(rows)}"
         returning = f" RETURNING {', '.join(self.last(change))}" if rows.way != "all" else ""
         return Statement(f"DELETE FROM {self.table_in_schema} WHERE {where}{returning}", names=self.brings(change))
@@ -725,10 +731,20 @@ class Dialect(ABC):
             return None
         return json.dumps([part for (part,) in keys])
 
-    def execute(self, store: Store[Any], sql: str, values: Values) -> list[Row]:
+    def query(self, sql: str, brought: Sequence[str] = (), width: int = 0) -> Run:
+        """Return what runs SQL with named values on a connection; `brought` names those that `rows` has, as `runner`."""
+        text, names = by_position(sql, self.mark)
+        pick = arguments(names, brought, width) if width else picked(names)
+
+        def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            return connection.execute(text, pick(values))
+
+        return run
+
+    def execute(self, store: Connection | Store[Any], sql: str, values: Values) -> list[Row]:
         """Run SQL with named values."""
-        sql, names = by_position(sql, self.mark)
-        return store.execute(sql, [values[name] for name in names])
+        text, names = by_position(sql, self.mark)
+        return store.execute(text, [values[name] for name in names])
 
     def change(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> int:
         """Run a statement that returns no rows, and tell how many it changed. The triggers are told the event."""
@@ -767,7 +783,7 @@ class Dialect(ABC):
     def table_in_schema(self) -> str:
         return self.object(self.source.name)
 
-    def listing(self, rows: Rows) -> str:
+    def listing(self, rows: Selector) -> str:
         """The keys of these rows."""
         return f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE {self.where(rows)}"
 
@@ -870,7 +886,7 @@ class Dialect(ABC):
             f"WHERE NOT EXISTS (SELECT 1 FROM {counts})"
         )
 
-    def one_at_a_time(self, store: Store[Any], within: bool) -> None:
+    def one_at_a_time(self, store: Connection | Store[Any], within: bool) -> None:
         """Have those who do this in one queue wait for each other, and see what each has done.
 
         `within` the application's transaction it fails as a conflict where that has looked before another did this.
@@ -1053,7 +1069,7 @@ class Dialect(ABC):
     def any_ready(self) -> str:
         """Whether take would find something: a look that takes no lock."""
         if self.utubes:
-            picks = self.utubes.picks(["1"], Rows("first", READY))
+            picks = self.utubes.picks(["1"], Selector("first", READY))
             found = [f"EXISTS ({look})" for look in [*picks, *filter(None, [self.utubes.has_news])]]
             return f"SELECT 1{self.absent_rows} WHERE {' OR '.join(found)}"
         by = self.by_index(self.name(f"oldest_{READY}"))

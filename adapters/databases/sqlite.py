@@ -12,13 +12,13 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from xq.adapters.databases.archives import SqliteOutbox
-from xq.adapters.databases.sql import SESSIONS, Dialect, Number, Object, parts_of_uuid
+from xq.adapters.databases.sql import SESSIONS, Dialect, Number, Object, Run, parts_of_uuid
 from xq.adapters.databases.sqlite_extracts import SqliteRendering
 from xq.adapters.databases.sqlite_files import FileWrites, Locks
 from xq.adapters.databases.sqlite_utubes import SqliteUtubes
-from xq.core.compile import Rows, Statement
+from xq.core.compile import Selector, Statement
 from xq.core.machine import ABSENT, TAKEN, Guard
-from xq.core.ports import HISTORY, INTEGERS, TIMES, Field, Kind, Row, Store, Values, Writes
+from xq.core.ports import HISTORY, INTEGERS, TIMES, Connection, Field, Kind, Row, Store, Values, Writes
 from xq.sessions.session import ProofOfLife
 
 SWITCHING = 10.0  # seconds that switching a file to WAL is tried for
@@ -139,7 +139,7 @@ class Sqlite(Dialect):
     def not_by_index(self, column: str) -> str:
         return f"+{column}"
 
-    def remembering(self, rows: Rows, statement: Statement) -> Statement:
+    def remembering(self, rows: Selector, statement: Statement) -> Statement:
         names, values = ", ".join(self.keys), ", ".join(f":k{i}" for i in range(len(self.keys)))
         one = f"INSERT OR REPLACE INTO {self.owners} ({names}, owner) VALUES ({values}, :owner)"
         all_ = f"INSERT OR REPLACE INTO {self.owners} ({names}, owner) SELECT value, :owner FROM json_each(:keys)"
@@ -161,11 +161,11 @@ class Sqlite(Dialect):
             if field.kind not in ("auto", "bigauto")
         )
 
-    def choice(self, rows: Rows) -> tuple[str, str]:
+    def choice(self, rows: Selector) -> tuple[str, str]:
         by, chosen = super().choice(rows)
         return by, self.keys_there() + chosen
 
-    def pick(self, columns: str, rows: Rows) -> str:
+    def pick(self, columns: str, rows: Selector) -> str:
         utubes = self.picked_from(rows)
         if utubes is None:
             return super().pick(columns, rows)
@@ -181,26 +181,35 @@ class Sqlite(Dialect):
         told = [_told(field, part) for field, part in zip(self.source.key, parts, strict=True)]
         return told[0] if len(told) == 1 else f"json_array({', '.join(told)})"
 
-    def run(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> list[Row]:
+    def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
+        run = self.query(statement.sql, statement.names, width)
+        if statement.after:
+            run = self._with_owners(run, statement)
         if not event:
-            return self._run(store, statement, values)
-        told = event, values.get("owner"), values["now"]
-        return _telling(told, partial(self._run, store, statement, values))
+            return run
 
-    def _run(self, store: Store[Any], statement: Statement, values: Values) -> list[Row]:
-        if not statement.after:
-            return self.execute(store, statement.sql, values)
-        with store.atomic():
-            rows = self.execute(store, statement.sql, values)
+        def telling(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            return _telling((event, values.get("owner"), values["now"]), partial(run, connection, values))
+
+        return telling
+
+    def _with_owners(self, run: Run, statement: Statement) -> Run:
+        """As `run`, which takes tasks; the table of owners then has who took them."""
+        one = self.query(statement.after)
+        several = self.query(statement.after_all) if statement.after_all else None
+
+        def taking(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            rows, owner = run(connection, values), values["owner"]
             keys = [[row[place] for place in self._key_at] for row in rows]
-            keys_listed = self.listed(keys) if statement.after_all else None
-            if keys_listed:
-                self.execute(store, statement.after_all, {"keys": keys_listed, "owner": values["owner"]})
-            else:
-                for key in keys:
-                    named = {f"k{i}": part for i, part in enumerate(key)}
-                    self.execute(store, statement.after, {**named, "owner": values["owner"]})
-        return rows
+            listed = self.listed(keys) if several and len(keys) > 1 else None
+            if several and listed:
+                several(connection, {"keys": listed, "owner": owner})
+                return rows
+            for key in keys:
+                one(connection, {"owner": owner, **{f"k{i}": part for i, part in enumerate(key)}})
+            return rows
+
+        return lambda connection, values: connection.atomically(taking, values)
 
     @cached_property
     def _key_at(self) -> list[int]:

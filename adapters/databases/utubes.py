@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from xq.core.compile import Rows
+from xq.core.compile import Selector
 from xq.core.machine import READY, TAKEN, Guard
 
 if TYPE_CHECKING:
@@ -114,11 +114,11 @@ class Utubes(ABC):
 
     # which task is the next
 
-    def picks(self, columns: Sequence[str], rows: Rows) -> list[str]:
+    def picks(self, columns: Sequence[str], rows: Selector) -> list[str]:
         """Queries of the first tasks that may be taken: of the open heads, and of the tasks that have no utube."""
         return [self.of_heads(columns, rows), *([self.of_others(columns, rows)] if self.may_be_none else [])]
 
-    def of_heads(self, columns: Sequence[str], rows: Rows) -> str:
+    def of_heads(self, columns: Sequence[str], rows: Selector) -> str:
         of = self.of
         return (
             f"SELECT {', '.join(columns)} FROM {self.heads} AS xq_h{self.by_open} {self.join} "
@@ -127,7 +127,7 @@ class Utubes(ABC):
             f"ORDER BY {self.order(self.columns, 'xq_h.')} LIMIT {self.limit(rows)}"
         )
 
-    def of_others(self, columns: Sequence[str], rows: Rows) -> str:
+    def of_others(self, columns: Sequence[str], rows: Selector) -> str:
         of, table = self.of, f"{self.of.table}."
         index = of.name(self.index_of_none(f"oldest_{READY}{'_of_tube' * rows.tube}"))
         return (
@@ -136,14 +136,14 @@ class Utubes(ABC):
             f"ORDER BY {self.order(self.ordered, table)} LIMIT {self.limit(rows)}"
         )
 
-    def takeable(self, rows: Rows) -> str:
+    def takeable(self, rows: Selector) -> str:
         """That a row of the table is ready, and of the tube that is meant."""
         of, table = self.of, f"{self.of.table}."
         tube = f" AND {of.holds(table + of.roles['tube'], '= :tube')}" if rows.tube else ""
         return f"{self._ready(table)}{of.not_due(READY, table)}{tube}"
 
     @staticmethod
-    def limit(rows: Rows) -> str:
+    def limit(rows: Selector) -> str:
         return "1" if rows.way == "first" else ":n"
 
     def first(self, wanted: str, utube: str) -> str:

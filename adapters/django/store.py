@@ -12,7 +12,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import cache, cached_property, partial
 from types import SimpleNamespace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -42,7 +42,7 @@ from django.utils.connection import ConnectionDoesNotExist
 from xq.adapters.django.guard import Read, guard
 from xq.adapters.django.lookup import APP, is_app_missing
 from xq.adapters.drivers import DRIVERS, SERVERS, connect
-from xq.adapters.stores import SECRETS, OrmStore, Prepared
+from xq.adapters.stores import SECRETS, Connection, OrmStore, Waiting
 from xq.core.errors import BadType, BadValue, ConfigurationError, LeftOpen, shown
 from xq.core.ports import Address, Connector, Driver, Field, Kind, Row, keep
 
@@ -165,10 +165,35 @@ class _Immediate(transaction.Atomic):
             del connection._start_transaction_under_autocommit
 
 
-class _Prepared(Prepared):
-    """What is known of a connection of Django's, which keeps this, and that goes with it."""
+class _Kept(Waiting):
+    """What is kept with a connection of Django's, and goes with it."""
 
     at: Sequence[object] | None = None  # the database to which xq has made it
+
+    def __init__(self) -> None:
+        self.connections: dict[DjangoStore[Any], Connection] = {}
+
+
+class _Watched:
+    """A driver, where somebody looks on: `execute_wrapper`, `connection.queries`, whoever replaces `cursor`."""
+
+    def __init__(self, driver: Driver, connection: Any) -> None:
+        self._driver = driver
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+    def query(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> list[Row]:
+        return self._driver.rows(self._run(cursor, sql, values))
+
+    def affected(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> int:
+        return int(self._run(cursor, sql, values).rowcount)
+
+    def _run(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> Any:
+        made = cursor()
+        _execute_seen(self._connection, made, sql, values, self._driver)
+        return made
 
 
 class DjangoStore(OrmStore[M]):
@@ -207,7 +232,6 @@ class DjangoStore(OrmStore[M]):
         if is_app_missing():
             self.installs = f"add {APP!r} to INSTALLED_APPS. Then {self.installs}"
         self._places: dict[str, Place] = {}  # by alias; sessions end with them
-        self._may_wait = False  # whether any thread has had something to call after a transaction by hand
         self._engine = self._find_engine()
         self.schema, _, self.table = _unquoted(meta.db_table, '"').rpartition('"."')  # as one names a schema in Django
         self._concrete = tuple(meta.concrete_fields)
@@ -296,79 +320,76 @@ class DjangoStore(OrmStore[M]):
 
     # statements
 
-    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        # Fetched to the end: only then does SQLite end, and commit, a statement with RETURNING.
-        connection, driver = self._ready()
-        cursor = self._cursor(connection, driver, sql, values)
-        try:
-            return driver.rows(cursor)
-        except BaseException:
-            cursor.close()
-            with connection.wrap_database_errors:
-                raise
-
-    def change(self, sql: str, values: Sequence[Any] = ()) -> int:
-        connection, driver = self._ready()
-        return int(self._cursor(connection, driver, sql, values).rowcount)
-
-    def _ready(self) -> tuple[Any, Driver]:
-        """The connection of this thread, open and prepared, and its driver."""
-        connection, driver = self._open()
-        if "cursor" in vars(connection):  # put there by who forbids all use of the database, or looks on
-            connection.cursor().close()
-        if self._engine != "postgres" and not connection.autocommit and not self._within(connection, driver):
+    def ready(self) -> Connection:
+        wrapper = self.connection
+        driver, kept = self.driver, self._kept(wrapper)
+        connection = kept.connections.get(self)
+        if connection is None or connection.raw is not wrapper.connection or not self._may_use(wrapper, kept, driver):
+            connection = self._open()
+        if "cursor" in vars(wrapper):  # put there by who forbids all use of the database, or looks on
+            wrapper.cursor().close()
+        within = self._within(wrapper, driver)
+        if not within and not wrapper.autocommit and self._engine != "postgres":
             # sqlite3 does so before some statements only, and pymysql does not hear of it behind one that returns rows.
-            connection.connection.cursor().execute("BEGIN")
-        prepared = self._prepared(connection)
-        if prepared.connection is not connection.connection:
-            prepared.prepare(connection.connection, self._within(connection, driver), self.connected)
-        return connection, driver
+            wrapper.connection.cursor().execute("BEGIN")
+            within = True
+        connection.in_transaction = within
+        connection.driver = _Watched(driver, wrapper) if wrapper.execute_wrappers or wrapper.queries_logged else driver
+        if connection.set_up is not True:
+            self._set_up(connection)
+        if kept.calls and not within:
+            kept.settle()
+        return connection
 
-    def _cursor(self, connection: Any, driver: Driver, sql: str, values: Sequence[Any]) -> Any:
-        cursor: Any = None
+    def failed(self, error: BaseException) -> NoReturn:
         try:
-            # Not Django's own cursor, which knows one kind of marks and can have nothing prepared.
-            with connection.wrap_database_errors:
-                cursor = _bare_cursor(connection.connection)
-                if connection.execute_wrappers or connection.queries_logged:
-                    _execute_seen(connection, cursor, sql, values, driver)
-                else:
-                    driver.execute(cursor, sql, values)
-            return cursor
-        except BaseException as error:
-            self.failed(cursor, error)
-            raise
+            with self.connection.wrap_database_errors:
+                raise error
+        except BaseException as raised:
+            super().failed(raised)
 
     @staticmethod
-    def _prepared(connection: Any) -> _Prepared:
-        found: _Prepared | None = vars(connection).get("_xq_prepared")
+    def _kept(wrapper: Any) -> _Kept:
+        found: _Kept | None = vars(wrapper).get("_xq_kept")
         if found is None:
-            found = connection._xq_prepared = _Prepared()
+            found = wrapper._xq_kept = _Kept()
         return found
 
-    def _open(self) -> tuple[Any, Driver]:
-        """The connection of this thread; a new one where it is known to be gone and nothing depends on it."""
-        connection, driver = self.connection, self.driver
-        if connection.in_atomic_block:
-            connection.validate_no_broken_transaction()
-            if connection.connection is None:
+    @staticmethod
+    def _may_use(wrapper: Any, kept: _Kept, driver: Driver) -> bool:
+        """Whether the open connection of this thread is to be used as it is. Raises as Django where it must not be."""
+        if wrapper.in_atomic_block:
+            wrapper.validate_no_broken_transaction()
+            if wrapper.connection is None:
                 raise TransactionManagementError("the connection was closed within the transaction")
-            return connection, driver
-        if connection.connection is not None:
-            at = self._prepared(connection).at
-            moved = at is not None and at != where(connection)  # in a thread that the test runner does not know
-            within = driver.in_transaction(connection.connection)
-            if within or not (moved or driver.is_broken(connection.connection)):
-                connection.ensure_connection()  # which some forbid: tests without databases, coroutines
-                return connection, driver
-            connection.close()
-        connection.ensure_connection()
-        driver.check(connection.connection, ADVICE.get(self._engine, ""))
-        self._prepared(connection).at = where(connection)
-        return connection, driver
+            return True
+        if wrapper.connection is None:
+            return False
+        within = driver.transaction(wrapper.connection)
+        moved = kept.at is not None and kept.at != where(wrapper)  # in a thread that the test runner does not know
+        if within or not (moved or within is None):
+            wrapper.ensure_connection()  # which some forbid: tests without databases, coroutines
+            return True
+        wrapper.close()
+        return False
+
+    def _open(self) -> Connection:
+        """The connection of this thread; a new one where it is known to be gone and nothing depends on it."""
+        wrapper, driver = self.connection, self.driver
+        kept = self._kept(wrapper)
+        if not self._may_use(wrapper, kept, driver):
+            wrapper.ensure_connection()
+            driver.check(wrapper.connection, ADVICE.get(self._engine, ""))
+            kept.at = where(wrapper)
+        raw, connection = wrapper.connection, kept.connections.get(self)
+        if connection is None or connection.raw is not raw:
+            place = self.database
+            # Not Django's own cursor, which knows one kind of marks and can have nothing prepared.
+            connection = kept.connections[self] = Connection(self, driver, raw, partial(_bare_cursor, raw), place)
+        return connection
 
     def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
-        self._open()[0].connection.create_function(name, arguments, function, deterministic=True)
+        self._open().raw.create_function(name, arguments, function, deterministic=True)
 
     # transactions
 
@@ -407,17 +428,9 @@ class DjangoStore(OrmStore[M]):
         if connection.in_atomic_block:
             transaction.on_commit(call, using=connection.alias)
         elif self.in_transaction():
-            self._prepared(connection).wait(call)
-            self._may_wait = True
+            self._kept(connection).add(call)
         else:
             call()
-
-    def settle(self) -> None:
-        if not self._may_wait:
-            return
-        prepared: _Prepared | None = vars(self.connection).get("_xq_prepared")
-        if prepared is not None and prepared.waiting and not self.in_transaction():
-            prepared.settle()
 
     # connections
 

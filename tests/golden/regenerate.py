@@ -17,7 +17,7 @@ from typing import Any
 import peewee as pw
 
 import xq
-from xq.core.compile import Rows, Statement, change
+from xq.core.compile import Selector, Statement, change
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.testing import Clock
 
@@ -228,7 +228,7 @@ def entries(queue: Any) -> Iterator[Entry]:
         if row.source != ABSENT:
             yield from moves(queue, row)
     first, *more = (row for row in queue.machine.rows if row.event == "kill")
-    for rows in (Rows(way, first.source, more=tuple(row.source for row in more)) for way in ("all", "each")):
+    for rows in (Selector(way, first.source, more=tuple(row.source for row in more)) for way in ("all", "each")):
         killed = of.move(rows, change(queue.machine, first, frozenset()))
         yield _entry(of, f"kill in {first.source}{''.join(rows.more)}: {_chosen(rows)}", "", killed)
     yield Entry(
@@ -257,7 +257,7 @@ def puts(queue: Any) -> Iterator[Entry]:
                     for state in of.holding(guard):
                         if state != TAKEN:
                             given = frozenset(filter(None, [row.given]))
-                            statement = of.move(Rows("key", state), change(queue.machine, row, given, names))
+                            statement = of.move(Selector("key", state), change(queue.machine, row, given, names))
                             yield _entry(of, f"put {row.target}{_with(given)}, on_conflict='replace'", state, statement)
 
 
@@ -270,7 +270,7 @@ def moves(queue: Any, row: Transition) -> Iterator[Entry]:
     if row.event == "ack":
         own = next(field.name for field in of.source.fields if field not in (*of.source.roles.values(), *of.source.key))
         fence = _fences(queue, row)[0]
-        statement = of.move(Rows("key", row.source, fence), change(machine, row, frozenset(), (own,)))
+        statement = of.move(Selector("key", row.source, fence), change(machine, row, frozenset(), (own,)))
         yield _entry(of, f"ack {row.target} with update={{{own!r}: ...}}: one", row.source, statement)
 
 
@@ -281,26 +281,26 @@ def brought(queue: Any, row: Transition) -> list[frozenset[str]]:
     return [least] if row.due or least == accepted else [least, accepted]
 
 
-def ways(queue: Any, row: Transition, given: frozenset[str]) -> Iterator[Rows]:
+def ways(queue: Any, row: Transition, given: frozenset[str]) -> Iterator[Selector]:
     """The ways in which a row of the table is chosen."""
     if row.due:
-        yield Rows("due", row.source, column=row.due)
+        yield Selector("due", row.source, column=row.due)
         return
     if row.picks:
         tubes = (False, True) if "tube" in queue.machine.roles and row.event == "take" else (False,)
         for tube in tubes:
-            yield Rows("first", row.source, tube=tube)
-            yield Rows("oldest", row.source, tube=tube)
+            yield Selector("first", row.source, tube=tube)
+            yield Selector("oldest", row.source, tube=tube)
     if row.event != "take":
         for fence in _fences(queue, row):
-            yield Rows("key", row.source, fence)
+            yield Selector("key", row.source, fence)
             if row.event in MANY and not given and len(dialect(queue).keys) == 1:
-                yield Rows("keys", row.source, fence)
+                yield Selector("keys", row.source, fence)
     if row.event == "release" and not given:
-        yield Rows("held", row.source)
+        yield Selector("held", row.source)
     if row.event == "release" and not given:
-        yield Rows("all", row.source)
-        yield Rows("each", row.source)
+        yield Selector("all", row.source)
+        yield Selector("each", row.source)
 
 
 def looks(queue: Any) -> Iterator[Entry]:
@@ -362,7 +362,7 @@ def _with(given: Iterable[str]) -> str:
     return f" with {', '.join(sorted(given))}" if given else ""
 
 
-def _chosen(rows: Rows) -> str:
+def _chosen(rows: Selector) -> str:
     fence = {"": "", "session": ", of this session", "take": ", of this very take"}[rows.fence]
     way = {
         "key": "one",

@@ -15,7 +15,7 @@ import pytest
 
 from tests.golden.regenerate import DATABASES, FOLDER, QUEUES, dialect, entries, laid_out, path, render
 from xq.adapters.databases.named import by_position
-from xq.core.compile import After, Given, Own, Rows, Statements, change
+from xq.core.compile import After, Given, Own, Selector, Statements, change
 
 
 @pytest.mark.parametrize("database", DATABASES, ids=lambda name: name or "sqlite")
@@ -173,16 +173,16 @@ def test_a_statement_is_compiled_once():
     queue = QUEUES["readme"](pw.SqliteDatabase(":memory:"))
     statements = Statements(queue.machine, dialect(queue))
     row = queue.machine.choose("T", "ack", ())
-    first = statements.move(Rows("key", "T", "take"), row)
-    assert statements.move(Rows("key", "T", "take"), row) is first
-    assert statements.move(Rows("key", "T", "session"), row) is not first
-    assert statements.move(Rows("key", "T", "take"), row, update=("url",)).sql != first.sql
+    first = statements.move(Selector("key", "T", "take"), row)
+    assert statements.move(Selector("key", "T", "take"), row) is first
+    assert statements.move(Selector("key", "T", "session"), row) is not first
+    assert statements.move(Selector("key", "T", "take"), row, update=("url",)).sql != first.sql
 
 
 def test_events_that_write_the_same_share_a_statement_and_what_is_put_anew_has_its_own():
     queue = QUEUES["words"](pw.SqliteDatabase(":memory:"))
     statements = Statements(queue.machine, dialect(queue))
     release, snatch = (queue.machine.choose("T", event, ()) for event in ("release", "snatch"))
-    assert statements.move(Rows("key", "T"), release) is statements.move(Rows("key", "T"), snatch)
+    assert statements.move(Selector("key", "T"), release) is statements.move(Selector("key", "T"), snatch)
     put, restart = queue.machine.choose("X", "put", ()), queue.machine.choose("W", "restart", ())
-    assert statements.move(Rows("key", "W"), put) is not statements.move(Rows("key", "W"), restart)
+    assert statements.move(Selector("key", "W"), put) is not statements.move(Selector("key", "W"), restart)

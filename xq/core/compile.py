@@ -15,7 +15,7 @@ Way = Literal["key", "keys", "first", "oldest", "due", "held", "all", "each"]
 Fence = Literal["", "session", "take"]
 
 
-class Rows(NamedTuple):
+class Selector(NamedTuple):
     """Which rows, all of them in `state`, or in one of `more`.
 
     key: one by its key, which may have to be due, too. keys: those of a list. oldest: the first `n` by priority and key
@@ -143,28 +143,18 @@ class Shape(NamedTuple):
 
 
 class Statements:
-    """The statements of one queue on one database, each compiled when it is first needed, and kept."""
+    """Compiles the statements of one queue for one database."""
 
     def __init__(self, machine: Machine, dialect: Dialect) -> None:
         self._machine = machine
         self._dialect = dialect
-        self._kept: dict[tuple[object, ...], Statement] = {}
 
     def move(
-        self, rows: Rows, row: Transition, given: frozenset[str] = frozenset(), update: tuple[str, ...] = ()
+        self, rows: Selector, row: Transition, given: frozenset[str] = frozenset(), update: tuple[str, ...] = ()
     ) -> Statement:
         """Take `row` of the table with these rows."""
-        # What of a row is written, and not the row: its hash would be made of all that is in it, at each call.
-        name = (rows, row.source, row.target, row.given, row.enters, given, update)
-        statement = self._kept.get(name)
-        if statement is None:
-            statement = self._kept[name] = self._dialect.move(rows, change(self._machine, row, given, update))
-        return statement
+        return self._dialect.move(rows, change(self._machine, row, given, update))
 
     def insert(self, row: Transition, given: frozenset[str], names: tuple[str, ...], count: int = 1) -> Statement:
         """Put `count` tasks that bring values for the fields `names`."""
-        name = (row.source, row.target, row.given, given, names, count)
-        statement = self._kept.get(name)
-        if statement is None:
-            statement = self._kept[name] = self._dialect.insert(change(self._machine, row, given), names, count)
-        return statement
+        return self._dialect.insert(change(self._machine, row, given), names, count)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeVar
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 Kind = Literal[
     "auto",
@@ -33,6 +34,7 @@ Kind = Literal[
 ]
 INTEGERS: Final[tuple[Kind, ...]] = ("auto", "bigauto", "integer", "bigint")
 TIMES: Final[tuple[Kind, ...]] = ("datetime", "timestamptz")
+MARK = "_xq_take"  # the attribute of an instance that carries the token of its take
 Row = Sequence[Any]
 Values = Mapping[str, Any]  # by name
 
@@ -161,8 +163,17 @@ class Driver(Protocol):
     def is_broken(self, connection: Any) -> bool:
         """Whether a connection is known to be gone."""
 
+    def transaction(self, connection: Any) -> bool | None:
+        """Return whether a transaction is open; None if there is none and the connection is known to be gone."""
+
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         """Run one statement, prepared where the driver can."""
+
+    def query(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> list[Row]:
+        """Run one statement to its end on a new cursor and return its rows."""
+
+    def affected(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> int:
+        """Run one statement without rows on a new cursor and return how many it changed."""
 
     def load(self, cursor: Any, sql: str, rows: Sequence[Row]) -> None:
         """Write many rows, by a statement of which the dialect knows that the driver loads by it."""
@@ -249,6 +260,25 @@ class Address:
         return Address(self.engine, self.parameters)
 
 
+class Connection(Protocol):
+    """The connection of this thread, ready for a call: open, checked, set up, its transaction's state known."""
+
+    in_transaction: bool  # of the application, or of `atomically`
+    of: Callable[[], object]  # returns the database object that it belongs to, as `Store.database`
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        """Run one statement to its end and return its rows. Raises as `Store.execute`."""
+
+    def change(self, sql: str, values: Sequence[Any] = ()) -> int:
+        """Run one statement without rows and return how many it changed. Raises as `Store.execute`."""
+
+    def atomically(self, work: Callable[[Connection, dict[str, Any]], R], values: dict[str, Any]) -> R:
+        """Return `work(self, values)`, run as one transaction, or as a savepoint in the one that is open.
+
+        The ORM does not learn of the transaction: `work` must not call the application.
+        """
+
+
 class Store(Protocol[T]):
     """One model of one ORM, with its connection."""
 
@@ -273,6 +303,12 @@ class Store(Protocol[T]):
     @property
     def may_fail_to_read(self) -> bool:
         """Whether a row may hold what the application's fields cannot read."""
+
+    def ready(self) -> Connection:
+        """Return this thread's connection: opened, checked and set up if it was not, or was lost outside a transaction.
+
+        Calls that wait for a commit which the application has made by itself are made.
+        """
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """Run one statement to its end, with values for its marks in their order, and return its rows.
@@ -299,12 +335,9 @@ class Store(Protocol[T]):
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call this when the transaction that is open on this thread's connection is committed, at once when none is.
 
-        At the latest with the next `settle` after the commit, where the application commits by itself. It may be
+        At the latest with the next `ready` after the commit, where the application commits by itself. It may be
         called, too, for what was undone: with a savepoint, or with a transaction that the application rolled back.
         """
-
-    def settle(self) -> None:
-        """Call what waits for a commit that the application has made by itself meanwhile."""
 
     def connect(self) -> None:
         """Open a connection for this thread, where it has none."""
@@ -388,8 +421,9 @@ class Store(Protocol[T]):
     def read(self, row: Row) -> Sequence[Any]:
         """The application's values from a row in the order of `fields`. Raises BadValue for what cannot be read."""
 
-    def instance(self, values: Sequence[Any]) -> T:
-        """A clean instance from the application's values in the order of `fields`."""
+    # A clean instance from a row, which carries the token of its take if one is given: hydrate(row, token=None). Raises
+    # BadValue for what cannot be read.
+    hydrate: Callable[..., T]
 
     def data(self, task: object) -> Mapping[str, Any] | None:
         """What an instance of the model holds, by field name; None when `task` is none."""

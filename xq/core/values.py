@@ -9,12 +9,14 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from xq.core import generated
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
 from xq.core.machine import FOREVER, LONGEST, MANAGED, REMEMBERED, Machine, Transition
-from xq.core.ports import INTEGERS, Field, Row, Store, Table, fits_a_column
+from xq.core.ports import INTEGERS, MARK, Field, Row, Store, Table, fits_a_column
 from xq.core.words import PLAIN, Wording
 
 T = TypeVar("T")
@@ -31,7 +33,7 @@ PARAMETERS = {
     **dict.fromkeys(("ack", "release", "bury"), ("update",)),
     "dig": ("n", "update"),
 }
-MARK = "_xq_take"  # the attribute of an instance that carries the mark of its take
+_NOTHING: Mapping[str, Any] = {}
 
 
 def microseconds(name: str, value: object) -> int:
@@ -67,9 +69,25 @@ class New(NamedTuple):
 
     task: Mapping[str, Any]  # by field name, as the application writes it: what the caller brought, and defaults
     brought: Collection[str]  # the names of what the caller brought
-    values: dict[str, Any]  # as the database takes them
-    own: dict[str, float | None]  # the task's own seconds, by option
+    names: tuple[str, ...]  # of the fields in `row`
+    row: tuple[Any, ...]  # their values, as the database takes them
+    own: Mapping[str, float | None]  # the task's own seconds, by option
     made_key: bool = False
+
+    def value(self, name: str) -> Any:
+        """What `row` has in a field; None if it has none."""
+        return self.row[self.names.index(name)] if name in self.names else None
+
+
+class Shape(NamedTuple):
+    """How tasks that bring the same fields become rows: compiled for the first of them."""
+
+    fields: tuple[str, ...] | None  # the names of the fields, where the task names some by their columns
+    keys: tuple[str, ...]  # the names of the key's fields that it brings
+    defaults: Mapping[str, Any]  # of the model, by field name: values, and callables that make them
+    names: tuple[str, ...]  # of the fields in a row
+    row: Callable[[Mapping[str, Any]], tuple[Any, ...]]  # of a task with its defaults
+    own: tuple[tuple[str, str], ...]  # options, and the fields that remember them
 
 
 class Tasks(Generic[T]):
@@ -92,6 +110,7 @@ class Tasks(Generic[T]):
         self._role_of = {field.name: role for role, field in table.roles.items()}
         self._names = [field.name for field in table.fields]
         self._key_is_read = any(field.from_database for field in table.key)
+        self._only_key = table.key[0] if len(table.key) == 1 else None
         self._keys = frozenset(field.name for field in table.key)
         self._managed = frozenset(field.name for role, field in table.roles.items() if role in MANAGED)
         self._not_brought = self._managed | {field.name for field in table.fields if field.computed}
@@ -103,26 +122,16 @@ class Tasks(Generic[T]):
         self._order = itemgetter(*self._order_at)
         # The key of a row, as the application writes it.
         self.app_key_of: Callable[[Row], Any] = self._app_key_of if self._key_is_read else itemgetter(*self._key_at)
-        self._brought_as: dict[tuple[object, ...], tuple[str, ...]] = {}  # the names in a mapping -> of the fields
+        self._shapes: dict[tuple[Any, ...], Shape] = {}  # by the names that a task brings
         self._chosen: dict[tuple[str | None, ...], Transition] = {}  # source, event, target, options -> row
-        shapes: dict[str, Callable[[Sequence[Any]], Any]] = {
-            "model": store.instance,
-            "dict": self._dict,
-            "tuple": tuple,
-        }
-        self._wrap = shapes[machine.settings.retval]
+        # A row as the feature `retval` says, with the token of its take where an instance can carry it.
+        self.returned: Callable[..., T] = {
+            "model": store.hydrate,
+            "dict": lambda row, token=None: dict(zip(self._names, store.read(row), strict=True)),
+            "tuple": lambda row, token=None: tuple(store.read(row)),
+        }[machine.settings.retval]  # type: ignore[assignment]
 
     # out
-
-    def returned(self, row: Row, mark: str | None = None) -> T:
-        """A row as the feature `retval` says, with the mark of its take where an instance can carry it."""
-        task: T = self._wrap(self.store.read(row))
-        if mark is not None and isinstance(task, self.store.model):
-            setattr(task, MARK, mark)
-        return task
-
-    def _dict(self, values: Sequence[Any]) -> Any:
-        return dict(zip(self._names, values, strict=True))
 
     def in_role(self, task: T, role: str) -> Any:
         """What a task that was returned holds in a role; None where that is not mapped."""
@@ -170,6 +179,8 @@ class Tasks(Generic[T]):
             return task
         data = self.store.data(task)
         if data is not None:
+            if self._only_key is not None:
+                return (self._key_part(self._only_key, data.get(self._only_key.name)),), getattr(task, MARK, None)
             return self._key([data.get(field.name) for field in self.table.key]), getattr(task, MARK, None)
         if isinstance(task, Mapping):
             missing = [field.name for field in self.table.key if field.name not in task]
@@ -223,39 +234,79 @@ class Tasks(Generic[T]):
 
         A mapping, an instance, or a sequence of values in the order of the fields. Raises BadValue and BadType.
         """
-        brought = self._brought(task)
-        whole = self.store.defaults()
-        for name in self._unasked:
-            whole.pop(name, None)
-        whole.update(brought)
-        own: dict[str, float | None] = {}
-        values = {}
-        for name, value in whole.items():
-            role = self._role_of.get(name)
-            if role and value is not None:
-                check_role(role, value)
-                if role in REMEMBERED:
-                    own[role] = self.seconds(role, value)
-            if name not in self._keys:
-                values[name] = self._converted(self._fields[name], value)
-            elif value is not None:  # a key that is None is to be made
-                values[name] = self._key_part(self._fields[name], value)
-        for role, maker in self.machine.fill.items():
-            field = self.table.roles.get(role)
-            if field and values.get(field.name) is None:
-                values[field.name] = self._converted(field, maker(whole))
-        return New(whole, brought, values, own)
+        brought: dict[str, Any] = task if type(task) is dict else self._brought(task)
+        names = tuple(brought)
+        shape = self._shapes.get(names) or self._shape(names)
+        if shape.fields is not None:
+            return self.new(dict(zip(shape.fields, brought.values(), strict=True)))
+        for name in shape.keys:
+            if brought[name] is None:  # it is to be made
+                return self.new({other: value for other, value in brought.items() if other != name})
+        whole = brought
+        if shape.defaults:
+            made = {name: value() if callable(value) else value for name, value in shape.defaults.items()}
+            whole = {**made, **brought}
+        own = _NOTHING
+        if shape.own:
+            own = {role: self.seconds(role, whole[name]) for role, name in shape.own if whole[name] is not None}
+        return New(whole, names, shape.names, shape.row(whole), own)
+
+    def _shape(self, names: tuple[Any, ...]) -> Shape:
+        fields = tuple([self.brings(name).name for name in names])
+        if fields != names:
+            shape = Shape(fields, (), {}, (), tuple, ())
+        else:
+            defaults = {
+                name: default
+                for name, default in self.store.declared_defaults().items()
+                if name not in names and name not in self._unasked
+            }
+            filled = {
+                self.table.roles[role].name: maker for role, maker in self.machine.fill.items() if role in self.table.roles
+            }
+            whole = tuple(dict.fromkeys([*defaults, *names, *filled]))
+            shape = Shape(
+                None,
+                tuple([name for name in names if name in self._keys]),
+                defaults,
+                whole,
+                generated.row(
+                    [
+                        generated.Value(
+                            name,
+                            self._fields[name].native if self._is_sent_as_it_is(name) else None,
+                            partial(self._sent, self._fields[name]),
+                            filled.get(name),
+                        )
+                        for name in whole
+                    ]
+                ),
+                tuple([(role, name) for name in whole if (role := self._role_of.get(name)) in REMEMBERED]),  # type: ignore[misc]
+            )
+        self._shapes[names] = shape
+        return shape
+
+    def _is_sent_as_it_is(self, name: str) -> bool:
+        """Whether a value of the field's native type needs no check."""
+        field, role = self._fields[name], self._role_of.get(name)
+        checked = role in REMEMBERED or (role == "priority" and field.native is not int)
+        return name not in self._keys and not checked
+
+    def _sent(self, field: Field, value: Any) -> Any:
+        """A value of a new task as the database takes it. Raises BadType and BadValue."""
+        role = self._role_of.get(field.name)
+        if role and value is not None:
+            check_role(role, value)
+            if role in REMEMBERED:
+                self.seconds(role, value)
+        return self._key_part(field, value) if field.name in self._keys else self._converted(field, value)
 
     def _brought(self, task: object) -> dict[str, Any]:
         data = self.store.data(task)
         if data is not None:
             return {name: value for name, value in data.items() if name not in self._not_brought}
-        if isinstance(task, (dict, Mapping)):  # of a dict no question to Mapping, which answers slowly
-            names = tuple(task)
-            fields = self._brought_as.get(names)
-            if fields is None:
-                fields = self._brought_as[names] = tuple([self.brings(name).name for name in names])
-            return dict(zip(fields, task.values(), strict=True))
+        if isinstance(task, Mapping):
+            return dict(task)
         if isinstance(task, Sequence) and not isinstance(task, (str, bytes, bytearray)):
             if len(task) != len(self._names):
                 raise BadValue(
@@ -263,8 +314,7 @@ class Tasks(Generic[T]):
                     f"({', '.join(self._names)}), not {len(task)}"
                 )
             ours = self._keys | self._not_brought
-            brought = {n: v for n, v in zip(self._names, task, strict=True) if v is not None or n not in ours}
-            return {self.brings(name).name: value for name, value in brought.items()}
+            return {n: v for n, v in zip(self._names, task, strict=True) if v is not None or n not in ours}
         raise BadType(
             f"put takes a mapping, a {self.store.name}, or a sequence of values, "
             f"not {type(task).__name__}: {shown(task)}"
@@ -309,13 +359,14 @@ class Tasks(Generic[T]):
 
         Raises BadValue when they must bring them.
         """
-        missing = [field for field in self.table.key if field.name not in tasks[0].values]
+        missing = [field for field in self.table.key if field.name not in tasks[0].names]
         maker = self.machine.fill.get("key")
         if missing and maker:
             (field,) = missing
             keys = [self._key_part(field, maker(dict(new.task))) for new in tasks]
+            names = (*tasks[0].names, field.name)
             return [
-                new._replace(values={**new.values, field.name: key}, made_key=True)
+                new._replace(names=names, row=(*new.row, key), made_key=True)
                 for new, key in zip(tasks, keys, strict=True)
             ]
         if missing and self.machine.settings.id == "required":

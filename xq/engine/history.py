@@ -8,7 +8,7 @@ from typing import Any
 from xq.core.machine import Machine
 from xq.core.ports import HISTORY, Reader, beside
 from xq.core.values import Tasks, microseconds, named
-from xq.engine.database import Database
+from xq.engine.unit import Database
 
 
 class History:
@@ -30,7 +30,7 @@ class History:
         self.check()
         table, columns = beside(store.table, "history"), HISTORY
         if store.database is not None:
-            dialect = self.database.compile().dialect
+            dialect = self.database.bind().dialect
             table, columns = dialect.name("history"), dialect.told
         name = (table, *columns)
         if name not in self._readers:

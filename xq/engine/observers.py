@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -32,23 +33,32 @@ class Observers(Generic[T]):
 
     def __init__(self, store: Store[T]) -> None:
         self.store = store
+        self.anybody = False  # whether to notify anything at all; `count` keeps it
+        self._counting = threading.Lock()
         self.callbacks: tuple[Callback[T], ...] = ()  # replaced as a whole: another thread may be going through it
         # Set by the queue:
         self.read: Callable[[Row], T]  # a row as a task
-        self.listeners: tuple[Listener, ...]
+        self.listeners: tuple[Listener, ...] = ()
         self._log = logging.getLogger(f"xq.{store.name}")
 
-    @property
-    def anybody(self) -> bool:
-        """Whether anybody wants to hear."""
-        return bool(self.callbacks) or any(listener.anybody for listener in self.listeners)
+    def count(self) -> None:
+        """Note whether there is a callback, or a listener that wants to be notified: to be called when that changes."""
+        with self._counting:  # one after the other, so that the last one is right
+            self.anybody = bool(self.callbacks) or any(listener.anybody for listener in self.listeners)
 
     def add(self, callback: Callback[T]) -> None:
         if callback not in self.callbacks:
             self.callbacks = (*self.callbacks, callback)
+        self.count()
 
     def remove(self, callback: Callback[T]) -> None:
         self.callbacks = tuple(other for other in self.callbacks if other != callback)
+        self.count()
+
+    def forked(self) -> None:
+        """In a child, where another thread of the parent may have been counting."""
+        self._counting = threading.Lock()
+        self.count()
 
     def hear(self, dialect: Dialect, event: str, source: str, target: str, rows: Sequence[Row]) -> None:
         """Tell of a change that a statement made, once it is committed."""

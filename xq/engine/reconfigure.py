@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from xq.core.compile import Rows, change
+from xq.core.compile import Selector, change
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import ABSENT, TAKEN, Machine, Transition
-from xq.engine.database import Database, Definition, Opened
+from xq.engine.unit import Database, Definition, Binding
 from xq.engine.stats import apart, by_event
 
 
@@ -26,7 +26,7 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
     new = replace(new, words={**old.words, **new.words})  # of the states that are lost as well
     lost = [state for state in old.machine.states if state not in new.machine.states]
     _check(new, lost, move)
-    before, after = database.open(), Database(store, new, database.clock, database.observers).compile()
+    before, after = database.open(), Database(store, new, database.clock, database.observers).bind()
     after.installation.check_statuses()
     after.installation.close_outbox()  # who archives is waited for before anything is kept from him
     with before.dialect.installing(store):
@@ -46,7 +46,7 @@ def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[s
                 written = replace(written, roles={k: v for k, v in written.roles.items() if k != "deadline"})  # runs on
             if before.dialect.has_history and after.dialect.has_history:
                 database.execute(after.dialect.note_move(state, target), {"event": "reconfigure"})
-            after.dialect.change(store, after.dialect.move(Rows("all", state), written), database.values())
+            after.dialect.change(store, after.dialect.move(Selector("all", state), written), database.values())
         if old.machine.settings.counts_events:
             _keep_events(database, old.machine, new.machine)
         for tube, state, n in counts:
@@ -66,7 +66,7 @@ def _keep_events(database: Database, old: Machine, new: Machine) -> None:
                 database.open().installation.add_counter(*apart(event, source, target), n)
 
 
-def _check_guards(database: Database, after: Opened, becomes: Mapping[str, str]) -> None:
+def _check_guards(database: Database, after: Binding, becomes: Mapping[str, str]) -> None:
     """Before anything changes: where each change of a table is a transaction of its own, none of it could be undone."""
     for guard in (guard for guard in after.dialect.machine.guards if guard.role):
         counted = [state for state, target in becomes.items() if target in guard.states]

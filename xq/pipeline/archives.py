@@ -22,7 +22,7 @@ from xq.core.compile import Statement
 from xq.core.errors import ArchiveBusy, ConfigurationError, Error, FeatureOff
 from xq.core.machine import ABSENT
 from xq.core.values import microseconds
-from xq.engine.transitions import Transitions
+from xq.engine.steps import Steps
 from xq.pipeline.bulk import Job, bulk
 from xq.pipeline.loading import Loading
 from xq.pipeline.scan import Extract
@@ -52,11 +52,11 @@ class Left(NamedTuple):
 class Archives:
     """The outbox of one queue. A `run` is one filling of it, by a name of the caller's, of at most 64 characters."""
 
-    def __init__(self, transitions: Transitions) -> None:
-        self.database = transitions.database
-        self.store = transitions.store
-        self.machine = transitions.machine
-        self.transitions = transitions
+    def __init__(self, steps: Steps) -> None:
+        self.database = steps.database
+        self.store = steps.store
+        self.machine = steps.machine
+        self.steps = steps
         self.log = logging.getLogger(f"xq.{self.store.name}")
         self.old = OldHistory(self.database, self.turn)
         self._alone: float | None = None  # the number of the call that is alone, if one of this process is
@@ -307,11 +307,12 @@ class Archives:
         return len(numbers)
 
     def _moved(self, statement: Statement, values: Mapping[str, Any], change: tuple[str, str, str], n: int) -> None:
-        opened, event = self.database.open(), change[0]
-        rows = self.database.run(opened, statement, {**self.database.values(), **values}, *change)
+        binding, event = self.database.open(), change[0]
+        step = self.steps.plain(binding, statement, *change)
+        rows = self.database.perform(step, self.store.ready(), {**self.database.values(), **values})
         if len(rows) != n:
             raise Error(f"{len(rows)} of {n} tasks of {self.store.name} moved by {event}: nothing of that was done")
-        self.transitions.count(opened, *change, n)
+        self.steps.count(binding, *change, n)
 
     def _in_parts(self, work: Callable[[Sequence[int]], int], numbers: Sequence[int]) -> int:
         """What `work` returns of all numbers, by one transaction, or several where the database refuses some rows."""
@@ -322,7 +323,7 @@ class Archives:
                 return work(numbers)
 
         try:
-            return self.database.again(transaction)
+            return self.database.unit(transaction)
         except Exception as error:
             if not self.store.is_refusal(error):
                 raise
@@ -339,7 +340,7 @@ class Archives:
 
         They count for nothing there until they are `loaded`: of who was killed, workers may go on for a while.
         """
-        found = bulk(self.database, self.transitions.tasks, "raise")
+        found = bulk(self.database, self.steps.tasks, "raise")
         run, defaults = f"{LOADING}{uuid4().hex}", self.store.declared_defaults()
         newer = {n: value for n, value in defaults.items() if n not in columns and not callable(value)}
         loading = Loading(Job(found, (*columns, *newer), run, True, as_it_was=True), run, tuple(newer.values()))
@@ -364,7 +365,7 @@ class Archives:
     def in_the_way(self, run: str) -> list[Any]:
         """The keys of a run that the table has again, of up to ten."""
         found = self.database.execute(self._outbox.in_the_way, {"run": run})
-        return [self.transitions.tasks.app_key(tuple(parts)) for parts in found]
+        return [self.steps.tasks.app_key(tuple(parts)) for parts in found]
 
     def put_back(self, run: str) -> Left:
         """Move a run from the outbox back into the table, as D. Those stay whose keys, or more, the table has again."""

@@ -18,7 +18,7 @@ from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full,
 from xq.core.machine import ABSENT, Machine
 from xq.core.ports import Address, Row, Table
 from xq.core.values import Catalogue, Tasks
-from xq.engine.database import Database, until_nobody_conflicts
+from xq.engine.unit import Database, unit_of_work
 from xq.engine.install import Installation
 from xq.pipeline.columns import Columns, Frame, Sources, pickled
 
@@ -82,7 +82,7 @@ class Bulk:
             installation = Installation(store, self.dialect, self.structure)
             if lacking := installation.not_installed():
                 raise lacking
-            until_nobody_conflicts(store, installation.make_stage)
+            unit_of_work(store, installation.make_stage)
         return begun
 
 
@@ -127,7 +127,7 @@ class Job:
                 first = staging.first(batch) + rows
                 places = range(first, first + len(part[0]))
                 whole = list(zip(places, *(found[target] for target in targets), strict=True))
-                until_nobody_conflicts(store, partial(self._load, store, batch, load, whole))
+                unit_of_work(store, partial(self._load, store, batch, load, whole))
                 rows, shapes = rows + len(places), shapes | of_shapes
         return Staged(batch, rows, frozenset(shapes), order)
 
@@ -150,7 +150,7 @@ class Job:
             last: Exception | None = None
             for _ in range(TRIES):
                 try:
-                    put = until_nobody_conflicts(store, lambda: self._put_all(store, meant))
+                    put = unit_of_work(store, lambda: self._put_all(store, meant))
                     break
                 except Exception as error:
                     # A value, or a key that was made, which another process has put since this one looked.
@@ -238,7 +238,7 @@ class Job:
         staging = self.bulk.dialect.staging
         with self.connected() as store:
             for (batch,) in self._execute(store, staging.over, age=AGE):
-                until_nobody_conflicts(store, partial(self._end_batch, store, batch))
+                unit_of_work(store, partial(self._end_batch, store, batch))
             if not self.is_named:
                 self.bulk.dialect.change(store, Statement(staging.unmark), self._values(job=self.name))
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.ports import fits_a_column
-from xq.engine.database import Database
+from xq.engine.unit import Database
 
 LONGEST = 255  # characters of the name of a sink, and of that of a stream
 
@@ -67,7 +67,7 @@ class Sinks:
             return str(of)
 
         self.install()
-        return database.whole(write)
+        return database.unit(write, transaction=True)
 
     def once(
         self, sink: str, stream: str, batch: int, work: Callable[[], object], first: Callable[[], object] | None = None
@@ -105,12 +105,12 @@ class Sinks:
             work()
             return True
 
-        return database.whole(write)
+        return database.unit(write, transaction=True)
 
     def forget(self, sink: str) -> None:
         database = self.database
         self.install()
-        database.whole(lambda: database.execute(database.dialect.sinks.forget, {"sink": sink}))
+        database.unit(lambda: database.execute(database.dialect.sinks.forget, {"sink": sink}), transaction=True)
 
 
 class Tally:

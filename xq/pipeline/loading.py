@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xq.engine.database import until_nobody_conflicts
+from xq.engine.unit import unit_of_work
 from xq.pipeline.bulk import Job
 from xq.pipeline.columns import Columns
 
@@ -34,7 +34,7 @@ class Loading:
                 numbers = range(first, first + len(some[0]))
                 values = zip(*(found[target] for target in frame.targets), strict=True)
                 whole = [(self.run, n, *row) for n, row in zip(numbers, values, strict=True)]
-                until_nobody_conflicts(store, lambda rows=whole: _load(store, sql, rows))  # type: ignore[misc]
+                unit_of_work(store, lambda rows=whole: _load(store, sql, rows))  # type: ignore[misc]
                 count += len(whole)
         return count
 

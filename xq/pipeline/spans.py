@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from xq.core.compile import Statement
 from xq.core.ports import Store
-from xq.engine.database import Database
+from xq.engine.unit import Database
 
 if TYPE_CHECKING:
     from xq.adapters.databases.archives import Outbox
@@ -26,7 +26,7 @@ def delete(database: Database, sql: str, values: Mapping[str, Any]) -> int:
         database.dialect.outbox.prepare(database.store)
         return database.change(database.open(), Statement(sql), {**database.values(), **values})
 
-    return database.again(transaction)
+    return database.unit(transaction)
 
 
 class OldHistory:

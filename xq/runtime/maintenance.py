@@ -23,9 +23,10 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from xq.core.errors import NotInstalled, UnknownSession
 from xq.core.ports import Row, Writes, keep
-from xq.engine.database import Database
-from xq.engine.due import Swept
-from xq.engine.moves import Moves
+from xq.engine.unit import Database
+from xq.engine.finish import Finish
+from xq.engine.take import Takes
+from xq.engine.timers import Swept
 from xq.runtime.waiters import Alarm, Waiting
 from xq.sessions import session as sessions
 from xq.sessions.interrupts import to_the_end
@@ -51,9 +52,12 @@ IN_VAIN = 16  # looks after which those who wait are taken to have no interest i
 class QueueKeeper:
     """What one queue needs beside the calls of its users. What is done for sessions, any queue does for all."""
 
-    def __init__(self, database: Database, moves: Moves[Any], waiting: Waiting[Any]) -> None:
+    def __init__(self, database: Database, takes: Takes[Any], finish: Finish[Any], waiting: Waiting[Any]) -> None:
         self.database = database
-        self.moves = moves
+        self.takes = takes
+        self.finish = finish
+        self.timers = takes.timers
+        self.machine = takes.machine
         self.waiting = waiting
         self.attended: object = None  # the opened queue for which a thread is there, or where there can be none
         self._sweeper: Sweeper | None = None
@@ -71,6 +75,7 @@ class QueueKeeper:
     def leave(self) -> None:
         """Know nothing of the database any more."""
         self.attended = self._sweeper = None
+        self.database.observers.count()
         self.database.close()
 
     def attend(self) -> bool:
@@ -81,6 +86,7 @@ class QueueKeeper:
         if self.attended is not opened:
             self._sweeper = _sweeper_of(self)
             self.attended = opened
+            self.database.observers.count()
             if self._sweeper is not None:
                 self._sweeper.ring()  # only now, since a round leaves out who is not attended
         return self._sweeper is not None
@@ -88,7 +94,7 @@ class QueueKeeper:
     @property
     def is_attended(self) -> bool:
         """Whether the queue, in the database that it has now, is looked after, as far as can be."""
-        return self.attended is not None and self.attended is self.database.opened
+        return self.attended is not None and self.attended is self.database.bound
 
     @property
     def anybody(self) -> bool:
@@ -97,7 +103,7 @@ class QueueKeeper:
 
     def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
         """This process moved tasks, and has committed since."""
-        if target in self.moves.machine.timers and self._sweeper is not None:
+        if target in self.machine.timers and self._sweeper is not None:
             self._sweeper.call()
 
     def listen(self) -> bool:
@@ -105,6 +111,7 @@ class QueueKeeper:
         there = self.attend()
         if self._sweeper is not None:
             self._sweeper.expect()
+            self.database.observers.count()
         return there
 
     def more_have_died(self, than: int) -> bool:
@@ -130,7 +137,7 @@ class QueueKeeper:
         absent, until = self._absent
         database = self.database.store.database
         if absent is not None and absent() is database and time.monotonic() < until:
-            return self.database.opened is not None
+            return self.database.bound is not None
         there = self.database.is_installed()
         self._absent = (None, 0.0) if there or database is None else (ref(database), time.monotonic() + ABSENT)
         return there
@@ -139,7 +146,7 @@ class QueueKeeper:
         """Move a batch of what is due. Returns in how many seconds more is; None for never, or where others move it."""
         if not self.database.may_move:
             return None
-        swept, seconds = self.moves.due.sweep_if_any(), self.moves.due.seconds()
+        swept, seconds = self.timers.sweep_if_any(), self.timers.seconds()
         in_vain = swept.due and not (swept.moved or swept.forgotten or swept.news)
         return RETRY if in_vain and seconds is not None and seconds <= 0 else seconds
 
@@ -148,7 +155,7 @@ class QueueKeeper:
     @property
     def name(self) -> str:
         """Of the queue, in its database."""
-        return self.database.compile().dialect.source_name
+        return self.database.bind().dialect.source_name
 
     @property
     def sessions(self) -> Sessions | None:
@@ -169,7 +176,8 @@ class QueueKeeper:
 
     def current_session(self) -> Session:
         """The current session, which is made known to the database."""
-        opened = self.database.open(to_write=True)
+        self.database.begin()
+        opened = self.database.open()
         session = opened.sessions.to_take()
         self.database.list_session(opened, session)
         return session
@@ -211,7 +219,7 @@ class QueueKeeper:
             self.database.begin_writing()
             return bool([self._run(sql, **values) for sql in texts][-1])
 
-        return self.database.whole(run)
+        return self.database.unit(run, transaction=True)
 
     def forget_waits(self, uuid: str) -> None:
         if self.database.may_move:  # else others do, who find the session gone
@@ -239,15 +247,15 @@ class QueueKeeper:
             dialect = self.database.dialect
             self._run(dialect.session_struck, uuid=uuid, queue=dialect.source_name)
 
-        reaped = self.moves.machine.settings.reaped
+        reaped = self.machine.settings.reaped
         try:
-            self.database.whole(partial(over, self.moves.give_back if reaped else None))
+            self.database.unit(partial(over, self.finish.give_back if reaped else None), transaction=True)
         except Exception as error:
-            if not reaped or not self.moves.batches.is_refused(error):
+            if not reaped or not self.finish.batches.is_refused(error):
                 raise
             # What stays is found by whoever looks for tasks of sessions that nobody lists.
-            self.moves.give_back_what_goes(uuid, event)
-            self.database.whole(over)
+            self.finish.give_back_what_goes(uuid, event)
+            self.database.unit(over, transaction=True)
         self.waiting.heard()  # signals given within the transaction were of what nobody could see yet
 
 
@@ -372,7 +380,7 @@ class Sweeper:
         for keeper in keepers:
             try:
                 if there:
-                    keeper.database.open(to_write=True)
+                    keeper.database.review()
                     continue
             except NotInstalled as error:
                 log.debug("%s", error)
@@ -396,7 +404,8 @@ class Sweeper:
         if self._may_not_write(keepers):
             return PAUSE, FALLBACK
         for keeper in keepers:
-            keeper.moves.doubts.settle()
+            keeper.database.observers.count()  # whether the server notifies may be another by now
+            keeper.takes.in_doubt.resolve()
         changed = self._writes.has_changed(keepers[0].database.store, told and not self._rang)
         called = False
         if changed or not (told or self._look_within < FALLBACK):
@@ -468,8 +477,8 @@ class Sweeper:
         swept: list[Swept] = []
         if self._rang or begun >= self._armed:
             self._rang, self._armed = False, float("inf")
-            swept = [found for keeper in keepers if (found := keeper.moves.due.sweep_if_any()).due]
-        due = [seconds for keeper in keepers if (seconds := keeper.moves.due.seconds()) is not None]
+            swept = [found for keeper in keepers if (found := keeper.timers.sweep_if_any()).due]
+        due = [seconds for keeper in keepers if (seconds := keeper.timers.seconds()) is not None]
         due += [seconds for others in self._sessions.others if (seconds := others.keep_time()) is not None]
         if due:
             # Others may write for as long as a batch took.
@@ -634,6 +643,7 @@ def _after_fork_in_child() -> None:
         if isinstance(keeper, QueueKeeper):
             keeper.attended = None
             keeper.waiting.forget()
+            keeper.database.observers.forked()
             keeper.database.store.forked()
 
 

@@ -20,9 +20,10 @@ from xq.core.errors import ConfigurationError, Error, Full, InTransaction, NotFo
 from xq.core.machine import ABSENT, READY, TAKEN
 from xq.core.ports import Row
 from xq.core.values import Parts, Tasks, named
-from xq.engine.database import Database
-from xq.engine.moves import Moves
-from xq.engine.puts import Puts
+from xq.engine.unit import Database
+from xq.engine.finish import Finish
+from xq.engine.insert import Inserts
+from xq.engine.take import Takes
 from xq.sessions.session import Session, owner_of
 
 T = TypeVar("T")
@@ -95,8 +96,9 @@ class Line:
     A call is never lost: who was called looks, and who leaves without having looked to the end passes the call on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, counted: Callable[[], None] = lambda: None) -> None:
         self.waiters: dict[Waiter, float] = {}  # -> since when
+        self._counted = counted  # called whenever one came or left
         self._lock = threading.Lock()
 
     @property
@@ -110,6 +112,7 @@ class Line:
         try:
             with self._lock:
                 self.waiters[waiter] = time.time()
+            self._counted()
             yield waiter
         except BaseException:
             waiter.called = True  # it may have been, and then did not look to the end
@@ -118,6 +121,7 @@ class Line:
             # First, and without the lock, for which one may have to wait: an interrupt that comes here must find it
             # gone, since whoever stays in the line is called in vain for ever.
             self.waiters.pop(waiter, None)
+            self._counted()
             with self._lock:  # and nobody is about to call it any more
                 called = waiter.called
             if called:  # and leaves without having looked: the others shall, it is not known for which tube
@@ -177,12 +181,15 @@ class Waiting(Generic[T]):
 
     _names = itertools.count(1)
 
-    def __init__(self, database: Database, tasks: Tasks[T], puts: Puts[T], moves: Moves[T]) -> None:
+    def __init__(
+        self, database: Database, tasks: Tasks[T], inserts: Inserts[T], takes: Takes[T], finish: Finish[T]
+    ) -> None:
         self.database = database
         self.tasks = tasks
-        self.puts = puts
-        self.moves = moves
-        self.machine = moves.machine
+        self.inserts = inserts
+        self.takes = takes
+        self.finish = finish
+        self.machine = takes.machine
         self._status_at = tasks.table.fields.index(tasks.table.roles["status"])
         self._limit = self.machine.guard("limit")
         self.listen: Callable[[], bool] = lambda: False  # have a thread call `heard`; False where there can be none
@@ -191,8 +198,9 @@ class Waiting(Generic[T]):
 
     def forget(self) -> None:
         """Nobody waits, in a child that was forked: threads are not copied with their process."""
-        self.takers = Line()
-        self.putters = Line()
+        count = self.database.observers.count
+        self.takers = Line(count)
+        self.putters = Line(count)
         self._endings: dict[str, Ending] = {}
         self._writing = threading.Lock()
         self._left: list[Ending] = []  # of those who wait no more, whose rows are yet to be deleted
@@ -205,16 +213,16 @@ class Waiting(Generic[T]):
     # for tasks, and for room
 
     def take(self, n: int, options: Mapping[str, Any], tube: str | None, timeout: float | None) -> list[T]:
-        """As `Moves.oldest`, but patient: it comes back as soon as there is one. Raises as `_may_wait`."""
+        """As `Takes.oldest`, but patient: it comes back as soon as there is one. Raises as `_may_wait`."""
         if timeout == 0:
-            return self.moves.oldest("take", n, options, tube=tube)
+            return self.takes.oldest("take", n, options, tube=tube)
         taken: list[str | None] = []  # the mark
         try:
             with self._may_wait("take", timeout):
-                found = self.moves.oldest("take", n, options, tube=tube, then=taken.append)
+                found = self.takes.oldest("take", n, options, tube=tube, then=taken.append)
                 return found or self._wait_to_take(n, options, tube, Deadline(timeout), taken.append)
         except BaseException as error:
-            self.moves.doubts.add(taken, error)
+            self.takes.in_doubt.add(taken, error)
             raise
 
     def _wait_to_take(
@@ -242,9 +250,9 @@ class Waiting(Generic[T]):
         deadline: Deadline,
         then: Callable[[str | None], None],
     ) -> list[T]:
-        """As `Moves.oldest`. A database that is not there has nothing, as long as there is time for it to come back."""
+        """As `Takes.oldest`. A database that is not there has nothing, as long as there is time for it to come back."""
         try:
-            return self.moves.oldest("take", n, options, tube=tube, then=then)
+            return self.takes.oldest("take", n, options, tube=tube, then=then)
         except Exception as error:
             self._forgive(error, deadline)
             return []
@@ -257,7 +265,7 @@ class Waiting(Generic[T]):
     def _pass_on(self) -> None:
         """Call the next, if there is more. No error of the database is raised: what was taken must be returned."""
         try:
-            more = self.moves.any_ready()
+            more = self.takes.any_ready()
         except Exception as error:
             if not isinstance(error, Error) and not self.database.store.is_failure(error):
                 raise
@@ -266,7 +274,7 @@ class Waiting(Generic[T]):
             self.takers.call_for_any()
 
     def put(self, task: object, options: dict[str, Any], timeout: float | None) -> T:
-        """As `Puts.put`, but waits while the queue is full. Raises Full when time is up, and as `_may_wait`."""
+        """As `Inserts.put`, but waits while the queue is full. Raises Full when time is up, and as `_may_wait`."""
         if self._limit is None:
             self.tasks.refuse_option("put", "timeout")
         with self._may_wait("put", timeout):
@@ -279,10 +287,10 @@ class Waiting(Generic[T]):
         with self.putters.place() as waiter:
             while True:
                 try:
-                    (found,) = self.puts.put([task], dict(options))
+                    (found,) = self.inserts.put([task], dict(options))
                     break
                 except Full:
-                    if not self.moves.due.sweep_if_any().moved and (timeout == 0 or not self._sleep(waiter, deadline)):
+                    if not self.takes.timers.sweep_if_any().moved and (timeout == 0 or not self._sleep(waiter, deadline)):
                         raise
         self.putters.call_for_any()  # the first alone, each time: whoever was called, too, may be the faster one
         return found
@@ -332,10 +340,10 @@ class Waiting(Generic[T]):
     def put_and_wait(self, task: object, options: dict[str, Any], timeout: float | None) -> tuple[T, bool]:
         """Put a task and wait for its end, with no gap between the two."""
         if timeout == 0:
-            return self.puts.put([task], options)[0], False
+            return self.inserts.put([task], options)[0], False
 
         def put() -> Parts:
-            (found,) = self.puts.put([task], options)
+            (found,) = self.inserts.put([task], options)
             return self.tasks.identify(found)[0]
 
         with self._may_wait("put", timeout, "wait"):
@@ -345,7 +353,7 @@ class Waiting(Generic[T]):
     def wait(self, parts: Parts, timeout: float | None) -> tuple[T, bool]:
         """Wait until a task has ended: (the task, whether it was processed). Raises NotFound, and as `_may_wait`."""
         with self._may_wait("wait", timeout):
-            row, state = self.moves.look(parts)
+            row, state = self.finish.look(parts)
             if timeout == 0 or state not in self.machine.pending:
                 return self.tasks.returned(row), self._processed("", state)
             return self._until_the_end(lambda: parts, Deadline(timeout))
@@ -366,7 +374,7 @@ class Waiting(Generic[T]):
                 called = ending.awake.wait(min(deadline.left, ALONE if alone else AGAIN if ending.lost else SLICE))
                 try:
                     if alone:
-                        self.moves.due.sweep_if_any()
+                        self.takes.timers.sweep_if_any()
                     if ending.event is None and (alone or called):
                         self.collect()
                     if alone:
@@ -384,13 +392,13 @@ class Waiting(Generic[T]):
                 if ending.parts:
                     self._end(ending)
             except BaseException:  # an interrupt may come before that has begun
-                if self._endings.pop(ending.waiter, None) is not None:
+                if self._drop_ending(ending) is not None:
                     self._left.append(ending)
                 raise
         if ending.event is not None and ending.target == ABSENT:
             return self._last(ending), self._processed(ending.event, ABSENT)
         try:
-            row, state = self.moves.look(parts)
+            row, state = self.finish.look(parts)
         except NotFound:  # it ended, and its row went away, since we looked last
             done = ending.event is not None and self._processed(ending.event, ending.target)
             return self._last(ending), done
@@ -414,10 +422,10 @@ class Waiting(Generic[T]):
         try:
             # One thread at a time: SQLite is not fair to those who want its lock. And nothing ends in between.
             with self._writing:
-                return self.database.whole(partial(self._begin_at_once, ending, named_task, held))
+                return self.database.unit(partial(self._begin_at_once, ending, named_task, held), transaction=True)
         except Exception as error:
-            if self.moves.doubts.excluded_by(error):  # then there is no row
-                self._endings.pop(ending.waiter, None)
+            if self.takes.in_doubt.excluded_by(error):  # then there is no row
+                self._drop_ending(ending)
                 ending.parts = ()
             raise
 
@@ -425,7 +433,7 @@ class Waiting(Generic[T]):
         opened = self.database.open()
         named_parts = named_task()
         held = held or bool(self.database.execute(opened.dialect.hold, named(named_parts))) or not opened.dialect.lock
-        row, state = self.moves.look(named_parts)
+        row, state = self.finish.look(named_parts)
         ending.row = row
         if not held or state not in self.machine.pending:
             return row, state, False
@@ -433,9 +441,18 @@ class Waiting(Generic[T]):
         ending.here = state == TAKEN and owner_of(row[-1] or "")[0] in {each.uuid for each in opened.sessions.held()}
         self.database.list_session(opened, session)
         ending.parts = self.tasks.key_of(row)  # as the row has it: triggers compare more strictly than columns may
-        self._endings[ending.waiter] = ending  # before the row is seen: what is told of it finds somebody
+        self._add_ending(ending)  # before the row is seen: what is told of it finds somebody
         self.database.execute(opened.dialect.begin_wait, {**self._values(ending), "uuid": session.uuid})
         return row, state, True
+
+    def _add_ending(self, ending: Ending) -> None:
+        self._endings[ending.waiter] = ending
+        self.database.observers.count()
+
+    def _drop_ending(self, ending: Ending) -> Ending | None:
+        found = self._endings.pop(ending.waiter, None)
+        self.database.observers.count()
+        return found
 
     def _wait_anew(self, ending: Ending, parts: Parts) -> bool:
         """Have the end of a task be told of again, which nobody is told of any more. False when it has ended by now."""
@@ -446,7 +463,7 @@ class Waiting(Generic[T]):
             return False
         if not self.database.may_move:  # nor hold the task meanwhile: look again and again
             with suppress(NotFound):
-                return self.moves.look(parts)[1] in self.machine.pending
+                return self.finish.look(parts)[1] in self.machine.pending
             return False
         try:
             _, state, begun = self._begin(ending, lambda: parts)
@@ -463,11 +480,11 @@ class Waiting(Generic[T]):
 
     def _end(self, ending: Ending) -> None:
         try:
-            self._endings.pop(ending.waiter, None)
+            self._drop_ending(ending)
             with self._writing:
                 self._end_in_database(ending)
         except BaseException as error:
-            self._endings.pop(ending.waiter, None)
+            self._drop_ending(ending)
             if not isinstance(error, Error):  # of xq's own: then there is no table
                 self._left.append(ending)
             if not self.database.store.is_failure(error):
@@ -505,7 +522,7 @@ class Waiting(Generic[T]):
         Returns whether anybody was called.
         """
         # A take that finds nothing locks writers out for nothing.
-        ready = bool(self.takers.waiters) and self.moves.any_ready()
+        ready = bool(self.takers.waiters) and self.takes.any_ready()
         if ready:
             self.takers.call_for_any()
         self.putters.call_for_any()

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from xq.core.errors import ConfigurationError, Error, NotFound, NotOwner, Undone, WrongState, shown
 from xq.core.machine import Machine
 from xq.core.values import Held
-from xq.engine.moves import Moves
+from xq.engine.finish import Finish
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class Workers(Generic[T]):
     def __init__(
         self,
         takes: Sequence[Callable[[float], T | None]],
-        moves: Callable[[], Moves[T]],  # asked for each time: reconfigure brings others
+        moves: Callable[[], Finish[T]],  # asked for each time: reconfigure brings others
         work: Work[T],
         until_empty: bool = False,
     ) -> None:

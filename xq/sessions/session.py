@@ -435,8 +435,11 @@ class Sessions:
 
     def current(self) -> Session:
         """That which this thread or asyncio task entered or joined last, else the one of the process."""
-        place = next((place for place in reversed(_entered.get()) if place.sessions is self), None)
-        return self.own() if place is None or place.session is None else place.session
+        if entered := _entered.get():
+            place = next((place for place in reversed(entered) if place.sessions is self), None)
+            if place is not None and place.session is not None:
+                return place.session
+        return self.own()
 
     def join(self, session: Session | None) -> None:
         """Have this be the current one of this thread or asyncio task; None: that of the process.

@@ -115,7 +115,7 @@ class Upkeep:
                 keeper = self._opened(table)
                 if keeper is None:
                     return None
-                self._prototypes[kind] = keeper.database.compile().dialect
+                self._prototypes[kind] = keeper.database.bind().dialect
             self._dialects[table] = self._prototypes[kind].of_table(table)
         return self._dialects.get(table)
 

@@ -1,4 +1,4 @@
-"""Putting tasks: keys, uniqueness, limits, batches."""
+"""Put tasks: keys, uniqueness, limits, batches."""
 
 from __future__ import annotations
 
@@ -6,78 +6,89 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from xq.core.compile import Rows
+from xq.core.compile import Selector
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, WrongState
 from xq.core.machine import ABSENT, REMEMBERED, TAKEN, Transition
 from xq.core.ports import Row
 from xq.core.values import New, Parts, Seconds, Tasks, chunks, named
-from xq.engine.transitions import Transitions
+from xq.engine.steps import Steps
 
 T = TypeVar("T")
 
 BATCH = 200  # tasks that one INSERT puts: longer texts take longer to prepare than they save
 TRIES = 20  # how often a key that is taken is made anew
+NONE: Final[Mapping[str, Any]] = {}
 
 
-class Puts(Generic[T]):
-    """The way of tasks into one queue."""
+class Inserts(Generic[T]):
+    """Put tasks into one queue."""
 
-    def __init__(self, tasks: Tasks[T], transitions: Transitions) -> None:
-        self.database = transitions.database
+    def __init__(self, tasks: Tasks[T], steps: Steps) -> None:
+        self.database = steps.database
         self.tasks = tasks
-        self.transitions = transitions
-        self.machine = transitions.machine
+        self.steps = steps
+        self.machine = steps.machine
         self.name = self.database.store.name
         self._unique = self.machine.guard("unique")
+        self._usual: Transition | None = None  # the transition of a put without options
 
-    def put(self, tasks: list[object], options: dict[str, Any]) -> list[T]:
+    def put(self, tasks: Sequence[object], options: Mapping[str, Any] = NONE) -> list[T]:
         """Put all of the tasks or none, and return them in the same order."""
-        words = self.tasks.words("put", options)
-        seconds = self.tasks.options("put", options)
-        transition = self.tasks.choose(ABSENT, "put", seconds)
+        words, seconds, transition = NONE, NONE, self._usual
+        if options or transition is None or self.machine.choices:
+            options = dict(options)
+            words = self.tasks.words("put", options)
+            seconds = self.tasks.options("put", options)
+            transition = self.tasks.choose(ABSENT, "put", seconds)
+            if not seconds:
+                self._usual = transition
         brought = [self.tasks.new(task) for task in tasks]
-        for new in brought:
+        for new in brought if seconds else ():
             self._check_own(new, seconds)
         if self._unique:  # the holder of a value is looked for first
             self.database.begin_writing()
-        most = self.database.open(to_write=True).dialect.most_values
+        self.database.begin()
         if len(brought) == 1:
-            return [self._put_one(transition, brought[0], seconds, words)]
+            return self._put_one(transition, brought[0], seconds, words)
 
         def put() -> list[T]:
             if self._unique:
-                return [self._put_one(transition, new, seconds, words) for new in brought]
+                return [task for new in brought for task in self._put_one(transition, new, seconds, words)]
+            most = self.database.dialect.most_values
             return [task for batch in _batches(brought, most) for task in self._insert(transition, batch, seconds)]
 
-        return self.database.whole(put)
+        return self.database.unit(put, transaction=True)
 
     def _check_own(self, new: New, seconds: Seconds) -> None:
         for option in seconds:
             if option in new.own and self.tasks.table.roles[option].name in new.brought:
                 raise BadValue(f"{option} stands both in the task and in the option: give one of them")
 
-    def _put_one(self, transition: Transition, new: New, seconds: Seconds, words: Mapping[str, str]) -> T:
+    def _put_one(self, transition: Transition, new: New, seconds: Seconds, words: Mapping[str, str]) -> list[T]:
         unique = self._unique
-        value = new.values.get(self.tasks.table.roles[unique.role].name) if unique else None
+        value = new.value(self.tasks.table.roles[unique.role].name) if unique else None
         if unique is None or value is None:
-            return self.database.readably(partial(self._insert, transition, [new], seconds))[0]
+            if not self.database.store.may_fail_to_read:
+                return self._insert(transition, [new], seconds)
+            # A row that cannot be read is not put.
+            return self.database.unit(partial(self._insert, transition, [new], seconds), transaction=True)
 
-        def put() -> T:
+        def put() -> list[T]:
             found = self.database.execute(self.database.dialect.holder(unique), {"unique": value})
             if not found:
-                return self._insert(transition, [new], seconds)[0]
+                return self._insert(transition, [new], seconds)
             if words["on_conflict"] == "raise":
                 key = self.tasks.app_key(self.tasks.key_of(found[0]))
                 raise Duplicate(self.name, value, key, ": put(on_conflict='skip') returns it, 'replace' updates it")
             if words["on_conflict"] == "skip":
-                return self.tasks.returned(found[0])
-            return self._replace(transition, found[0], new, {**new.own, **seconds})
+                return [self.tasks.returned(found[0])]
+            return [self._replace(transition, found[0], new, {**new.own, **seconds})]
 
         for _ in range(TRIES):
             try:
-                return self.database.whole(put)
+                return self.database.unit(put, transaction=True)
             except Duplicate as error:
                 if error.key is not None:
                     raise
@@ -93,41 +104,44 @@ class Puts(Generic[T]):
         # Nothing of the earlier put is remembered, unless this one says so.
         forgotten = {f.name: None for role, f in self.tasks.table.roles.items() if role in REMEMBERED}
         update = forgotten | {
-            name: value for name, value in new.values.items() if name in new.brought and name not in keys
+            name: value
+            for name, value in zip(new.names, new.row, strict=True)
+            if name in new.brought and name not in keys
         }
-        opened = self.database.open()
-        statement = opened.statements.move(Rows("key", state), transition, frozenset(seconds), tuple(update))
-        values = self.database.values(seconds) | dict(zip(statement.names, update.values(), strict=True)) | named(parts)
-        run = partial(self.database.run, opened, statement, values, transition.event, state, transition.target)
+        connection, binding = self.database.begin(), self.database.open()
         whence = replace(transition, source=state)
-        return self.tasks.returned(self.transitions.counting(opened, transition.event, whence, run)()[0])
+        step = self.steps.move(
+            binding, transition.event, Selector("key", state), whence, tuple(seconds), tuple(update)
+        )
+        values = self.database.values(seconds) | named(parts)
+        values.update(zip(step.statement.names, update.values(), strict=True))
+        return self.tasks.returned(self.database.perform(step, connection, values)[0])
 
     def _insert(self, transition: Transition, tasks: Sequence[New], seconds: Seconds) -> list[T]:
         """Put tasks that bring the same fields with one statement. A key made here that is taken is made again."""
-        opened = self.database.open()
-        seconds = {**tasks[0].own, **seconds}
+        database, store = self.database, self.database.store
+        connection = store.ready()
+        binding = database.binding or database.open()
+        if tasks[0].own:
+            seconds = {**tasks[0].own, **seconds}
         for _ in range(TRIES):
             complete = self.tasks.with_keys(tasks)
-            names = tuple(complete[0].values)
-            statement = opened.statements.insert(transition, frozenset(seconds), names, len(tasks))
-            fields = [value for new in complete for value in new.values.values()]
-            values = self.database.values(seconds)
-            values.update(zip(statement.names, fields, strict=True), adding=len(tasks))
-            run = partial(
-                self.database.run, opened, statement, values, transition.event, transition.source, transition.target
-            )
+            step = self.steps.insert(binding, transition, tuple(seconds), complete[0].names, len(tasks))
+            values = database.values(seconds)
+            values["rows"], values["adding"] = [new.row for new in complete], len(tasks)
             try:
-                rows = self.database.guarded(run)
+                rows = database.perform(step, connection, values)
             except Exception as error:
-                if self.database.store.is_refusal(error):
+                if store.is_refusal(error):
                     if any(new.made_key and self._is_there(new) for new in complete):
                         continue
-                    if self._unique and opened.dialect.is_duplicate(self._unique, str(error)):
+                    if self._unique and binding.dialect.is_duplicate(self._unique, str(error)):
                         raise Duplicate(self.name) from error
                 raise
             if len(rows) < len(tasks):
                 self._refuse(len(tasks))
-            return [self.tasks.returned(found) for found in self._as_put(rows, complete)]
+            hydrate = self.tasks.returned
+            return [hydrate(found) for found in (rows if len(rows) == 1 else self._as_put(rows, complete))]
         raise ConfigurationError(f"{self.name}: the strategy of the feature id makes keys that are taken already")
 
     def _refuse(self, adding: int) -> None:
@@ -139,24 +153,22 @@ class Puts(Generic[T]):
         raise Error(f"the database took no row of {self.name}, and told no reason: is there a trigger that ignores it?")
 
     def _key_in(self, new: New) -> Parts:
-        return tuple(new.values.get(field.name) for field in self.tasks.table.key)
+        return tuple(new.value(field.name) for field in self.tasks.table.key)
 
     def _is_there(self, new: New) -> bool:
         return bool(self.database.execute(self.database.dialect.look(), named(self._key_in(new))))
 
     def _as_put(self, rows: list[Row], tasks: Sequence[New]) -> list[Row]:
         """Rows in the order of the tasks they came from: by key where that was known, else as keys were made."""
-        if len(rows) == 1:
-            return rows
-        by_key = {self.tasks.app_key_of(row): row for row in rows}
         if None in self._key_in(tasks[0]):  # made by the database, in order
-            return [by_key[key] for key in sorted(by_key)]
+            return sorted(rows, key=self.tasks.app_key_of)
+        by_key = {self.tasks.app_key_of(row): row for row in rows}
         found = [by_key.get(self.tasks.app_key(self._key_in(new))) for new in tasks]
         return [row for row in found if row is not None] if None not in found else rows
 
 
 def _batches(tasks: list[New], most: int) -> Iterator[list[New]]:
     """Runs of tasks that one statement can put: the same fields, the same seconds, and at most so many values."""
-    for _, alike in groupby(tasks, key=lambda new: (tuple(new.values), new.own)):
+    for _, alike in groupby(tasks, key=lambda new: (new.names, new.own)):
         batch = list(alike)
-        yield from chunks(batch, max(1, min(BATCH, most // (len(batch[0].values) + 1))))
+        yield from chunks(batch, max(1, min(BATCH, most // (len(batch[0].row) + 1))))

@@ -1,0 +1,395 @@
+"""Move the tasks that a caller names: ack, release, bury, dig, kill, touch ... one task, several, or all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from types import NoneType
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from xq.core.compile import Fence, Selector, Way
+from xq.core.errors import (
+    BadType,
+    BadValue,
+    Error,
+    FeatureOff,
+    NotFound,
+    NotOwner,
+    SessionLost,
+    WrongState,
+    shown,
+)
+from xq.core.machine import ABSENT, TAKEN, Transition
+from xq.core.ports import Connection, Row
+from xq.core.values import Held, Parts, Seconds, Tasks, chunks, named
+from xq.engine.steps import BATCH, Steps
+from xq.engine.take import NONE, InDoubtTakes, check_open
+from xq.engine.timers import Batches
+from xq.engine.unit import Binding
+from xq.sessions import session as sessions_of
+
+T = TypeVar("T")
+
+Update = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None  # for all of several tasks, or one for each
+
+STAYS: Final = {"bury": "B"}  # event -> the state in which it finds nothing to do, but for an update
+WRITTEN = 50  # tasks, each with fields of its own, that one statement writes: it looks each up among so many
+TRIES = 20  # how often a task that others keep moving is tried again
+
+
+class Asked(NamedTuple):
+    """What a caller asks for, checked: an event, its options, the fields to write, the state if the caller names it."""
+
+    event: str
+    seconds: Seconds = NONE
+    fields: Mapping[str, Any] = NONE
+    to: str | None = None
+
+
+class Finish(Generic[T]):
+    """The transitions of named tasks of one queue."""
+
+    def __init__(self, tasks: Tasks[T], steps: Steps, batches: Batches, in_doubt: InDoubtTakes) -> None:
+        self.database = steps.database
+        self.store = steps.store
+        self.tasks = tasks
+        self.machine = steps.machine
+        self.steps = steps
+        self.batches = batches
+        self.log = batches.log
+        self.in_doubt = in_doubt
+        self._fenced = frozenset(row.event for row in self.machine.rows if row.fenced)
+
+    # one task
+
+    def one(
+        self,
+        event: str,
+        key: object,
+        options: Mapping[str, Any] = NONE,
+        update: Mapping[str, Any] | None = None,
+        to: str | None = None,
+        sets_error: bool = False,
+    ) -> T:
+        """Move one task out of whatever state it is in, as the table says, or leave it where it stays.
+
+        With `sets_error`, `update` may set the role error, too.
+        """
+        asked = self._asked(event, options, update, to, sets_error)
+        parts, token = self.tasks.identify(key)
+        state = self._only_source(asked)
+        if state is None:
+            self.database.begin_writing()
+            state = self._find(asked, parts, token)
+        for _ in range(TRIES):
+            if self._stays(state, asked):
+                return self.tasks.returned(self.look(parts)[0])
+            transition = self.tasks.choose(state, event, asked.seconds, to)
+            connection = self.database.begin()
+            binding = self.database.binding or self.database.open()
+            if transition.target == TAKEN and transition.enters:
+                moved = self._taken(binding, asked, transition, parts, token)
+            elif self.store.may_fail_to_read:  # a row that cannot be read is not moved
+                again = partial(self._read, binding, asked, transition, parts, token)
+                moved = self.database.unit(again, transaction=True)
+            else:
+                moved = self._read(binding, asked, transition, parts, token, connection)
+            if moved:
+                return moved[0]
+            state = self._find(asked, parts, token)
+        raise WrongState(event, self.tasks.app_key(parts), state, self.machine.sources(event), self.tasks.wording)
+
+    def _read(
+        self,
+        binding: Binding,
+        asked: Asked,
+        transition: Transition,
+        parts: Parts,
+        token: str | None,
+        connection: Connection | None = None,
+        taken_by: str | None = None,
+    ) -> list[T]:
+        found, owner = connection or self.store.ready(), taken_by or token
+        rows = self._move(found, binding, asked, "key", transition, token, {**named(parts), "owner": owner})
+        stays = owner if transition.target == TAKEN else None
+        return [self.tasks.returned(row, stays) for row in rows]
+
+    def _taken(
+        self, binding: Binding, asked: Asked, transition: Transition, parts: Parts, token: str | None
+    ) -> list[T]:
+        """Take one task that the caller names, by an event of a feature."""
+        session = binding.sessions.to_take()
+        taken_by = self.database.mark(binding, session)
+        try:
+            again = partial(self._read, binding, asked, transition, parts, token, taken_by=taken_by)
+            moved = self.database.unit(again, transaction=True) if self.store.may_fail_to_read else again()
+            if moved:
+                check_open(session)
+            return moved
+        except BaseException as failure:
+            self.in_doubt.add([taken_by], failure)
+            raise
+
+    def write(self, task: T, fields: Mapping[str, Any]) -> None:
+        """Write fields of a task that a take returned, and leave it taken. Raises as `one`."""
+        parts, token = self.tasks.identify(task)
+        stays = Transition(TAKEN, "", TAKEN, fenced=self.machine.settings.fenced, enters=False)  # no event
+        asked, connection = Asked("", fields=fields), self.database.begin()
+        if not self._move(connection, self.database.open(), asked, "key", stays, token, named(parts)):
+            self._find(Asked("ack", fields=fields), parts, token)  # whoever may write is whoever may ack
+
+    def is_in_hand(self, task: Held) -> bool:
+        """Whether a task is still in that take. Raises NotFound."""
+        row, state = self.look(task.parts)
+        owner = row[-1] or ""
+        mine = owner.startswith(self.database.session.prefix) if task.mark is None else owner == task.mark
+        return state == TAKEN and mine
+
+    def _asked(
+        self,
+        event: str,
+        options: Mapping[str, Any],
+        update: Mapping[str, Any] | None,
+        to: str | None = None,
+        sets_error: bool = False,
+    ) -> Asked:
+        seconds: Seconds = self.tasks.options(event, options) if options or not self.machine.sources(event) else NONE
+        return Asked(event, seconds, NONE if update is None else self.tasks.updates(update, sets_error), to)
+
+    def _only_source(self, asked: Asked) -> str | None:
+        """The state that the event leaves, when there is one only: then nothing needs to be looked up first."""
+        sources = self.machine.sources(asked.event)
+        if len(sources) == 1:
+            return sources[0]
+        refused = []
+        for state in sources:
+            try:
+                self.tasks.choose(state, asked.event, asked.seconds, asked.to)
+                return None
+            except Error as error:
+                refused.append(error)
+        raise refused[0]  # no state takes these options
+
+    @staticmethod
+    def _stays(state: str, asked: Asked) -> bool:
+        """Whether a task in this state is left as it is, since it is where the event leads."""
+        return not asked.fields and STAYS.get(asked.event) == state
+
+    def _move(
+        self,
+        connection: Connection,
+        binding: Binding,
+        asked: Asked,
+        way: Way,
+        transition: Transition,
+        token: str | None,
+        which: dict[str, Any],
+    ) -> list[Row]:
+        """Move the tasks that a key, or a list of keys, names, if they are in this state and this caller owns them."""
+        event, seconds, fields, _ = asked
+        fence: Fence = ""
+        if transition.fenced:
+            prefix = binding.sessions.current().prefix
+            fence = "session" if token is None else "take"
+            # The token of another session opens nothing here, whoever carries the object.
+            which["session"], which["mark"] = prefix, token if token and token.startswith(prefix) else ""
+        name = event, way, fence, transition.source, transition.target, transition.given, *seconds, None, *fields
+        step = binding.steps.get(name)
+        if step is None:
+            selector = Selector(way, transition.source, fence)
+            step = self.steps.move(binding, event, selector, transition, tuple(seconds), tuple(fields))
+            binding.steps[name] = step
+        if seconds:
+            which |= self.database.values(seconds)
+        else:
+            which["now"] = None if self.database.clock is None else self.database.clock.now
+        if fields:
+            which.update(zip(step.statement.names, fields.values(), strict=True))
+        return self.database.perform(step, connection, which)
+
+    def _find(self, asked: Asked, parts: Parts, token: str | None) -> str:
+        """The state of a task that a call moves. Raises NotFound, WrongState and NotOwner, in this order.
+
+        SessionLost comes before all of them: what became of a task since then is not this caller's.
+        """
+        if asked.event in self._fenced:
+            self._check_not_lost(asked, parts, token)
+        # What the application's transaction saw before is not what a move meets.
+        afresh = self.database.dialect.afresh if self.store.in_transaction() else ""
+        row, state = self.look(parts, afresh)
+        sources = self.machine.sources(asked.event)
+        if state not in sources:
+            raise WrongState(asked.event, self.tasks.app_key(parts), state, sources, self.tasks.wording)
+        if self.tasks.choose(state, asked.event, asked.seconds, asked.to).fenced:
+            owner = row[-1]
+            if afresh and "owner" not in self.tasks.table.roles:
+                found = self.database.execute(self.database.dialect.look_for_owner(afresh), named(parts))
+                owner = found[0][0] if found else None
+            if not (owner or "").startswith(self.database.session.prefix) or (token is not None and owner != token):
+                raise NotOwner(asked.event, self.tasks.app_key(parts), owner, self.tasks.wording)
+        return state
+
+    def _check_not_lost(self, asked: Asked, parts: Parts, token: str | None) -> None:
+        sessions = self.database.open().sessions
+        session = sessions.current().uuid if token is None else sessions_of.owner_of(token)[0]
+        if sessions.notice_loss(session):
+            raise SessionLost(asked.event, self.tasks.app_key(parts), token or session)
+
+    def look(self, parts: Parts, afresh: str = "") -> tuple[Row, str]:
+        """A task's row, followed by its owner, and its state. Raises NotFound."""
+        rows = self.database.execute(self.database.dialect.look(afresh), named(parts))
+        if not rows:
+            raise NotFound(self.store.name, self.tasks.app_key(parts))
+        state = self.database.dialect.state(rows[0])
+        if state is None:
+            raise NotFound(self.store.name, self.tasks.app_key(parts), ": its row has a status that is not the queue's")
+        return rows[0], state
+
+    # several
+
+    def many(
+        self,
+        event: str,
+        keys: object,
+        options: Mapping[str, Any],
+        update: Update = None,
+        error: str | Sequence[str | None] | None = None,
+    ) -> list[T]:
+        """Move all of the tasks or none: those in one state and one hand with one statement.
+
+        `update` and `error`, of which the latter goes into the role error, are for all, or a list with one for each.
+        """
+        if isinstance(keys, (str, bytes, Mapping)) or not isinstance(keys, Iterable):
+            raise BadType(f"{event}_many takes keys or tasks, not {type(keys).__name__}: {shown(keys)}")
+        alike = update is None or isinstance(update, Mapping)
+        asked = self._asked(event, options, update if alike else None)  # type: ignore[arg-type]
+        identified = [self.tasks.identify(key) for key in keys]
+        if len({parts for parts, _ in identified}) < len(identified):
+            raise BadValue(f"{event}_many: a task is named twice")
+        own = self._one_for_each("update", {} if alike else update, len(identified))
+        own = self._with_errors(own, error)
+        written = [
+            (parts, fields)
+            for (parts, _), each in zip(identified, own, strict=True)
+            if (fields := self.tasks.updates(each, sets_error=error is not None))
+        ]
+        self.database.begin_writing()
+
+        def move() -> list[T]:
+            moved: dict[Any, Row] = {}
+            self._write_many(written)  # what is then not this caller's to move is undone with all else
+            only = self._only_source(asked)
+            if only:
+                self.tasks.choose(only, asked.event, asked.seconds, asked.to)
+            groups: dict[tuple[str, str | None], list[Parts]] = {}
+            for parts, token in identified:
+                groups.setdefault((only or self._find(asked, parts, token), token), []).append(parts)
+            for (state, token), group in groups.items():
+                if self._stays(state, asked):
+                    moved |= {self.tasks.app_key(parts): self.look(parts)[0] for parts in group}
+                    continue
+                for batch in chunks(group, BATCH):
+                    moved |= self._batch(asked, state, token, batch)
+            return [self.tasks.returned(moved[self.tasks.app_key(parts)]) for parts, _ in identified]
+
+        return self.database.unit(move, transaction=True)
+
+    @staticmethod
+    def _one_for_each(name: str, given: object, n: int) -> list[Any]:
+        """What is given for all, as a list with one for each. Raises BadType and BadValue."""
+        if given is None or isinstance(given, (str, Mapping)):
+            return [given] * n
+        if not isinstance(given, Sequence):
+            raise BadType(f"{name} is one for all of the tasks, or a list with one for each, not {shown(given)}")
+        if len(given) != n:
+            raise BadValue(f"{name} has {len(given)} for {n} tasks: give one for each, in their order")
+        return list(given)
+
+    def _with_errors(self, updates: list[Any], error: object) -> list[Any]:
+        """Updates, which also say what is wrong with their tasks, where that is given."""
+        if error is None:
+            return updates
+        role = self.tasks.table.roles.get("error")
+        if role is None:
+            raise FeatureOff("bury_many(error=) needs the role 'error': map it to a field of text", role="error")
+        errors = self._one_for_each("error", error, len(updates))
+        for each in errors:
+            if not isinstance(each, (str, NoneType)):
+                raise BadType(f"an error is told by text, not by {shown(each)}")
+        return [{**(update or {}), role.name: each} for update, each in zip(updates, errors, strict=True)]
+
+    def _write_many(self, written: list[tuple[Parts, dict[str, Any]]]) -> None:
+        """Write fields of the application's: for each task its own, whosever it is."""
+        by_names: dict[tuple[str, ...], list[tuple[Parts, dict[str, Any]]]] = {}
+        for one in written:
+            by_names.setdefault(tuple(one[1]), []).append(one)
+        for names, alike in by_names.items():
+            binding = self.database.open()
+            values_of_one = len(self.tasks.table.key) * (len(names) + 1) + len(names)
+            for batch in chunks(alike, max(1, min(WRITTEN, binding.dialect.most_values // values_of_one))):
+                values = self.database.values()
+                statement = binding.dialect.write_many(names, len(batch))
+                fields = (value for _, own in batch for value in own.values())
+                values.update(zip(statement.names, fields, strict=True))
+                for place, (parts, _) in enumerate(batch):
+                    values.update({f"{name}_{place}": part for name, part in named(parts).items()})
+                self.database.change(binding, statement, values)
+
+    def _batch(self, asked: Asked, state: str, token: str | None, keys: list[Parts]) -> dict[Any, Row]:
+        """Move all of these tasks, and return their rows by key. Raises what is wrong with the first that stays."""
+        transition = self.tasks.choose(state, asked.event, asked.seconds, asked.to)
+        connection, binding = self.database.begin(), self.database.open()
+        keys_listed = binding.dialect.listed(keys) if len(keys) > 1 else None
+        ways: list[tuple[Way, dict[str, Any]]] = [("key", named(parts)) for parts in keys]
+        if keys_listed:
+            ways = [("keys", {"keys": keys_listed})]
+        rows = [
+            row
+            for way, which in ways
+            for row in self._move(connection, binding, asked, way, transition, token, which)
+        ]
+        moved = {self.tasks.app_key_of(row): row for row in rows}
+        for parts in keys if len(moved) < len(keys) else ():
+            if self.tasks.app_key(parts) not in moved:
+                found = self._find(asked, parts, token)
+                raise WrongState(asked.event, self.tasks.app_key(parts), found, [state], self.tasks.wording)
+        return moved
+
+    def all(self, event: str, states: Sequence[str], as_event: str = "") -> int:
+        """Move every task in these states, whoever owns it, by its own event or as another. Returns how many.
+
+        Those that are deleted as one step, which finds a task wherever another process moves it meanwhile.
+        """
+        chosen = [self.tasks.choose(state, event, NONE) for state in states]
+        gone = [transition for transition in chosen if transition.target == ABSENT]
+        together = [*([other] for other in chosen if other not in gone), *([gone] if gone else [])]
+
+        def move() -> int:
+            self.database.begin_writing()
+            return sum(self._all(as_event or event, *alike) for alike in together)
+
+        return self.database.unit(move, transaction=True)
+
+    def _all(self, event: str, transition: Transition, *alike: Transition) -> int:
+        """Move every task in the states from which these lead, which do the same."""
+        connection, binding = self.database.begin(), self.database.open()
+        more = tuple(other.source for other in alike)
+        if self.database.observers.anybody:
+            step = self.steps.move(binding, event, Selector("each", transition.source, more=more), transition)
+            return len(self.database.perform(step, connection, self.database.values()))
+        if more and self.steps.counts_apart(event, transition, *alike):
+            # How many leave each state must be known, so one after the other: each task stays where it is.
+            self.database.execute(binding.dialect.hold_all((transition.source, *more)))
+            return sum(self._all(event, each) for each in (transition, *alike))
+        statement = binding.statements.move(Selector("all", transition.source, more=more), transition)
+        moved = self.database.change(binding, statement, self.database.values(), event)
+        self.steps.count(binding, event, transition.source, transition.target, moved)
+        return moved
+
+    def give_back(self, session: str, event: str) -> None:
+        """Release what a session that has ended still holds, as the event `event`: all, or it raises."""
+        self.batches.give_back(*sessions_of.marks_of(session), event)
+
+    def give_back_what_goes(self, session: str, event: str) -> None:
+        """The same, but for what the database does not let go."""
+        self.batches.give_back_what_goes(*sessions_of.marks_of(session), event, "session")

@@ -1,0 +1,136 @@
+"""Compile the steps of plans: one statement that moves or puts tasks, with all that belongs to it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from xq.core.compile import Selector, Statement
+from xq.core.errors import Duplicate
+from xq.core.machine import ABSENT, Machine, Transition
+from xq.core.ports import Connection, Row
+from xq.core.values import Tasks
+from xq.engine.stats import apart
+from xq.engine.unit import Binding, Database, Step
+
+BATCH = 1_000  # tasks that one statement moves, or rows that one looks up
+KEPT = 2_000  # steps of one queue: each number of tasks that one statement puts has its own
+
+Run = Callable[[Connection, dict[str, Any]], list[Row]]
+
+
+class Steps:
+    """The steps of one queue, each compiled when a call first needs it."""
+
+    def __init__(self, database: Database, tasks: Tasks[Any], machine: Machine) -> None:
+        self.database = database
+        self.store = database.store
+        self.tasks = tasks
+        self.machine = machine
+        self._unique = machine.guard("unique")
+        self._counts = machine.settings.counts_events
+
+    def move(
+        self,
+        binding: Binding,
+        event: str,
+        which: Selector,
+        transition: Transition,
+        given: tuple[str, ...] = (),
+        update: tuple[str, ...] = (),
+    ) -> Step:
+        """Return the step by which the selected tasks make a transition. Without an event they only change fields."""
+        # What of a transition is written, and not itself: its hash would be made of all that is in it, at each call.
+        name = event, which, transition.source, transition.target, transition.given, transition.enters, given, update
+        step = binding.steps.get(name)
+        if step is None:
+            statement = binding.statements.move(which, transition, frozenset(given), update)
+            step = self._kept(binding, name, self._move(binding, event, which, transition, statement, bool(update)))
+        return step
+
+    def insert(self, binding: Binding, row: Transition, given: tuple[str, ...], names: tuple[str, ...], n: int) -> Step:
+        """Return the step that puts `n` tasks which bring the fields `names`. Their values are `rows` of its values."""
+        name = row.target, row.given, given, names, n
+        step = binding.steps.get(name)
+        if step is None:
+            statement = binding.statements.insert(row, frozenset(given), names, n)
+            run = binding.dialect.runner(statement, row.event, width=len(names))
+            made = Step(statement, run, self._in_savepoint(run), row.event, row.source, row.target)
+            step = self._kept(binding, name, made)
+        return step
+
+    def plain(self, binding: Binding, statement: Statement, event: str, source: str, target: str) -> Step:
+        """Return the step of a statement that no selector makes."""
+        run = binding.dialect.runner(statement, event)
+        return Step(statement, run, run, event, source, target)
+
+    def _move(
+        self, binding: Binding, event: str, which: Selector, transition: Transition, statement: Statement, brings: bool
+    ) -> Step:
+        several, target = bool(which.more), transition.target
+        source = "" if several else transition.source
+        run, notified = binding.dialect.runner(statement, event if transition.enters else ""), event
+        if self._counts and event and (several or self.counts_apart(event, transition)):
+            run = self._counting(binding, event, transition, run)
+        elif not transition.enters:
+            notified = ""
+        if self._unique:
+            run = self._explaining_duplicates(run)
+        # What an update brings only the database may find fault with.
+        guarded = self._in_savepoint(run) if brings or self._unique else run
+        return Step(statement, run, guarded, notified, source, target)
+
+    @staticmethod
+    def _kept(binding: Binding, name: object, step: Step) -> Step:
+        if len(binding.steps) >= KEPT:
+            binding.steps.clear()
+        binding.steps[name] = step
+        return step
+
+    def _in_savepoint(self, run: Run) -> Run:
+        """As `run`, so that its failure ends only a savepoint, in a database where it would end the transaction."""
+        if not self.store.driver.errors_end_transactions:
+            return run
+
+        def guarded(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            with self.store.atomic():
+                return run(connection, values)
+
+        return guarded
+
+    def _counting(self, binding: Binding, event: str, transition: Transition, run: Run) -> Run:
+        """As `run`, which also counts the event of the rows that it returns, as it is not the usual one."""
+
+        def counted(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            rows, target = run(connection, values), transition.target
+            sources = Counter(binding.dialect.state(row) or "" for row in rows) if target == ABSENT else Counter()
+            for source, n in (sources or {transition.source: len(rows)}).items():
+                self.count(binding, event, source, target, n)
+            return rows
+
+        return lambda connection, values: connection.atomically(counted, values)
+
+    def counts_apart(self, event: str, *transitions: Transition) -> bool:
+        """Whether an event is to be counted by itself, since it is not the usual one of all these transitions."""
+        return self._counts and not all(self.machine.is_usual(event, t.source, t.target) for t in transitions)
+
+    def count(self, binding: Binding, event: str, source: str, target: str, n: int) -> None:
+        """Count the event of so many transitions, if events are counted and it is not the usual one."""
+        if n and self._counts and not self.machine.is_usual(event, source, target):
+            binding.installation.add_counter(*apart(event, source, target), n)
+
+    def _explaining_duplicates(self, run: Run) -> Run:
+        """As `run`. A move back into the states of the feature unique may meet another task with the same value."""
+        unique, store = self._unique, self.store
+
+        def explained(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            try:
+                return run(connection, values)
+            except Exception as error:
+                if unique and store.is_refusal(error):
+                    if self.database.dialect.is_duplicate(unique, str(error)):
+                        raise Duplicate(store.name) from error
+                raise
+
+        return explained
