@@ -42,7 +42,7 @@ class Sqlite3:
     """The standard library's."""
 
     # IMMEDIATE: a transaction that reads first and then finds another writer would have to be refused.
-    begin: tuple[str, ...] = ("IMMEDIATE",)
+    begin = "BEGIN IMMEDIATE"
     errors_end_transactions = False
 
     def check(self, connection: Any, advice: str = "") -> None:
@@ -149,7 +149,7 @@ class _Server:
 class Psycopg(_Server):
     """psycopg 3, in autocommit."""
 
-    begin: tuple[str, ...] = ()
+    begin = "BEGIN"
     errors_end_transactions = True
 
     def __init__(self) -> None:
@@ -310,7 +310,7 @@ LASTING = frozenset({1054, 1118, 1172, 1242, 1267, 1300, 1305, 1364, 1365, 1411,
 class Pymysql(_Server):
     """pymysql, in autocommit."""
 
-    begin: tuple[str, ...] = ()
+    begin = "BEGIN"
     errors_end_transactions = False
     IN_TRANSACTION = 1  # of the flags that the server sends
 

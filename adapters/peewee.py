@@ -14,7 +14,7 @@ import peewee as pw
 from playhouse import pool
 
 from xq.adapters.drivers import DRIVERS, SERVERS
-from xq.adapters.stores import SECRETS, Connection, OrmStore, Waiting
+from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmStore, Waiting
 from xq.build import as_decorator, build
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, LeftOpen, shown
@@ -112,7 +112,7 @@ class _Transaction(_Watched, pw._transaction):
     """
 
     def __init__(self, database: pw.Database, driver: Driver) -> None:
-        super().__init__(database, driver, *driver.begin)
+        super().__init__(database, driver, *driver.begin.split()[1:])
 
     def __enter__(self) -> _Transaction:
         self._begin()
@@ -295,7 +295,8 @@ class PeeweeStore(OrmStore[M]):
         connection = local.connection
         if connection is None or connection.raw is not raw or connection.of() is not database:
             driver.check(raw, ADVICE.get(self.engine, ""))
-            local.connection = connection = Connection(self, driver, raw, raw.cursor, database)
+            kind = FileConnection if self.engine == "sqlite" else Connection
+            local.connection = connection = kind(self, driver, raw, raw.cursor, database)
             local.lost = False
         return connection
 

@@ -68,7 +68,7 @@ class PlainStore(TellsErrors):
         self._depth += 1
         savepoint = f"xq_{self._depth}" if self._depth > 1 else ""
         try:
-            self.execute(f"SAVEPOINT {savepoint}" if savepoint else " ".join(("BEGIN", *self.driver.begin)))
+            self.execute(f"SAVEPOINT {savepoint}" if savepoint else self.driver.begin)
             try:
                 yield
                 self.execute(f"RELEASE SAVEPOINT {savepoint}" if savepoint else "COMMIT")

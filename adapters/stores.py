@@ -79,7 +79,7 @@ class TellsErrors(ABC):
 class Connection:
     """A connection of one thread, as a `xq.core.ports.Connection`."""
 
-    __slots__ = ("_begin", "cursor", "driver", "in_transaction", "of", "raw", "set_up", "store")
+    __slots__ = ("cursor", "driver", "in_transaction", "of", "raw", "set_up", "store")
 
     def __init__(self, store: Any, driver: Driver, raw: Any, cursor: Callable[[], Any], database: object) -> None:
         self.store = store
@@ -87,7 +87,6 @@ class Connection:
         self.raw = raw
         self.cursor = cursor
         self.of = ref(database)  # the database object
-        self._begin = " ".join(("BEGIN", *driver.begin))
         self.in_transaction = False
         self.set_up: bool | None = False  # None: within a transaction, which may be undone: once more after it
 
@@ -108,27 +107,42 @@ class Connection:
             with self.store.atomic():
                 return work(self, values)
         try:
-            self.execute(self._begin)
+            self.cursor().execute(self.driver.begin)
             self.in_transaction = True
             found = work(self, values)
-            self.execute("COMMIT")
+            self.cursor().execute("COMMIT")
         except BaseException as error:
             self._undo(error)
-            raise
+            self.store.failed(error)
         finally:
             self.in_transaction = False
         return found
 
     def _undo(self, error: BaseException) -> None:
-        """Roll back, unless the database has done so itself, or the connection is gone. Then `error` is raised."""
+        """Roll back, unless the database has done so itself, or the connection is gone."""
         driver = self.driver
         try:
+            driver.close_if_unfinished(self.raw, self.store.of_the_driver(error))
             if driver.in_transaction(self.raw) and not driver.is_broken(self.raw):
-                self.execute("ROLLBACK")
+                self.cursor().execute("ROLLBACK")
         except Exception as failure:
             log.debug("a transaction could not be rolled back after %r: %s", error, failure)
             if driver.in_transaction(self.raw):
                 driver.hear(self.raw)  # finds out that it is gone: else it would seem to be in the transaction
+
+
+class FileConnection(Connection):
+    """The same to a file of SQLite, without a call of the driver for each statement."""
+
+    __slots__ = ()
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        try:
+            # Fetched to the end: only then does SQLite end, and commit, a statement with RETURNING.
+            rows: list[Row] = self.cursor().execute(sql, values).fetchall()
+            return rows
+        except BaseException as error:
+            self.store.failed(error)
 
 
 class Waiting:

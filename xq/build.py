@@ -15,8 +15,8 @@ from xq.core.machine import Feature, Machine
 from xq.core.ports import Store, Table
 from xq.core.schema import check_key, default_id, key_of, roles_of, tubes_of, words_of
 from xq.core.words import Wording
-from xq.engine.unit import Definition
 from xq.engine.install import OWN
+from xq.engine.unit import Definition
 from xq.queue import Queue
 from xq.registry import catalogue, compose
 from xq.verbs import QueueAttribute, attach

@@ -278,15 +278,17 @@ class Queue(Generic[T]):
         return self._take(_count(n), timeout, tube, options)
 
     def _take(self, n: int, timeout: float | None, tube: str | None, options: Mapping[str, Any]) -> list[T]:
-        seconds, tube = self._timeout(timeout), self._tube(tube)
-        if self._clock is None and not self._keeper.is_attended:
-            self._tasks.options("take", options)  # what is wrong with the call comes first
-            self._database.begin_writing()
-            self._keeper.attend()  # before the take, whose task would be nobody's if this failed
-        deaths = self._keeper.deaths
-        found = self._waiting.take(n, options, tube, seconds if n else 0)
-        if not found and n and self._keeper.more_have_died(than=deaths):
-            found = self._waiting.take(n, options, tube, 0)
+        if tube is not None:
+            self._tube(tube)
+        binding = self._database.binding
+        reaped = 0 if binding is None else binding.sessions.deaths
+        if timeout == 0 and not isinstance(timeout, bool):
+            found = self._takes.oldest("take", n, options, tube=tube)
+        else:
+            seconds = self._timeout(timeout)
+            found = self._waiting.take(n, options, tube, seconds if n else 0)
+        if not found and n and self._keeper.more_have_died(than=reaped):
+            found = self._takes.oldest("take", n, options, tube=tube)
         return found
 
     def wait(self, key: object, timeout: float | None = None) -> tuple[T, bool]:

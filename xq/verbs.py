@@ -36,7 +36,7 @@ class Verb:
     name: str
 
     def __get__(self, instance: object, owner: type) -> Any:
-        if not self.handle.store.is_mine(owner):
+        if owner is not self.handle.model and not self.handle.store.is_mine(owner):
             raise ConfigurationError(
                 f"{owner.__name__} inherits {self.name}() from the queue {self.handle.store.name}, "
                 f"whose table is another: upgrade {owner.__name__} itself"

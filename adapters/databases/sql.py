@@ -23,7 +23,21 @@ from xq.core.compile import After, Change, Given, Own, Selector, Statement
 from xq.core.errors import ConfigurationError
 from xq.core.generated import arguments
 from xq.core.machine import ABSENT, ELSEWHERE, LONGEST, PLUS_ONE, READY, TAKEN, TOKEN, Guard, Machine, Marker
-from xq.core.ports import HISTORY, TIMES, Address, Connection, Field, Kind, Row, Store, Table, Values, Writes, beside, fits_a_column
+from xq.core.ports import (
+    HISTORY,
+    TIMES,
+    Address,
+    Connection,
+    Field,
+    Kind,
+    Row,
+    Store,
+    Table,
+    Values,
+    Writes,
+    beside,
+    fits_a_column,
+)
 from xq.sessions.session import UUID_LENGTH, ProofOfLife
 
 if TYPE_CHECKING:
@@ -43,6 +57,7 @@ STALE = {  # the ends of names that a configuration of a queue may have, and ano
 GUARDS = ("limit", "unique", "utube")
 
 Run = Callable[[Connection, dict[str, Any]], list[Row]]
+Pick = Callable[[Mapping[str, Any]], Sequence[Any]]
 
 _savepoints = itertools.count(1)  # in which something was changed, in this process
 
@@ -733,13 +748,17 @@ class Dialect(ABC):
 
     def query(self, sql: str, brought: Sequence[str] = (), width: int = 0) -> Run:
         """Return what runs SQL with named values on a connection; `brought` names those that `rows` has, as `runner`."""
-        text, names = by_position(sql, self.mark)
-        pick = arguments(names, brought, width) if width else picked(names)
+        text, pick = self.filled(sql, brought, width)
 
         def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
             return connection.execute(text, pick(values))
 
         return run
+
+    def filled(self, sql: str, brought: Sequence[str] = (), width: int = 0) -> tuple[str, Pick]:
+        """Return SQL with the driver's marks, and what picks their values, of `query`."""
+        text, names = by_position(sql, self.mark)
+        return text, arguments(names, brought, width) if width else picked(names)
 
     def execute(self, store: Connection | Store[Any], sql: str, values: Values) -> list[Row]:
         """Run SQL with named values."""

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, TypeVar
 
 from xq.adapters.databases.archives import SqliteOutbox
@@ -72,16 +72,26 @@ def _char(codes: tuple[Any, ...]) -> Any:
     return answer() if answer else "".join(map(_character, codes))
 
 
-def _telling(told: Told, work: Callable[[], R]) -> R:
-    """What `work` returns, whose triggers are told this. Raises what interrupted them, if anything did."""
-    before, UNDER_WAY.told = UNDER_WAY.told, told
-    try:
-        return work()
-    finally:
-        UNDER_WAY.told = before
-        if (error := UNDER_WAY.interrupted) is not None:
-            UNDER_WAY.interrupted = None
-            raise error
+def telling(event: str, run: Run, atomically: bool) -> Run:
+    """As `run`, whose triggers are told this event. Raises what interrupted them, if anything did."""
+
+    def told(connection: Connection, values: dict[str, Any]) -> list[Row]:
+        before = UNDER_WAY.told
+        UNDER_WAY.told = event, values.get("owner"), values["now"]
+        try:
+            return connection.atomically(run, values) if atomically else run(connection, values)
+        finally:
+            UNDER_WAY.told = before
+            if UNDER_WAY.interrupted is not None:
+                raise _interrupted()
+
+    return told
+
+
+def _interrupted() -> BaseException:
+    error, UNDER_WAY.interrupted = UNDER_WAY.interrupted, None
+    assert error is not None
+    return error
 
 
 def _character(code: Any) -> str:
@@ -182,34 +192,34 @@ class Sqlite(Dialect):
         return told[0] if len(told) == 1 else f"json_array({', '.join(told)})"
 
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
-        run = self.query(statement.sql, statement.names, width)
         if statement.after:
-            run = self._with_owners(run, statement)
-        if not event:
-            return run
+            run: Run = self._taking(statement)
+        else:
+            run = self.query(statement.sql, statement.names, width)
+        return run if not event else telling(event, run, atomically=bool(statement.after))
 
-        def telling(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            return _telling((event, values.get("owner"), values["now"]), partial(run, connection, values))
-
-        return telling
-
-    def _with_owners(self, run: Run, statement: Statement) -> Run:
-        """As `run`, which takes tasks; the table of owners then has who took them."""
-        one = self.query(statement.after)
+    def _taking(self, statement: Statement) -> Run:
+        """What runs a statement that takes tasks, after which the table of owners has who took them."""
+        text, pick = self.filled(statement.sql)
+        one, pick_one = self.filled(statement.after)
         several = self.query(statement.after_all) if statement.after_all else None
+        parts = [(f"k{i}", place) for i, place in enumerate(self._key_at)]
 
         def taking(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            rows, owner = run(connection, values), values["owner"]
-            keys = [[row[place] for place in self._key_at] for row in rows]
-            listed = self.listed(keys) if several and len(keys) > 1 else None
-            if several and listed:
-                several(connection, {"keys": listed, "owner": owner})
-                return rows
-            for key in keys:
-                one(connection, {"owner": owner, **{f"k{i}": part for i, part in enumerate(key)}})
+            rows, owner = connection.execute(text, pick(values)), values["owner"]
+            if several and len(rows) > 1:
+                listed = self.listed([[row[place] for _, place in parts] for row in rows])
+                if listed:
+                    several(connection, {"keys": listed, "owner": owner})
+                    return rows
+            for row in rows:
+                owned = {"owner": owner}
+                for name, place in parts:
+                    owned[name] = row[place]
+                connection.execute(one, pick_one(owned))
             return rows
 
-        return lambda connection, values: connection.atomically(taking, values)
+        return taking
 
     @cached_property
     def _key_at(self) -> list[int]:
@@ -217,7 +227,13 @@ class Sqlite(Dialect):
         return [self.source.fields.index(field) for field in self.source.key]
 
     def change(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> int:
-        return _telling((event or WRITE, None, values["now"]), partial(super().change, store, statement, values))
+        before, UNDER_WAY.told = UNDER_WAY.told, (event or WRITE, None, values["now"])
+        try:
+            return super().change(store, statement, values)
+        finally:
+            UNDER_WAY.told = before
+            if UNDER_WAY.interrupted is not None:
+                raise _interrupted()
 
     def connected(self, store: Store[Any]) -> None:
         # Asked without reading a table, be it pragma_trusted_schema: a transaction that reads before its first write is

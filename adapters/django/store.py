@@ -42,7 +42,7 @@ from django.utils.connection import ConnectionDoesNotExist
 from xq.adapters.django.guard import Read, guard
 from xq.adapters.django.lookup import APP, is_app_missing
 from xq.adapters.drivers import DRIVERS, SERVERS, connect
-from xq.adapters.stores import SECRETS, Connection, OrmStore, Waiting
+from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmStore, Waiting
 from xq.core.errors import BadType, BadValue, ConfigurationError, LeftOpen, shown
 from xq.core.ports import Address, Connector, Driver, Field, Kind, Row, keep
 
@@ -334,11 +334,14 @@ class DjangoStore(OrmStore[M]):
             wrapper.connection.cursor().execute("BEGIN")
             within = True
         connection.in_transaction = within
-        connection.driver = _Watched(driver, wrapper) if wrapper.execute_wrappers or wrapper.queries_logged else driver
         if connection.set_up is not True:
             self._set_up(connection)
         if kept.calls and not within:
             kept.settle()
+        if wrapper.execute_wrappers or wrapper.queries_logged:
+            watched = Connection(self, _Watched(driver, wrapper), connection.raw, connection.cursor, connection.of())
+            watched.in_transaction = within
+            return watched
         return connection
 
     def failed(self, error: BaseException) -> NoReturn:
@@ -385,7 +388,9 @@ class DjangoStore(OrmStore[M]):
         if connection is None or connection.raw is not raw:
             place = self.database
             # Not Django's own cursor, which knows one kind of marks and can have nothing prepared.
-            connection = kept.connections[self] = Connection(self, driver, raw, partial(_bare_cursor, raw), place)
+            kind = FileConnection if self._engine == "sqlite" else Connection
+            cursor = raw.cursor if self._engine == "sqlite" else partial(_bare_cursor, raw)
+            connection = kept.connections[self] = kind(self, driver, raw, cursor, place)
         return connection
 
     def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:

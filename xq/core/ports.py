@@ -148,7 +148,7 @@ class Reader(Protocol):
 class Driver(Protocol):
     """One driver. Imports nothing of it: a connection that is handed over tells enough."""
 
-    begin: tuple[str, ...]  # what a transaction of xq's own begins with, beside BEGIN
+    begin: str  # the statement that begins a transaction of xq's own
     errors_end_transactions: bool  # whether an error undoes a transaction but for what a savepoint saves
 
     def check(self, connection: Any, advice: str = "") -> None:

@@ -262,7 +262,9 @@ class Tasks(Generic[T]):
                 if name not in names and name not in self._unasked
             }
             filled = {
-                self.table.roles[role].name: maker for role, maker in self.machine.fill.items() if role in self.table.roles
+                self.table.roles[role].name: maker
+                for role, maker in self.machine.fill.items()
+                if role in self.table.roles
             }
             whole = tuple(dict.fromkeys([*defaults, *names, *filled]))
             shape = Shape(
@@ -446,6 +448,8 @@ class Tasks(Generic[T]):
         row = self._chosen.get(meant)
         if row is None:
             row = self._chosen[meant] = self._choose(source, event, seconds, to)
+        if not seconds and row.enters and not row.given:
+            return row
         if not row.enters and seconds.get("increment") is None:
             raise BadValue(f"{event} needs increment=seconds, a finite number")
         if row.given and seconds.get(row.given) is None:
@@ -520,7 +524,7 @@ def check_role(role: str, value: Any) -> None:
 
 def named(parts: Parts) -> dict[str, Any]:
     """A key as the values of a statement."""
-    return {f"k{i}": part for i, part in enumerate(parts)}
+    return {"k0": parts[0]} if len(parts) == 1 else {f"k{i}": part for i, part in enumerate(parts)}
 
 
 def chunks(items: list[T], size: int) -> Iterator[list[T]]:

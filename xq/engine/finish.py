@@ -58,6 +58,8 @@ class Finish(Generic[T]):
         self.batches = batches
         self.log = batches.log
         self.in_doubt = in_doubt
+        sources = {event: self.machine.sources(event) for event in self.machine.events}
+        self._only = {event: states[0] for event, states in sources.items() if len(states) == 1}
         self._fenced = frozenset(row.event for row in self.machine.rows if row.fenced)
 
     # one task
@@ -77,12 +79,12 @@ class Finish(Generic[T]):
         """
         asked = self._asked(event, options, update, to, sets_error)
         parts, token = self.tasks.identify(key)
-        state = self._only_source(asked)
+        state = self._only[event] if event in self._only else self._only_source(asked)
         if state is None:
             self.database.begin_writing()
             state = self._find(asked, parts, token)
         for _ in range(TRIES):
-            if self._stays(state, asked):
+            if event in STAYS and self._stays(state, asked):
                 return self.tasks.returned(self.look(parts)[0])
             transition = self.tasks.choose(state, event, asked.seconds, to)
             connection = self.database.begin()
@@ -109,17 +111,19 @@ class Finish(Generic[T]):
         connection: Connection | None = None,
         taken_by: str | None = None,
     ) -> list[T]:
-        found, owner = connection or self.store.ready(), taken_by or token
-        rows = self._move(found, binding, asked, "key", transition, token, {**named(parts), "owner": owner})
-        stays = owner if transition.target == TAKEN else None
-        return [self.tasks.returned(row, stays) for row in rows]
+        found, owner, which = connection or self.store.ready(), taken_by or token, named(parts)
+        which["owner"] = owner
+        rows = self._move(found, binding, asked, "key", transition, token, which)
+        if not rows:
+            return []
+        return [self.tasks.returned(rows[0], owner if transition.target == TAKEN else None)]
 
     def _taken(
         self, binding: Binding, asked: Asked, transition: Transition, parts: Parts, token: str | None
     ) -> list[T]:
         """Take one task that the caller names, by an event of a feature."""
         session = binding.sessions.to_take()
-        taken_by = self.database.mark(binding, session)
+        taken_by = self.database.token(binding, session)
         try:
             again = partial(self._read, binding, asked, transition, parts, token, taken_by=taken_by)
             moved = self.database.unit(again, transaction=True) if self.store.may_fail_to_read else again()
@@ -153,7 +157,7 @@ class Finish(Generic[T]):
         to: str | None = None,
         sets_error: bool = False,
     ) -> Asked:
-        seconds: Seconds = self.tasks.options(event, options) if options or not self.machine.sources(event) else NONE
+        seconds: Seconds = self.tasks.options(event, options) if options or event not in self._only else NONE
         return Asked(event, seconds, NONE if update is None else self.tasks.updates(update, sets_error), to)
 
     def _only_source(self, asked: Asked) -> str | None:
@@ -344,9 +348,7 @@ class Finish(Generic[T]):
         if keys_listed:
             ways = [("keys", {"keys": keys_listed})]
         rows = [
-            row
-            for way, which in ways
-            for row in self._move(connection, binding, asked, way, transition, token, which)
+            row for way, which in ways for row in self._move(connection, binding, asked, way, transition, token, which)
         ]
         moved = {self.tasks.app_key_of(row): row for row in rows}
         for parts in keys if len(moved) < len(keys) else ():

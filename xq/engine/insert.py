@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 from xq.core.compile import Selector
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, WrongState
 from xq.core.machine import ABSENT, REMEMBERED, TAKEN, Transition
-from xq.core.ports import Row
+from xq.core.ports import Connection, Row
 from xq.core.values import New, Parts, Seconds, Tasks, chunks, named
 from xq.engine.steps import Steps
 
@@ -32,6 +32,8 @@ class Inserts(Generic[T]):
         self.machine = steps.machine
         self.name = self.database.store.name
         self._unique = self.machine.guard("unique")
+        # Else the database makes those that are missing.
+        self._makes_keys = "key" in self.machine.fill or self.machine.settings.id == "required"
         self._usual: Transition | None = None  # the transition of a put without options
 
     def put(self, tasks: Sequence[object], options: Mapping[str, Any] = NONE) -> list[T]:
@@ -44,13 +46,15 @@ class Inserts(Generic[T]):
             transition = self.tasks.choose(ABSENT, "put", seconds)
             if not seconds:
                 self._usual = transition
-        brought = [self.tasks.new(task) for task in tasks]
+        brought = [self.tasks.new(tasks[0])] if len(tasks) == 1 else [self.tasks.new(task) for task in tasks]
         for new in brought if seconds else ():
             self._check_own(new, seconds)
         if self._unique:  # the holder of a value is looked for first
             self.database.begin_writing()
-        self.database.begin()
+        connection = self.database.begin()
         if len(brought) == 1:
+            if not self._unique and not self.database.store.may_fail_to_read:
+                return self._insert(transition, brought, seconds, connection)
             return self._put_one(transition, brought[0], seconds, words)
 
         def put() -> list[T]:
@@ -70,8 +74,6 @@ class Inserts(Generic[T]):
         unique = self._unique
         value = new.value(self.tasks.table.roles[unique.role].name) if unique else None
         if unique is None or value is None:
-            if not self.database.store.may_fail_to_read:
-                return self._insert(transition, [new], seconds)
             # A row that cannot be read is not put.
             return self.database.unit(partial(self._insert, transition, [new], seconds), transaction=True)
 
@@ -110,25 +112,26 @@ class Inserts(Generic[T]):
         }
         connection, binding = self.database.begin(), self.database.open()
         whence = replace(transition, source=state)
-        step = self.steps.move(
-            binding, transition.event, Selector("key", state), whence, tuple(seconds), tuple(update)
-        )
+        step = self.steps.move(binding, transition.event, Selector("key", state), whence, tuple(seconds), tuple(update))
         values = self.database.values(seconds) | named(parts)
         values.update(zip(step.statement.names, update.values(), strict=True))
         return self.tasks.returned(self.database.perform(step, connection, values)[0])
 
-    def _insert(self, transition: Transition, tasks: Sequence[New], seconds: Seconds) -> list[T]:
+    def _insert(
+        self, transition: Transition, tasks: Sequence[New], seconds: Seconds, connection: Connection | None = None
+    ) -> list[T]:
         """Put tasks that bring the same fields with one statement. A key made here that is taken is made again."""
         database, store = self.database, self.database.store
-        connection = store.ready()
+        connection = connection or store.ready()
         binding = database.binding or database.open()
         if tasks[0].own:
             seconds = {**tasks[0].own, **seconds}
         for _ in range(TRIES):
-            complete = self.tasks.with_keys(tasks)
+            complete = self.tasks.with_keys(tasks) if self._makes_keys else tasks
             step = self.steps.insert(binding, transition, tuple(seconds), complete[0].names, len(tasks))
             values = database.values(seconds)
-            values["rows"], values["adding"] = [new.row for new in complete], len(tasks)
+            values["rows"] = [complete[0].row] if len(tasks) == 1 else [new.row for new in complete]
+            values["adding"] = len(tasks)
             try:
                 rows = database.perform(step, connection, values)
             except Exception as error:
@@ -141,7 +144,9 @@ class Inserts(Generic[T]):
             if len(rows) < len(tasks):
                 self._refuse(len(tasks))
             hydrate = self.tasks.returned
-            return [hydrate(found) for found in (rows if len(rows) == 1 else self._as_put(rows, complete))]
+            if len(rows) == 1:
+                return [hydrate(rows[0])]
+            return [hydrate(found) for found in self._as_put(rows, complete)]
         raise ConfigurationError(f"{self.name}: the strategy of the feature id makes keys that are taken already")
 
     def _refuse(self, adding: int) -> None:

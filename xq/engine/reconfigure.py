@@ -9,8 +9,8 @@ from typing import Any
 from xq.core.compile import Selector, change
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import ABSENT, TAKEN, Machine, Transition
-from xq.engine.unit import Database, Definition, Binding
 from xq.engine.stats import apart, by_event
+from xq.engine.unit import Binding, Database, Definition
 
 
 def reconfigure(database: Database, features: Mapping[str, Any], move: Mapping[str, str]) -> Definition:

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 from xq.core.compile import Selector
 from xq.core.errors import BadType, BadValue, Error, UnknownSession
 from xq.core.machine import READY, TAKEN, Transition
-from xq.core.ports import Connection, Row
+from xq.core.ports import Row
 from xq.core.values import Seconds, Tasks
 from xq.engine.steps import Steps
 from xq.engine.timers import SWEEP_AFTER, Batches, Swept, Timers
@@ -38,6 +38,9 @@ class Takes(Generic[T]):
         self.timers = timers
         self.in_doubt = in_doubt
         self._usual: dict[str, Transition] = {}  # event -> the transition of a call without options
+        # The binding for which a maintenance thread runs, or where there can be none; and what sees to that.
+        self.attended: object = None
+        self.attend: Callable[[], object] = lambda: None
 
     def oldest(
         self,
@@ -52,24 +55,6 @@ class Takes(Generic[T]):
 
         If there are any, `then` is called with the token by which they are taken, before anything can come in between.
         """
-        for tried in range(TRIES + 1):
-            try:
-                return self._oldest(event, n, options, update, tube, then)
-            except UnknownSession as error:
-                # The process's own session was lost meanwhile: what it took is released, and the next one takes.
-                if tried == TRIES or self.database.open().sessions.is_entered(error.uuid):
-                    raise
-        raise AssertionError
-
-    def _oldest(
-        self,
-        event: str,
-        n: int | None,
-        options: Mapping[str, Any],
-        update: Mapping[str, Any] | None,
-        tube: str | None,
-        then: Callable[[str | None], None] | None,
-    ) -> list[T]:
         seconds: Seconds = self.tasks.options(event, options) if options else NONE
         fields = self.tasks.updates(update) if update is not None else NONE
         transition = self._transition(event, seconds) if seconds else self._usual.get(event)
@@ -77,75 +62,73 @@ class Takes(Generic[T]):
             transition = self._usual[event] = self._transition(event, seconds)
         if n == 0:
             return []
-        database = self.database
-        connection = database.begin()
-        binding = database.binding or database.open()
-        clock, dialect = database.clock, binding.dialect
-        session, token = None, None
-        if transition.target == TAKEN:
-            session = binding.sessions.to_take()
-            token = database.mark(binding, session)
-        values = database.values(seconds) if seconds else {"now": None if clock is None else clock.now}
-        values |= {"n": dialect.no_limit if n is None else n, "owner": token, "tube": tube}
-        name = event, n == 1, tube is None, *seconds, None, *fields
-        step = binding.steps.get(name)
-        if step is None:
-            which = Selector("first" if n == 1 else "oldest", transition.source, tube=tube is not None)
-            step = self.steps.move(binding, event, which, transition, tuple(seconds), tuple(fields))
-            binding.steps[name] = step
-        if fields:
-            values.update(zip(step.statement.names, fields.values(), strict=True))
-        before: Swept | None = None
-        # Within the application's transaction, which may see the past, dirty heads are guessed at once.
-        guesses = connection.in_transaction and dialect.hears
-        if clock is not None or time.monotonic() - self.timers.swept_at > SWEEP_AFTER:
-            database.begin_writing()
-            before = self.timers.sweep_if_any()
-        elif dialect.hears and transition.source == READY:
-            self.timers.hear_news(mine=guesses)
-        if self.in_doubt.pending:
-            self.in_doubt.resolve()
-        try:
-            if self.store.may_fail_to_read:  # rows that cannot be read are not taken
-                again = partial(self._again, step, values, token, before, guesses)
-                tasks = database.unit(again, transaction=True)
-            else:
-                tasks = self._moved(connection, step, values, token, before, guesses)
-            if session is not None and session.closed:
-                check_open(session)
-            if tasks and then is not None:
-                then(token)
-            return tasks
-        except BaseException as error:
-            self.in_doubt.add([token], error)
-            raise
+        database, hydrate, takes = self.database, self.tasks.returned, transition.target == TAKEN
+        tried, token = 0, None
+        while True:
+            connection = database.begin()
+            binding = database.binding or database.open()
+            clock, dialect = database.clock, binding.dialect
+            if takes and clock is None and self.attended is not binding:
+                database.begin_writing()
+                self.attend()  # before the take, whose task would be nobody's if this failed
+            session = binding.sessions.to_take() if takes else None
+            try:
+                if session is not None:
+                    token = database.token(binding, session)
+                values = database.values(seconds) if seconds else {"now": None if clock is None else clock.now}
+                values |= {"n": dialect.no_limit if n is None else n, "owner": token, "tube": tube}
+                name = event, n == 1, tube is None, *seconds, None, *fields
+                step = binding.steps.get(name)
+                if step is None:
+                    which = Selector("first" if n == 1 else "oldest", transition.source, tube=tube is not None)
+                    step = self.steps.move(binding, event, which, transition, tuple(seconds), tuple(fields))
+                    binding.steps[name] = step
+                if fields:
+                    values.update(zip(step.statement.names, fields.values(), strict=True))
+                swept: Swept | None = None
+                # Within the application's transaction, which may see the past, dirty heads are guessed at once.
+                guesses = connection.in_transaction and dialect.hears
+                if clock is not None or time.monotonic() - self.timers.swept_at > SWEEP_AFTER:
+                    database.begin_writing()
+                    swept = self.timers.sweep_if_any()
+                elif dialect.hears and transition.source == READY:
+                    self.timers.hear_news(mine=guesses)
+                if self.in_doubt.pending:
+                    self.in_doubt.resolve()
+                if self.store.may_fail_to_read:  # rows that cannot be read are not taken
+                    again = partial(self._taken, step, values, token, swept, guesses)
+                    tasks = database.unit(again, transaction=True)
+                elif rows := database.perform(step, connection, values):
+                    tasks = [hydrate(rows[0], token)] if len(rows) == 1 else self._in_order(rows, token)
+                else:
+                    tasks = self._in_order(self._found_late(step, values, swept, guesses), token)
+                if session is not None and session.closed:
+                    check_open(session)
+                if tasks and then is not None:
+                    then(token)
+                return tasks
+            except BaseException as error:
+                self.in_doubt.add([token], error)
+                # The process's own session was lost meanwhile: what it took is released, and the next one takes.
+                tried += 1
+                if not isinstance(error, UnknownSession) or tried > TRIES or binding.sessions.is_entered(error.uuid):
+                    raise
 
     def _transition(self, event: str, seconds: Seconds) -> Transition:
         self.tasks.options(event, NONE)  # refuses an event that this queue does not have
         (source,) = self.machine.sources(event)
         return self.tasks.choose(source, event, seconds)
 
-    def _again(
-        self, step: Step, values: dict[str, Any], token: str | None, before: Swept | None, guesses: bool
+    def _taken(
+        self, step: Step, values: dict[str, Any], token: str | None, swept: Swept | None, guesses: bool
     ) -> list[T]:
-        return self._moved(self.store.ready(), step, values, token, before, guesses)
+        rows = self.database.perform(step, self.store.ready(), values)
+        return self._in_order(rows or self._found_late(step, values, swept, guesses), token)
 
-    def _moved(
-        self,
-        connection: Connection,
-        step: Step,
-        values: dict[str, Any],
-        token: str | None,
-        before: Swept | None,
-        guesses: bool,
-    ) -> list[T]:
-        rows = self.database.perform(step, connection, values)
-        if not rows:
-            rows = self._found_late(step, values, before, guesses)
+    def _in_order(self, rows: list[Row], token: str | None) -> list[T]:
         hydrate = self.tasks.returned
-        if len(rows) == 1:
-            return [hydrate(rows[0], token)]
-        self.tasks.sort(rows)
+        if len(rows) > 1:
+            self.tasks.sort(rows)
         return [hydrate(row, token) for row in rows]
 
     def _found_late(self, step: Step, values: dict[str, Any], swept: Swept | None, guesses: bool) -> list[Row]:

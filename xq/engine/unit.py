@@ -416,9 +416,9 @@ class Database:
             if apart or not self.store.in_transaction():
                 session.listed.add(name)
 
-    def mark(self, binding: Binding, session: Session) -> str:
+    def token(self, binding: Binding, session: Session) -> str:
         """Return a new token of a session, which is registered in the database at its first one."""
-        if not session.closed and binding.dialect.source_name not in session.listed:
+        if binding.dialect.source_name not in session.listed and not session.closed:
             self.list_session(binding, session)
         return session.mark(binding.sessions.now if self.clock is None else self.clock.now)
 

@@ -18,8 +18,8 @@ from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full,
 from xq.core.machine import ABSENT, Machine
 from xq.core.ports import Address, Row, Table
 from xq.core.values import Catalogue, Tasks
-from xq.engine.unit import Database, unit_of_work
 from xq.engine.install import Installation
+from xq.engine.unit import Database, unit_of_work
 from xq.pipeline.columns import Columns, Frame, Sources, pickled
 
 if TYPE_CHECKING:

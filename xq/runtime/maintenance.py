@@ -23,10 +23,10 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from xq.core.errors import NotInstalled, UnknownSession
 from xq.core.ports import Row, Writes, keep
-from xq.engine.unit import Database
 from xq.engine.finish import Finish
 from xq.engine.take import Takes
 from xq.engine.timers import Swept
+from xq.engine.unit import Database
 from xq.runtime.waiters import Alarm, Waiting
 from xq.sessions import session as sessions
 from xq.sessions.interrupts import to_the_end
@@ -59,11 +59,20 @@ class QueueKeeper:
         self.timers = takes.timers
         self.machine = takes.machine
         self.waiting = waiting
-        self.attended: object = None  # the opened queue for which a thread is there, or where there can be none
         self._sweeper: Sweeper | None = None
         self._absent: tuple[ref[object] | None, float] = (None, 0.0)  # where it was not, until which monotonic time
         waiting.listen = self.listen
+        takes.attend = self.attend
         sessions.keepers.add(self)
+
+    @property
+    def attended(self) -> object:
+        """The binding for which a thread is there, or where there can be none."""
+        return self.takes.attended
+
+    @attended.setter
+    def attended(self, binding: object) -> None:
+        self.takes.attended = binding
 
     def retire(self) -> None:
         """Another definition of the queue has taken over."""

@@ -20,10 +20,10 @@ from xq.core.errors import ConfigurationError, Error, Full, InTransaction, NotFo
 from xq.core.machine import ABSENT, READY, TAKEN
 from xq.core.ports import Row
 from xq.core.values import Parts, Tasks, named
-from xq.engine.unit import Database
 from xq.engine.finish import Finish
 from xq.engine.insert import Inserts
 from xq.engine.take import Takes
+from xq.engine.unit import Database
 from xq.sessions.session import Session, owner_of
 
 T = TypeVar("T")
@@ -290,7 +290,9 @@ class Waiting(Generic[T]):
                     (found,) = self.inserts.put([task], dict(options))
                     break
                 except Full:
-                    if not self.takes.timers.sweep_if_any().moved and (timeout == 0 or not self._sleep(waiter, deadline)):
+                    if not self.takes.timers.sweep_if_any().moved and (
+                        timeout == 0 or not self._sleep(waiter, deadline)
+                    ):
                         raise
         self.putters.call_for_any()  # the first alone, each time: whoever was called, too, may be the faster one
         return found

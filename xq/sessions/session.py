@@ -435,7 +435,10 @@ class Sessions:
 
     def current(self) -> Session:
         """That which this thread or asyncio task entered or joined last, else the one of the process."""
-        if entered := _entered.get():
+        entered, own = _entered.get(), self._own
+        if not entered and own is not None and not own.closed:
+            return own
+        if entered:
             place = next((place for place in reversed(entered) if place.sessions is self), None)
             if place is not None and place.session is not None:
                 return place.session
@@ -459,7 +462,8 @@ class Sessions:
         """The current session, which is proved to live. Raises the ORM's errors where it can be proved no more."""
         if self._proof is not None and self._proof[0] is not None and not self._proof[0].stands:
             self._prove_again(self._proof[0])
-        return self.current()
+        own = self._own
+        return own if own is not None and not own.closed and not _entered.get() else self.current()
 
     def _prove_again(self, proof: ProofOfLife) -> bool:
         """As `ProofOfLife.renew`; what was lost before, others may have given away."""
