@@ -255,14 +255,15 @@ class PeeweeStore(OrmStore[M]):
         return DRIVERS[self.engine]
 
     def ready(self) -> Connection:
-        local, database = self._local, self._meta.database
+        local = self._local
+        database: Any = self._meta.database
         if isinstance(database, pw.Proxy):
             database = database.obj
         connection = local.connection
         if (
             connection is None
             or connection.of() is not database
-            or connection.raw is not database._state.conn
+            or connection.raw is not database._state.conn  # type: ignore[attr-defined]
             or (within := connection.driver.transaction(connection.raw)) is None
         ):
             connection = local.connection = self._connection()

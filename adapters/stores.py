@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
-from typing import Any, Final, Generic, NoReturn, TypeVar
+from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 from weakref import ref
 
 from xq.core.errors import BadType, BadValue
@@ -76,17 +76,27 @@ class TellsErrors(ABC):
         raise error
 
 
+class Of(Protocol):
+    """The store of a connection."""
+
+    def failed(self, error: BaseException) -> NoReturn: ...
+
+    def of_the_driver(self, error: BaseException) -> BaseException: ...
+
+    def atomic(self) -> AbstractContextManager[object]: ...
+
+
 class Connection:
     """A connection of one thread, as a `xq.core.ports.Connection`."""
 
     __slots__ = ("cursor", "driver", "in_transaction", "of", "raw", "set_up", "store")
 
-    def __init__(self, store: Any, driver: Driver, raw: Any, cursor: Callable[[], Any], database: object) -> None:
+    def __init__(self, store: Of, driver: Driver, raw: Any, cursor: Callable[[], Any], database: object) -> None:
         self.store = store
         self.driver = driver
         self.raw = raw
         self.cursor = cursor
-        self.of = ref(database)  # the database object
+        self.of: Callable[[], object] = ref(database)  # the database object
         self.in_transaction = False
         self.set_up: bool | None = False  # None: within a transaction, which may be undone: once more after it
 
@@ -102,7 +112,7 @@ class Connection:
         except BaseException as error:
             self.store.failed(error)
 
-    def atomically(self, work: Callable[[Connection, dict[str, Any]], R], values: dict[str, Any]) -> R:
+    def atomically(self, work: Callable[[Any, dict[str, Any]], R], values: dict[str, Any]) -> R:
         if self.in_transaction:
             with self.store.atomic():
                 return work(self, values)

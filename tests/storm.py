@@ -33,7 +33,7 @@ import xq
 from tests.conftest import DATABASES, Maker
 from tests.servers import MariaDB, Postgres, Server
 from tests.steps import isolate
-from xq.core.values import MARK
+from xq.core.ports import MARK
 from xq.features import FEATURES
 from xq.sessions import session as sessions
 

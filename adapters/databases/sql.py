@@ -747,7 +747,7 @@ class Dialect(ABC):
         return json.dumps([part for (part,) in keys])
 
     def query(self, sql: str, brought: Sequence[str] = (), width: int = 0) -> Run:
-        """Return what runs SQL with named values on a connection; `brought` names those that `rows` has, as `runner`."""
+        """Return what runs SQL with named values; `brought` names those that stand in `rows`, as in `runner`."""
         text, pick = self.filled(sql, brought, width)
 
         def run(connection: Connection, values: dict[str, Any]) -> list[Row]:

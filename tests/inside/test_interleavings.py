@@ -36,7 +36,7 @@ from tests.steps import (
 )
 from xq.adapters.databases.links import ServerWrites
 from xq.adapters.databases.sqlite_files import FileWrites
-from xq.engine import moves
+from xq.engine import take
 from xq.runtime import maintenance as sweep
 from xq.sessions import session as sessions
 from xq.testing import Clock
@@ -362,7 +362,7 @@ def test_a_take_that_passes_by_what_another_moves_at_this_moment_finds_it_a_mome
 
     other = Work(shared_db, sweeps)
     assert swept.wait(STUCK)
-    monkeypatch.setattr(moves, "BEING_MOVED", moment())
+    monkeypatch.setattr(take, "BEING_MOVED", moment())
     assert Task.take().id == put.id
 
 

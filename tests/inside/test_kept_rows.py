@@ -10,9 +10,8 @@ import pytest
 
 from tests.conftest import SHARED
 from tests.steps import FAILURES, STUCK, another_process, fail_for, fail_no_more, keep_references
-from xq.engine import doubts
-from xq.engine.batches import Batches
-from xq.engine.moves import Moves
+from xq.engine import take
+from xq.engine.timers import Batches
 from xq.sessions import session as sessions
 
 BAD = "NEW.name = 'bad' AND NEW.status = 'R'"
@@ -74,9 +73,9 @@ def test_a_take_that_was_interrupted_is_given_back_as_soon_as_that_can_be(queue,
         raise KeyboardInterrupt
 
     fail_for(queue, BAD.replace("bad", "good"))
-    monkeypatch.setattr(doubts, "LASTS", 0.0)
+    monkeypatch.setattr(take, "LASTS", 0.0)
     with monkeypatch.context() as patch:
-        patch.setattr(Moves, "_check_open", interrupted)
+        patch.setattr(queue.xq._tasks, "returned", interrupted)
         with pytest.raises(KeyboardInterrupt):
             queue.take()
     assert [queue.take(timeout=STUCK).name for _ in range(2)] == ["bad", "fine"]

@@ -22,7 +22,7 @@ from tests.steps import (
     until_one_waits_for_a_lock,
 )
 from xq.core.errors import ConfigurationError
-from xq.engine import database
+from xq.engine import unit
 
 KIND = pytest.mark.parametrize("kind", ["mariadb"])
 
@@ -176,7 +176,7 @@ def test_a_deadlock_over_the_next_number_of_a_key_is_a_conflict(kind):
 
 
 def test_a_deadlock_over_what_is_installed_undoes_the_applications_transaction_and_is_raised_there(db, monkeypatch):
-    monkeypatch.setattr(database, "REVIEW", -1.0)  # the queue is looked at again at any time
+    monkeypatch.setattr(unit, "REVIEW", -1.0)  # the queue is looked at again at any time
     isolate(db, "SERIALIZABLE")  # where a look waits for who writes
     Task = Maker(db, None)({"keep": True})
     Other: Any = type("Other", (pw.Model,), {"name": pw.TextField(), "Meta": type("Meta", (), {"database": db})})

@@ -27,7 +27,7 @@ from tests.steps import (
 from tests.support import fallback
 from tests.support import waiting as support
 from tests.support.waiting import FEATURES, SOON, take, taken
-from xq.engine import database
+from xq.engine import unit
 
 shared, full = support.shared, support.full
 
@@ -35,7 +35,7 @@ no_fallback = fallback.no_fallback
 
 
 def test_a_take_does_not_sleep_on_when_another_process_reconfigures_its_queue(shared, monkeypatch):
-    monkeypatch.setattr(database, "REVIEW", -1.0)  # the queue is looked at again at any time
+    monkeypatch.setattr(unit, "REVIEW", -1.0)  # the queue is looked at again at any time
 
     def reconfigures():
         yield "begun"

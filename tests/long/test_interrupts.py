@@ -22,10 +22,9 @@ from tests.steps import PATIENCE, Work, another_process, eventually, in_threads,
 from xq.adapters.databases.links import Link
 from xq.adapters.databases.sqlite_files import Locks
 from xq.core.machine import Feature, Transition
-from xq.engine import doubts
-from xq.engine.batches import Batches
-from xq.engine.doubts import Doubts
-from xq.engine.moves import Moves
+from xq.engine import take as takes
+from xq.engine.take import InDoubtTakes, Takes
+from xq.engine.timers import Batches
 from xq.runtime import maintenance as sweep
 from xq.runtime.waiters import Waiting
 from xq.sessions.session import Session, Sessions
@@ -130,12 +129,12 @@ def test_what_an_interrupted_take_has_taken_comes_back_and_the_next_call_works(m
 @pytest.mark.parametrize("retval", ["model", "dict"])
 def test_a_take_that_is_interrupted_when_it_calls_the_next_who_waits_is_given_back(shared_db, monkeypatch, retval):
     Task = Maker(shared_db, None)(FEATURES | {"retval": retval}, roles=("runat", "tube"))
-    db, ready = Task._meta.database, Moves.any_ready
+    db, ready = Task._meta.database, Takes.any_ready
 
-    def any_ready(moves: Moves[Any]) -> bool:
+    def any_ready(of: Takes[Any]) -> bool:
         if threading.current_thread() is threading.main_thread():  # those that listen ask, too
             signal.raise_signal(signal.SIGALRM)
-        return ready(moves)
+        return ready(of)
 
     def put() -> None:
         with db.connection_context():
@@ -150,7 +149,7 @@ def test_a_take_that_is_interrupted_when_it_calls_the_next_who_waits_is_given_ba
         other = threads.submit(wait)
         threads.submit(put)
         with monkeypatch.context() as patch:
-            patch.setattr(Moves, "any_ready", any_ready)
+            patch.setattr(Takes, "any_ready", any_ready)
             interrupter.at_any_time()
             with pytest.raises(Late):
                 Task.take(tube="a", timeout=PATIENCE)
@@ -275,8 +274,8 @@ def test_a_wait_that_is_interrupted_just_before_it_ends_leaves_nobody_waiting(ma
 
 def test_two_threads_may_settle_the_same_doubt(shared_db, monkeypatch):
     Task, together = Maker(shared_db, None)(FEATURES), threading.Barrier(2)
-    of_queue, give_back = Task.xq._moves.doubts, Batches.give_back
-    monkeypatch.setattr(doubts, "LASTS", 0)
+    of_queue, give_back = Task.xq._takes.in_doubt, Batches.give_back
+    monkeypatch.setattr(takes, "LASTS", 0)
     of_queue.add(["of nobody"], Late())
 
     def give_back_together(self: Batches, first: str, end: str, event: str) -> None:
@@ -284,8 +283,8 @@ def test_two_threads_may_settle_the_same_doubt(shared_db, monkeypatch):
         give_back(self, first, end, event)
 
     monkeypatch.setattr(Batches, "give_back", give_back_together)
-    in_threads(shared_db, of_queue.settle, of_queue.settle)
-    assert not of_queue._until
+    in_threads(shared_db, of_queue.resolve, of_queue.resolve)
+    assert not of_queue.pending
 
 
 def test_what_an_interrupted_take_has_taken_comes_back_after_reconfigure(make_db, monkeypatch):
@@ -296,8 +295,8 @@ def test_what_an_interrupted_take_has_taken_comes_back_after_reconfigure(make_db
         raise Late
 
     with monkeypatch.context() as patch:
-        patch.setattr(Doubts, "settle", lambda doubts: None)
-        patch.setattr(Moves, "_check_open", interrupted)
+        patch.setattr(InDoubtTakes, "resolve", lambda of: None)
+        patch.setattr(Task.xq._tasks, "returned", interrupted)
         with pytest.raises(Late):
             Task.take()
         Task.xq.reconfigure(FEATURES | {"buried": True})

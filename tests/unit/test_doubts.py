@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import xq
-from xq.engine.doubts import Doubts
+from xq.engine.take import InDoubtTakes
 
 
 class Store:
@@ -21,8 +21,8 @@ class Batches:
 
 @pytest.mark.parametrize("kind", [xq.BadValue, xq.BadType, KeyError, KeyboardInterrupt])
 def test_an_error_that_the_handler_of_a_signal_may_have_raised_leaves_a_take_in_doubt(kind):
-    assert not Doubts(Batches()).excluded_by(kind("by the application"))  # type: ignore[arg-type]
+    assert not InDoubtTakes(Batches()).excluded_by(kind("by the application"))  # type: ignore[arg-type]
 
 
 def test_an_error_that_xq_raises_before_it_takes_leaves_no_doubt():
-    assert Doubts(Batches()).excluded_by(xq.ConfigurationError("other features"))  # type: ignore[arg-type]
+    assert InDoubtTakes(Batches()).excluded_by(xq.ConfigurationError("other features"))  # type: ignore[arg-type]

@@ -421,9 +421,12 @@ class Store(Protocol[T]):
     def read(self, row: Row) -> Sequence[Any]:
         """The application's values from a row in the order of `fields`. Raises BadValue for what cannot be read."""
 
-    # A clean instance from a row, which carries the token of its take if one is given: hydrate(row, token=None). Raises
-    # BadValue for what cannot be read.
-    hydrate: Callable[..., T]
+    @property
+    def hydrate(self) -> Callable[..., T]:
+        """Returns what makes a clean instance of a row, and of the token of its take, if one is given.
+
+        It raises BadValue for what cannot be read.
+        """
 
     def data(self, task: object) -> Mapping[str, Any] | None:
         """What an instance of the model holds, by field name; None when `task` is none."""

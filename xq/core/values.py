@@ -252,6 +252,7 @@ class Tasks(Generic[T]):
         return New(whole, names, shape.names, shape.row(whole), own)
 
     def _shape(self, names: tuple[Any, ...]) -> Shape:
+        """Compile how tasks with these names become rows. Raises BadValue for a name that a task cannot bring."""
         fields = tuple([self.brings(name).name for name in names])
         if fields != names:
             shape = Shape(fields, (), {}, (), tuple, ())
@@ -261,38 +262,25 @@ class Tasks(Generic[T]):
                 for name, default in self.store.declared_defaults().items()
                 if name not in names and name not in self._unasked
             }
-            filled = {
-                self.table.roles[role].name: maker
-                for role, maker in self.machine.fill.items()
-                if role in self.table.roles
-            }
-            whole = tuple(dict.fromkeys([*defaults, *names, *filled]))
+            roles, fill = self.table.roles, self.machine.fill
+            made = {roles[role].name: maker for role, maker in fill.items() if role in roles}
+            whole = tuple(dict.fromkeys([*defaults, *names, *made]))
             shape = Shape(
                 None,
                 tuple([name for name in names if name in self._keys]),
                 defaults,
                 whole,
-                generated.row(
-                    [
-                        generated.Value(
-                            name,
-                            self._fields[name].native if self._is_sent_as_it_is(name) else None,
-                            partial(self._sent, self._fields[name]),
-                            filled.get(name),
-                        )
-                        for name in whole
-                    ]
-                ),
-                tuple([(role, name) for name in whole if (role := self._role_of.get(name)) in REMEMBERED]),  # type: ignore[misc]
+                generated.row([self._value(name, made.get(name)) for name in whole]),
+                tuple([(role, name) for name in whole if (role := self._role_of.get(name, "")) in REMEMBERED]),
             )
         self._shapes[names] = shape
         return shape
 
-    def _is_sent_as_it_is(self, name: str) -> bool:
-        """Whether a value of the field's native type needs no check."""
+    def _value(self, name: str, maker: Callable[[Mapping[str, Any]], Any] | None) -> generated.Value:
         field, role = self._fields[name], self._role_of.get(name)
-        checked = role in REMEMBERED or (role == "priority" and field.native is not int)
-        return name not in self._keys and not checked
+        # Of some roles even a value of the field's own type may be wrong: NaN, or a negative number of seconds.
+        checked = name in self._keys or role in REMEMBERED or (role == "priority" and field.native is not int)
+        return generated.Value(name, None if checked else field.native, partial(self._sent, field), maker)
 
     def _sent(self, field: Field, value: Any) -> Any:
         """A value of a new task as the database takes it. Raises BadType and BadValue."""
@@ -366,9 +354,9 @@ class Tasks(Generic[T]):
         if missing and maker:
             (field,) = missing
             keys = [self._key_part(field, maker(dict(new.task))) for new in tasks]
-            names = (*tasks[0].names, field.name)
+            whole = (*tasks[0].names, field.name)
             return [
-                new._replace(names=names, row=(*new.row, key), made_key=True)
+                new._replace(names=whole, row=(*new.row, key), made_key=True)
                 for new, key in zip(tasks, keys, strict=True)
             ]
         if missing and self.machine.settings.id == "required":

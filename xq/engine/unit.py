@@ -77,7 +77,7 @@ class Step:
 
 
 def unit_of_work(store: Store[Any], work: Callable[[], R]) -> R:
-    """Return what `work` returns. Outside of a transaction, retry it while the database undoes it for another's sake."""
+    """Return what `work` returns. Outside of a transaction, retry it while there is a conflict (a deadlock)."""
     within = store.in_transaction()  # asked before: a deadlock ends a transaction of MariaDB's, and then there is none
     try:
         return work()
