@@ -17,6 +17,7 @@ from xq.engine.history import History
 from xq.engine.insert import Inserts
 from xq.engine.install import Installation
 from xq.engine.observers import Callback, Observers
+from xq.engine.plans import Plan, plan
 from xq.engine.reconfigure import reconfigure
 from xq.engine.stats import Stats, stats
 from xq.engine.steps import Steps
@@ -79,7 +80,7 @@ class Queue(Generic[T]):
         )
         self._history = History(self._database, self._tasks, definition.machine)
         self._observers.read = self._tasks.returned
-        steps = Steps(self._database, self._tasks, definition.machine)
+        steps = self._steps = Steps(self._database, self._tasks, definition.machine)
         batches = Batches(steps)
         in_doubt = InDoubtTakes(batches)
         self._inserts = Inserts(self._tasks, steps)
@@ -140,6 +141,14 @@ class Queue(Generic[T]):
     def retire(self) -> None:
         """Have nobody look after the queue from here on: for who only installs it."""
         self._keeper.retire()
+
+    def plan(self, event: str, *options: str, fields: Sequence[str] = (), n: int = 1) -> Plan:
+        """Return what a call of `event` does, step by step and with its SQL: `print(Page.xq.plan("take"))`.
+
+        `options` are the names of the options that the call brings, `fields` those of the fields that a put brings, or
+        an update, and `n` the number of tasks. Raises BadValue, FeatureOff, NotInstalled.
+        """
+        return plan(self._database, self._tasks, self._steps, event, options, fields, _count(n))
 
     def __repr__(self) -> str:
         return f"<xq queue {self.store.name}: {' '.join(self.machine.states)}>"

@@ -209,7 +209,7 @@ MANY = ("ack", "release", "bury", "kill")  # the events of ack_many and so on
 
 def dialect(queue: Any) -> Any:
     """The SQL of a queue. It may stand in no database yet."""
-    return queue._database.compile().dialect
+    return queue._database.bind().dialect
 
 
 def entries(queue: Any) -> Iterator[Entry]:

@@ -261,7 +261,10 @@ class Address:
 
 
 class Connection(Protocol):
-    """The connection of this thread, ready for a call: open, checked, set up, its transaction's state known."""
+    """The connection of this thread, ready for a call: open, checked, set up, its transaction's state known.
+
+    It is to be used at once: what else runs on this thread's connection may begin or end a transaction.
+    """
 
     in_transaction: bool  # of the application, or of `atomically`
     of: Callable[[], object]  # returns the database object that it belongs to, as `Store.database`

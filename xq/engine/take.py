@@ -71,6 +71,7 @@ class Takes(Generic[T]):
             if takes and clock is None and self.attended is not binding:
                 database.begin_writing()
                 self.attend()  # before the take, whose task would be nobody's if this failed
+                connection = self.store.ready()
             session = binding.sessions.to_take() if takes else None
             try:
                 if session is not None:
@@ -88,13 +89,18 @@ class Takes(Generic[T]):
                 swept: Swept | None = None
                 # Within the application's transaction, which may see the past, dirty heads are guessed at once.
                 guesses = connection.in_transaction and dialect.hears
+                if clock is not None:
+                    database.review()  # no maintenance thread does under a test's clock
                 if clock is not None or time.monotonic() - self.timers.swept_at > SWEEP_AFTER:
                     database.begin_writing()
                     swept = self.timers.sweep_if_any()
+                    connection = self.store.ready()
                 elif dialect.hears and transition.source == READY:
                     self.timers.hear_news(mine=guesses)
+                    connection = self.store.ready()
                 if self.in_doubt.pending:
                     self.in_doubt.resolve()
+                    connection = self.store.ready()
                 if self.store.may_fail_to_read:  # rows that cannot be read are not taken
                     again = partial(self._taken, step, values, token, swept, guesses)
                     tasks = database.unit(again, transaction=True)

@@ -1,0 +1,127 @@
+"""What a call does, step by step, as text to read: `print(Page.xq.plan("take"))`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xq.core.compile import Fence, Selector, Statement
+from xq.core.errors import BadValue, shown
+from xq.core.machine import ABSENT, READY, TAKEN, Transition
+from xq.core.values import Tasks
+from xq.engine.steps import Steps
+from xq.engine.timers import SWEEP_AFTER
+from xq.engine.unit import PAUSES, Binding, Database
+
+# The parts of a statement, in the order in which they run, and what each is for.
+PARTS = {
+    "admitted": "is there room? Without a row nothing is put",
+    "lock": "lock the tasks",
+    "others": "lock the tasks of other groups",
+    "among": "which of both are meant",
+    "before": "write down the owner",
+    "sql": "",
+    "after": "write down the owner, of each task",
+    "after_all": "or the owners of several tasks at once",
+    "back": "read them back",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of one kind of call on the database that the model has now. Print it."""
+
+    call: str
+    steps: tuple[tuple[str, str], ...]  # what happens, and its SQL where there is some
+
+    def __str__(self) -> str:
+        lines = [self.call]
+        for number, (what, sql) in enumerate(self.steps, 1):
+            lines.append(f"{number:>3}  {what}")
+            lines += [f"       {line}" for line in sql.splitlines()]
+        return "\n".join(lines)
+
+
+def plan(
+    database: Database,
+    tasks: Tasks[Any],
+    steps: Steps,
+    event: str,
+    options: Sequence[str],
+    fields: Sequence[str],
+    n: int,
+) -> Plan:
+    """Return the plan of a call that brings these options, and values for these fields. Raises BadValue."""
+    binding, machine = database.open(), steps.machine
+    given = tasks.options(event, dict.fromkeys(options, 1.0))
+    if event == "put":
+        return Plan(_call(event, given, fields, ""), tuple(_put(tasks, steps, binding, tuple(given), fields, n)))
+    names = tuple(tasks.known(name).name for name in fields)
+    chosen = [
+        row
+        for state in machine.sources(event)
+        if (row := machine.choose(state, event, given)) is not None and not row.named
+    ]
+    if not chosen:
+        raise BadValue(f"{event} has no plan: it leaves no state, or names the one that it enters: {shown(event)}")
+    picks = any(row.picks for row in chosen)
+    found: list[tuple[str, str]] = []
+    if picks:
+        found.append((f"sweep: at most each {SWEEP_AFTER:g} s, move the tasks that are due", ""))
+        if binding.dialect.hears and chosen[0].source == READY:
+            found.append(("refresh the dirty heads of groups", ""))
+    elif len(chosen) > 1:
+        found.append(("look up the task, whose state selects one of the transitions below", binding.dialect.look()))
+    if any(row.target == TAKEN and row.enters for row in chosen):
+        found.append(("token: make one of the current session; register the session at its first take", ""))
+    for row in chosen:
+        found += _move(steps, binding, row, tuple(given), names, picks, n)
+    if picks:
+        found.append(("if nothing was found: sweep, and look again once something was due", ""))
+    else:
+        found.append(("if nothing was moved: look up the task, and raise NotFound, WrongState or NotOwner", ""))
+    return Plan(_call(event, given, names, "" if n == 1 else str(n)), (*found, *_end(steps)))
+
+
+def _call(event: str, given: Any, fields: Sequence[str], n: str) -> str:
+    told = [n, *(f"{option}=" for option in given), *([f"update={{{', '.join(fields)}}}"] if fields else [])]
+    return f"{event}({', '.join(filter(None, told))})"
+
+
+def _put(
+    tasks: Tasks[Any], steps: Steps, binding: Binding, given: tuple[str, ...], fields: Sequence[str], n: int
+) -> Iterator[tuple[str, str]]:
+    names = tuple(tasks.brings(name).name for name in fields)
+    row = tasks.choose(ABSENT, "put", dict.fromkeys(given, 1.0))
+    unique = steps.machine.guard("unique")
+    if unique:
+        yield "look up the task that holds the unique value", binding.dialect.holder(unique)
+    yield "check and convert the values, by one function that is generated for these fields", ""
+    yield f"put {n} task{'s' * (n > 1)}: to {row.target}", _sql(steps.insert(binding, row, given, names, n).statement)
+    yield from _end(steps)
+
+
+def _move(
+    steps: Steps, binding: Binding, row: Transition, given: tuple[str, ...], names: tuple[str, ...], picks: bool, n: int
+) -> Iterator[tuple[str, str]]:
+    fence: Fence = "take" if row.fenced else ""
+    which = Selector("first" if n == 1 else "oldest", row.source) if picks else Selector("key", row.source, fence)
+    step = steps.move(binding, row.event, which, row, given, names)
+    several = sum(bool(getattr(step.statement, part)) for part in PARTS) > 1
+    told = ", of this token alone" if fence else ""
+    together = "; one transaction, or a savepoint in the application's" if several else ""
+    yield f"{row.source} to {row.target}{told}{together}", _sql(step.statement)
+    if steps.counts_apart(row.event, row):
+        yield "count the event, in the same transaction", ""
+
+
+def _sql(statement: Statement) -> str:
+    parts = [(getattr(statement, part), why) for part, why in PARTS.items()]
+    return "\n".join(f"{sql}{f'  -- {why}' if why else ''}" for sql, why in parts if sql)
+
+
+def _end(steps: Steps) -> Iterator[tuple[str, str]]:
+    yield f"on a conflict (a deadlock) outside of a transaction: retry, up to {len(PAUSES)} times", ""
+    yield "if a callback or a waiter is registered: notify it after the commit", ""
+    yield f"return the rows as {steps.machine.settings.retval}s", ""
