@@ -1,7 +1,7 @@
-"""The documents: what is generated is current, links lead somewhere, and the Python of the README runs.
+"""The documents: what is generated is current, links lead somewhere, and the Python of some of them runs.
 
-The blocks of the README run in their order, as one program in a folder of its own: a later block may use what an
-earlier one defined. Each stands at its own line of that program, so a traceback tells the line of the README.
+The blocks of each document in PROGRAMS run in their order, as one program in a folder of its own: a later block may use
+what an earlier one defined. Each stands at its own line of that program, so a traceback names the line of the document.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
+PROGRAMS = ["README.md", "docs/guide.md", "docs/workers.md", "docs/tubes.md"]
 GENERATE = ROOT / "docs" / "generate.py"
 
 FENCE = re.compile(r"^(?P<indent> *)(?P<fence>```+|~~~+)(?P<language>[\w-]*)")
@@ -108,11 +109,12 @@ def test_a_link_to_nothing_is_found(tmp_path):
     assert missing(document) == ["gone.png", "gone/x.md", "gone.txt"]
 
 
-def test_every_python_block_of_the_readme_runs(tmp_path):
-    text = program((ROOT / "README.md").read_text())
+@pytest.mark.parametrize("document", PROGRAMS)
+def test_every_python_block_of_a_document_runs(document, tmp_path):
+    text = program((ROOT / document).read_text())
     assert "import xq" in text
-    (tmp_path / "README.py").write_text(text)
-    ran = run("-W", "error", "README.py", cwd=tmp_path)
+    (tmp_path / "document.py").write_text(text)
+    ran = run("-W", "error", "document.py", cwd=tmp_path)
     if re.search("xq.spark needs|Spark needs Java", ran.stderr):
         pytest.skip(ran.stderr.splitlines()[-1])
     assert ran.returncode == 0, ran.stderr
