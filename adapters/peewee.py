@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, NoReturn, TypeVar
 from weakref import WeakSet, ref
@@ -15,6 +15,7 @@ from playhouse import pool
 
 from xq.adapters.drivers import DRIVERS, SERVERS
 from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmStore, Waiting
+from xq.adapters.task import Task
 from xq.build import as_decorator, build
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, LeftOpen, shown
@@ -204,6 +205,8 @@ class PeeweeStore(OrmStore[M]):
     def __init__(self, model: type[M]) -> None:
         if not (isinstance(model, type) and issubclass(model, pw.Model)):
             raise ConfigurationError(f"upgrade takes a Peewee model, not {shown(model)}")
+        if model is Task:
+            raise ConfigurationError("xq.Task is abstract and has no table: upgrade the models that inherit from it")
         meta = model._meta
         if meta.primary_key is False:
             raise ConfigurationError(f"{model.__name__} has no primary key: a queue needs one to name its tasks")
@@ -412,6 +415,14 @@ class PeeweeStore(OrmStore[M]):
     @property
     def has_threads(self) -> bool:
         return bool(self._known_database.thread_safe)
+
+    # roles
+
+    base = "xq.Task"
+
+    @property
+    def offers(self) -> Collection[str]:
+        return [field.name for field in Task._meta.sorted_fields] if issubclass(self.model, Task) else ()
 
     # errors
 
@@ -640,7 +651,7 @@ def _plain(value: Any) -> Any:
 
 def upgrade(
     model: type[T],
-    fields: Mapping[str, Any],
+    fields: Mapping[str, Any] | None = None,
     features: Mapping[str, Any] | None = None,
     *,
     statuses: Mapping[str, str | int] | None = None,
@@ -653,7 +664,8 @@ def upgrade(
     """Give a model the power of a queue. Touches no database: it may stand at import time.
 
     `fields` maps roles to fields of the model, by name or as the field: status is required, the features say
-    which others. `features` maps the names of features to their values. `statuses` maps the letters of the states
+    which others. A model that inherits from `xq.Task` has fields for them: `fields` is for those that you map yourself.
+    `features` maps the names of features to their values. `statuses` maps the letters of the states
     to what the application stores in the status field. `tube_stats` names the tubes that are counted one by one.
     `worker` is what `Page.xq.run()` calls with each task, in `workers` threads (see `Queue.worker`).
     `methods` puts the verbs on the model (a sequence: only these). `clock` is for tests.
@@ -676,7 +688,7 @@ def upgrade(
 
 
 def queue(
-    fields: Mapping[str, Any],
+    fields: Mapping[str, Any] | None = None,
     features: Mapping[str, Any] | None = None,
     *,
     statuses: Mapping[str, str | int] | None = None,
@@ -686,7 +698,10 @@ def queue(
     methods: bool | Sequence[str] = True,
     clock: Clock | None = None,
 ) -> Callable[[type[T]], type[T]]:
-    """upgrade, as a class decorator: `@xq.queue(fields={"status": "status"}, features={"keep": True})`."""
+    """upgrade, as a class decorator: `@xq.queue(fields={"status": "status"}, features={"keep": True})`.
+
+    Above a model that inherits from `xq.Task`: `@xq.queue(features={"keep": True})`.
+    """
     options = {
         "statuses": statuses,
         "tube_stats": tube_stats,

@@ -5,6 +5,7 @@ import types
 import typing
 
 from xq.adapters.peewee import queue, upgrade
+from xq.adapters.task import Task
 from xq.core.errors import (
     ArchiveBusy,
     BadType,
@@ -66,6 +67,7 @@ __all__ = [
     "Session",
     "SessionLost",
     "Stats",
+    "Task",
     "Timer",
     "Transition",
     "TubeBusy",

@@ -13,7 +13,7 @@ from xq.core.clock import Clock
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import Feature, Machine
 from xq.core.ports import Store, Table
-from xq.core.schema import check_key, default_id, key_of, roles_of, tubes_of, words_of
+from xq.core.schema import check_key, default_id, key_of, offered, roles_of, tubes_of, used_by, words_of
 from xq.core.words import Wording
 from xq.engine.install import OWN
 from xq.engine.unit import Definition
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def as_decorator(
-    upgrade: Callable[..., object], fields: Mapping[str, Any], features: Mapping[str, Any] | None, options: Any
+    upgrade: Callable[..., object], fields: Mapping[str, Any] | None, features: Mapping[str, Any] | None, options: Any
 ) -> Callable[[type[T]], type[T]]:
     """The upgrade of one ORM as a class decorator."""
     if isinstance(fields, type):
@@ -43,7 +43,7 @@ def as_decorator(
 
 def build(
     store: Store[T],
-    fields: Mapping[str, Any],
+    fields: Mapping[str, Any] | None,
     features: Mapping[str, Any] | None = None,
     *,
     statuses: Mapping[str, str | int] | None = None,
@@ -63,12 +63,23 @@ def build(
         raise ConfigurationError(f"{store.name} is a queue already: its xq.reconfigure(features=...) changes it")
     if clock is not None and not isinstance(getattr(clock, "now", None), (int, float)):
         raise ConfigurationError(f"clock has a number of seconds as .now, as xq.testing.Clock; {shown(clock)} has none")
-    table = Table(store.table, store.schema, store.fields, key_of(store), roles_of(store, fields))
+    mapped = roles_of(store, {} if fields is None else fields)
+    extends = bool(store.offers) and not apart  # a definition on record, as of a queue apart, names all of its roles
+    if extends:
+        used = ["status", "tube"] if tube_stats else ["status"]
+        mapped |= roles_of(store, offered(store, mapped, used))
+    if "status" not in mapped:
+        raise ConfigurationError(
+            f"fields= must map the role 'status' to a field of {store.name}; a model that inherits from {store.base} "
+            "needs no fields="
+        )
+    table = Table(store.table, store.schema, store.fields, key_of(store), mapped)
     if not apart:
         store.check_roles(table.roles)
     definition = _define(
         store,
         table,
+        extends,
         {} if statuses is None else statuses,
         tubes_of(table, () if tube_stats is None else tube_stats),
         wording,
@@ -88,12 +99,17 @@ def build(
 def _define(
     store: Store[Any],
     table: Table,
+    extends: bool,
     statuses: Mapping[str, str | int],
     tube_stats: tuple[str, ...],
     wording: Wording | None,
     features: Mapping[str, Any],
 ) -> Definition:
     chosen = compose(features, default_id(table))
+    plain = table
+    if extends and (more := offered(store, table.roles, used_by(chosen))):
+        table = replace(table, roles={**table.roles, **roles_of(store, more)})
+        store.check_roles(table.roles)
     for feature in chosen:
         for role in feature.needs:
             if role not in table.roles:
@@ -124,7 +140,7 @@ def _define(
         features=features,
         catalogue=catalogue,
         dialects=DIALECTS,
-        redefine=partial(_define, store, table, statuses, tube_stats, wording),
+        redefine=partial(_define, store, plain, extends, statuses, tube_stats, wording),
     )
 
 

@@ -630,9 +630,13 @@ class Queue(Generic[T]):
         """The SQL that `install` runs, as text for migrations of your own. It may be run twice."""
         return self._database.bind().installation.ddl()
 
-    def check(self) -> list[str]:
-        """What is missing or uncounted, in words; empty when all is well. Reads the whole table."""
-        return self._database.bind().installation.check()
+    def check(self, *, advise: bool = False) -> list[str]:
+        """What is missing or uncounted, in words; empty when all is well. Reads the whole table.
+
+        With `advise` also what would be cheaper, in lines that begin with "advice:".
+        """
+        installation = self._database.bind().installation
+        return [*installation.check(), *(installation.advice() if advise else [])]
 
     def tune(self) -> list[str]:
         """Have the database keep up with a table whose rows change all the time. Returns the SQL that was run.

@@ -452,9 +452,18 @@ class Dialect(ABC):
     @property
     def owner(self) -> str:
         """Whoever holds the row: the role, or what the side table says."""
-        if "owner" in self.roles:
-            return self.roles["owner"]
+        return self.roles.get("owner", self._owner_beside)
+
+    @property
+    def _owner_beside(self) -> str:
         return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self.same_key('o', self.table)})"
+
+    @property
+    def adopt_owners(self) -> str:
+        """SQL that copies the tokens of taken tasks from the side table, which is there, to the role owner."""
+        owner = self.roles["owner"]
+        taken = f"{self.is_state(TAKEN)} AND {owner} IS NULL"
+        return f"UPDATE {self.table_in_schema} SET {owner} = {self._owner_beside} WHERE {taken}"
 
     def same_key(self, alias: str, version: str) -> str:
         """That a row of a table beside, which has this alias ('': none), is of this version of a row."""

@@ -603,6 +603,14 @@ class DjangoStore(OrmStore[M]):
     def with_the_table(self, creating: Callable[[Callable[[], None]], None], dropped: Callable[[], None]) -> None:
         """Migrations make tables and drop them."""
 
+    base = "xq.adapters.django.TaskFields"
+
+    @property
+    def offers(self) -> Collection[str]:
+        from xq.adapters.django.task_fields import TaskFields  # by now models are allowed
+
+        return [field.name for field in TaskFields._meta.fields] if issubclass(self.model, TaskFields) else ()
+
     def check_roles(self, roles: Mapping[str, Field]) -> None:
         zone = self.connection.timezone_name
         for role, field in roles.items():

@@ -225,6 +225,29 @@ class Job(pw.Model):
 
 reveal_type(Job())  # Job
 
+
+class Mail(xq.Task):
+    to = pw.TextField()
+
+
+mails = xq.upgrade(Mail, features={"keep": True})
+reveal_type(mails)  # xq.queue.Queue[Mail]
+reveal_type(mails.put({"to": "a"}).to)  # str
+reveal_type(Mail().priority)  # int
+reveal_type(Mail().error)  # str | None
+reveal_type(Mail().runat)  # float | None
+reveal_type(Mail.xq.count("R"))  # int
+reveal_type(Mail.take(timeout=5))  # Any
+Mail().priority = "first"  # error: assignment
+
+
+@xq.queue()
+class Sms(xq.Task):
+    to = pw.TextField()
+
+
+reveal_type(Sms().to)  # str
+
 pages.take().url  # error: union-attr
 pages.take(tube=5)  # error: arg-type
 pages.take_many("3")  # error: arg-type
@@ -232,7 +255,7 @@ pages.ack()  # error: call-arg
 pages.touch(7, "5")  # error: arg-type
 pages.fetch()  # error: attr-defined
 number: int = pages.put({})  # error: assignment
-xq.upgrade(Page)  # error: call-arg
+xq.upgrade(fields={"status": "status"})  # error: call-arg
 xq.upgrade(Page, {"status": "status"}, clok=None)  # error: call-arg
 """
 

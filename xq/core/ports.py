@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeVar
@@ -445,6 +445,12 @@ class Store(Protocol[T]):
 
         The first column is its key.
         """
+
+    base: str  # the public name of the ORM's abstract model that has a field for every role
+
+    @property
+    def offers(self) -> Collection[str]:
+        """The roles for which the model inherits a field of that name from `base`; none where it does not inherit."""
 
     def check_roles(self, roles: Mapping[str, Field]) -> None:
         """Raise ConfigurationError where the ORM reads or writes a field otherwise than the queue does in this role."""

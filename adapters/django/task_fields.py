@@ -1,0 +1,29 @@
+"""The model of Django's with a field for every role: `xq.adapters.django.TaskFields`."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class TaskFields(models.Model):
+    """A model with a field for every role: `upgrade` needs no `fields=` for the models that inherit from it.
+
+    It is abstract. A field of the same name replaces one of these, and `tube = None` leaves one out. Forms do not have
+    the fields that only the queue writes.
+    """
+
+    status = models.CharField(max_length=1, default="R", editable=False)
+    runat = models.FloatField(null=True, editable=False)
+    deadline = models.FloatField(null=True, editable=False)
+    priority = models.IntegerField(default=0)
+    tube = models.CharField(max_length=255, null=True, blank=True)
+    utube = models.CharField(max_length=255, null=True, blank=True)
+    unique = models.CharField(max_length=255, null=True, blank=True)
+    owner = models.CharField(max_length=64, null=True, editable=False)  # a token
+    attempts = models.IntegerField(default=0, editable=False)
+    ttl = models.FloatField(null=True, blank=True)
+    ttr = models.FloatField(null=True, blank=True)
+    error = models.TextField(null=True, blank=True)
+
+    class Meta:
+        abstract = True

@@ -1,0 +1,49 @@
+"""The model of Peewee's with a field for every role: `xq.Task`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import peewee as pw
+
+from xq.core.schema import OWNER_LENGTH
+
+if TYPE_CHECKING:
+    from xq.queue import Queue
+
+
+class Task(pw.Model):
+    """A model with a field for every role: `upgrade` needs no `fields=` for the models that inherit from it.
+
+    It is abstract: it has no database and no table. Each model that inherits from it has a table of its own, with these
+    fields before its own ones. A field of the same name replaces one of these. (A task of a tube is `xq.tubes.Task`.)
+    """
+
+    status = pw.CharField(max_length=1, default="R")
+    runat = pw.DoubleField(null=True)
+    deadline = pw.DoubleField(null=True)
+    priority = pw.IntegerField(default=0)
+    tube = pw.CharField(null=True)
+    utube = pw.CharField(null=True)
+    unique = pw.CharField(null=True)
+    owner = pw.CharField(max_length=OWNER_LENGTH, null=True)
+    attempts = pw.IntegerField(default=0)
+    ttl = pw.DoubleField(null=True)
+    ttr = pw.DoubleField(null=True)
+    error = pw.TextField(null=True)
+
+    if TYPE_CHECKING:  # what `upgrade` puts on the model
+        xq: ClassVar[Queue[Any]]
+        put: ClassVar[Any]
+        take: ClassVar[Any]
+        ack: ClassVar[Any]
+        release: ClassVar[Any]
+        bury: ClassVar[Any]
+        dig: ClassVar[Any]
+        kick: ClassVar[Any]
+        plow: ClassVar[Any]
+        kill: ClassVar[Any]
+        touch: ClassVar[Any]
+        wait: ClassVar[Any]
+        stats: ClassVar[Any]
+        queue_stats: ClassVar[Any]
