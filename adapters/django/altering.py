@@ -1,208 +1,182 @@
-"""Migrations that alter the table of a queue, which databases do not allow, or do by making another table."""
+"""Keep queues through migrations: around each operation that may alter their tables, and when all are done."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from copy import copy
+from functools import partial, reduce
+from typing import Any
 
-from django.db import connections
-from django.db.migrations import (
-    AddField,
-    AlterField,
-    AlterModelTable,
-    DeleteModel,
-    RemoveField,
-    RenameField,
-    RenameModel,
-)
+from django.apps import apps as registry  # signals have a parameter `apps`
+from django.db import connections, router
+from django.db.backends.base.creation import TEST_DATABASE_PREFIX
+from django.db.migrations import AlterModelTable, DeleteModel, RenameModel
 from django.db.migrations.loader import MigrationLoader
-from django.db.migrations.operations import base
-from django.db.migrations.utils import field_references
 
-from xq.adapters.databases.mysql import LONG
-from xq.adapters.django.frozen import Installed, column, fitting, in_database, in_state, of_today, renamed, replay
-from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue
-from xq.core.errors import ConfigurationError
+from xq.adapters.django.frozen import Installed, in_database, in_migrations, in_state, of_today, renamed, replay
+from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue, queue_apart
+from xq.adapters.django.store import Place
+from xq.core.errors import ConfigurationError, Error
 from xq.queue import Queue
+from xq.runtime.maintenance import leave
 
-OTHERS = (InstallQueue, UninstallQueue, RenameModel, AlterModelTable, DeleteModel)  # which are not made around
+OTHERS = (InstallQueue, UninstallQueue, RenameModel, AlterModelTable, DeleteModel)  # which no queue of theirs outlives
 
-
-ALTER_OTHERS = (AlterField, RenameField, RenameModel)  # on SQLite: tables that refer to this one are made anew, too
-
-
-class Known(NamedTuple):
-    """What a queue may be, and whether a database refuses the operation for the triggers and indexes of that."""
-
-    definition: Definition
-    takes_down: bool
-
-
-class Edge(base.Operation):
-    """What is done before an operation that alters the table of a queue, or after it; when it is undone, the reverse.
-
-    Before it triggers and indexes are taken down, where they are in its way; after it what is missing is installed, in
-    the same transaction where the database has such. Of what the queue may be it is what is on record there.
-    """
-
-    reduces_to_sql = False
-
-    def __init__(self, model_name: str, known: Sequence[Known], before: bool, kept: dict[str, int]) -> None:
-        self.model_name = model_name
-        self.known = known
-        self.before = before
-        # Shared by both edges of an operation: the aliases where the queue is to be there after it, as which of these.
-        self.kept = kept
-
-    def state_forwards(self, app_label: str, state: Any) -> None:
-        """Nothing that Django knows of."""
-
-    def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        self._do(self.before, app_label, schema_editor, to_state)
-
-    def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        self._do(not self.before, app_label, schema_editor, to_state)
-
-    def describe(self) -> str:
-        return f"Keep the queue on {self.model_name}"
-
-    def _do(self, before: bool, app_label: str, editor: Any, state: Any) -> None:
-        using = editor.connection.alias
-        for index, (definition, takes_down) in enumerate(self.known):
-            if not before and self.kept.get(using) != index:
-                continue
-            queue = fitting(state.apps, app_label, self.model_name, using, definition)
-            if queue is None:
-                continue
-            if not before:
-                queue.install()
-            elif queue.installation.on_record():
-                self.kept[using] = index
-                if takes_down:
-                    # In the order in which others lock: what they put and move waits for that first.
-                    with queue.installation.dialect.installing(queue.store):
-                        queue.installation.take_down()
-                return
+# By the model's name: what a queue may be before an operation, and what the same is after it.
+Changes = Mapping[str, list[tuple[Definition, Definition]]]
 
 
 def before_migrate(app_config: Any, using: str, plan: Any = (), **signal: Any) -> None:
-    """Put an Edge before and after each operation of the plan that needs it.
-
-    Django itself adds to plans so, for what hangs on the names of models, and may have done it by now.
-    """
-    label, connection = app_config.label, connections[using]
-    migrations = {(each.app_label, each.name): each for each, backwards in plan if each.app_label == label}
-    today = of_today(label)
-    if not migrations or not today:
+    """Put a copy that keeps the queues of an app in the place of each operation that may alter their tables."""
+    label = app_config.label
+    planned = {(each.app_label, each.name): each for each, backwards in plan if each.app_label == label}
+    today = {name: queue.definition for name, queue in of_today(label).items()}
+    if not planned or not today:
         return
-    operations = {key: migration.operations for key, migration in migrations.items()}
-    loader = MigrationLoader(connection, ignore_no_migrations=True)
-    edged: dict[tuple[str, str], list[Any]] = {}
-    for position, state, found in replay(loader, label, planned=operations):
-        if position is None or position[0] not in migrations:
-            continue
-        key, index = position
-        operation = operations[key][index]
-        edges = _edges(connection, label, operation, state, _definitions(found, today))
-        before, after = [each[0] for each in edges], [each[1] for each in edges]
-        edged.setdefault(key, []).extend([*before, operation, *after])
-    for key, found_operations in edged.items():
-        migrations[key].operations = found_operations
+    loader = MigrationLoader(connections[using], ignore_no_migrations=True)
+    loader.graph.nodes.update(planned)  # into which other apps may have put operations by now
+    for position, _, found in replay(loader, label):
+        if position is not None and position[0] in planned:
+            key, index = position
+            operations = planned[key].operations
+            operations[index] = _keeping(operations[index], _changes(operations[index], found, today))
 
 
-def _definitions(found: Mapping[str, Installed], today: Mapping[str, Queue[Any]]) -> dict[str, Sequence[Definition]]:
-    """What the queues that were found may be, by the model's name: as the migrations say, or reconfigured by hand."""
-    now = {name: queue.definition for name, queue in today.items()}
-    known = {name: [each.definition, now.get(name)] for name, each in found.items()}
-    return {
-        name: [each for i, each in enumerate(definitions) if each is not None and each not in definitions[:i]]
-        for name, definitions in known.items()
-    }
-
-
-def _edges(
-    connection: Any, label: str, operation: Any, state: Any, definitions: Mapping[str, Sequence[Definition]]
-) -> list[tuple[Edge, Edge]]:
-    """What is done before an operation and after it, for each queue whose table it alters."""
+def _changes(operation: Any, found: Mapping[str, Installed], today: Mapping[str, Definition]) -> Changes:
+    """The queues that are to outlive an operation, as the migrations define them, or as reconfigured by hand."""
     database, told = in_database(operation), in_state(operation)
-    if not database:
-        return []
     parts = [*database, *told]
-    about = {_model_of(part) for part in parts} - {_model_of(part) for part in parts if isinstance(part, OTHERS)}
-    on_sqlite = connection.vendor == "sqlite"
-    if on_sqlite:
-        about |= {
-            name for part in database if isinstance(part, ALTER_OTHERS) for name in _referring(label, state, part)
-        }
-    found = []
-    for name in sorted(definitions.keys() & about):
-        before = [
-            Known(each, any(_takes_down_among(connection, label, name, some, state, each) for some in (database, told)))
-            for each in definitions[name]
-        ]
-        if on_sqlite or any(each.takes_down for each in before):
-            after = before
-            for part in told:
-                if _model_of(part) == name:
-                    after = [each._replace(definition=renamed(each.definition, part)) for each in after]
-            kept: dict[str, int] = {}
-            found.append((Edge(name, before, True, kept), Edge(name, after, False, kept)))
-    return found
-
-
-def _referring(label: str, state: Any, operation: Any) -> Iterator[str]:
-    """The models of an app that refer to the one that an operation is about."""
-    to = (label, operation.old_name_lower if isinstance(operation, RenameModel) else _model_of(operation))
-    for (app, name), model in state.models.items():
-        if app == label and any(field_references((app, name), field, to) for field in model.fields.values()):
-            yield name
-
-
-def _takes_down_among(
-    connection: Any, label: str, name: str, parts: Sequence[Any], state: Any, definition: Definition
-) -> bool:
-    """Whether a database refuses one of the operations on a model, of which each sees what those before it leave."""
-    state = state.clone()
-    for part in parts:
-        if _model_of(part) == name:
-            if _takes_down(connection, part, state.models[label, name], definition):
-                return True
-            definition = renamed(definition, part)
-        part.state_forwards(label, state)
-    return False
+    if not database or not any(map(_model_of, parts)):
+        return {}
+    ended = {_model_of(part) for part in parts if isinstance(part, OTHERS)}
+    changes: dict[str, list[tuple[Definition, Definition]]] = {}
+    for name in found.keys() - ended:
+        mine = [part for part in told if _model_of(part) == name]
+        known = [each for each in (found[name].definition, today.get(name)) if each is not None]
+        changes[name] = [(each, reduce(renamed, mine, each)) for each in known]
+    return changes
 
 
 def _model_of(operation: Any) -> str:
-    """The model that an operation is about, in lower case, if it is about one."""
-    return str(getattr(operation, "model_name", getattr(operation, "name", ""))).lower()
+    """The model that an operation is about, in lower case; "" where it is about none."""
+    names = ("old_name",) if isinstance(operation, RenameModel) else ("model_name", "name")
+    return next((str(getattr(operation, name)).lower() for name in names if hasattr(operation, name)), "")
 
 
-def _takes_down(connection: Any, operation: Any, model: Any, definition: Definition) -> bool:
-    """Whether a database refuses an operation for the triggers and indexes of a queue. Refuses what nobody can mend."""
-    if isinstance(operation, (AddField, RemoveField)):  # one is what undoes the other
-        return connection.vendor != "postgresql" and operation.name in definition["fields"].values()
-    if not isinstance(operation, (AlterField, RenameField)):
-        return False
-    old = operation.old_name if isinstance(operation, RenameField) else operation.name
-    field = model.fields[old]
-    keys = {name for name, each in model.fields.items() if each.primary_key}
-    keys |= {part for key in keys for part in getattr(model.fields[key], "field_names", ())}
-    if old not in {*keys, *definition["fields"].values()} or field.is_relation:
-        return False
-    if isinstance(operation, RenameField) or column(field, old) != column(operation.field, old):
-        return True
-    changes = field.db_type(connection) != operation.field.db_type(connection)
-    if changes and operation.name in keys and connection.vendor != "sqlite":
+def _keeping(operation: Any, changes: Changes) -> Any:
+    """A copy of an operation that keeps these queues; a copy, for other apps look of which class operations are."""
+    if not changes:
+        return operation
+    undone = {name: [(after, before) for before, after in each] for name, each in changes.items()}
+    keeping = copy(operation)
+    keeping.database_forwards = partial(_around, operation.database_forwards, changes)
+    keeping.database_backwards = partial(_around, operation.database_backwards, undone)
+    return keeping
+
+
+def _around(run: Callable[..., None], changes: Changes, label: str, editor: Any, before: Any, after: Any) -> None:
+    """Alter tables, with the queues taken down whose columns change, and install afterwards what is missing of any."""
+    using, kept = editor.connection.alias, []
+    for name, definitions in changes.items():
+        for definition, becomes in definitions:
+            queue = fitting(before.apps, label, name, using, definition)
+            if queue is not None and queue.installation.on_record():
+                kept.append((queue, fitting(after.apps, label, name, using, becomes)))
+                break
+    for old, new in kept:
+        if new is None or _columns(old) != _columns(new):
+            _check_key(old, new)
+            # In the order in which others lock: what they put and move waits for that first.
+            with old.installation.dialect.installing(old.store):
+                old.installation.take_down()
+    run(label, editor, before, after)
+    for _, new in kept:
+        if new is not None:
+            new.install()
+
+
+def _columns(queue: Queue[Any]) -> list[tuple[str, str]]:
+    """The columns of a queue's own fields, and of its key, with their types."""
+    names = {*queue.roles.values(), *queue.store.key}
+    return [(field.column, field.type) for field in queue.store.fields if field.name in names]
+
+
+def _check_key(old: Queue[Any], new: Queue[Any] | None) -> None:
+    """Refuse another type of the key, which the tables beside the queue's hold as well. On SQLite any type fits."""
+    if new is None or old.store.engine == "sqlite":
+        return
+    before, after = ([each for each in queue.store.fields if each.name in queue.store.key] for queue in (old, new))
+    if changed := [was.name for was, becomes in zip(before, after, strict=False) if was.type != becomes.type]:
         raise ConfigurationError(
-            f"{model.name} is a queue, whose tables hold its key as it is: write UninstallQueue({model.name!r}, ...) "
-            f"before the operation that alters {operation.name!r}, and InstallQueue({model.name!r}, ...) after it"
+            f"{old.store.name} is a queue, whose tables hold its key as it is: write "
+            f"UninstallQueue({old.store.name!r}, ...) before the operation that alters {changed[0]!r}, and "
+            f"InstallQueue({old.store.name!r}, ...) after it"
         )
-    if connection.vendor == "mysql":  # whose indexes hold a long text in part, and another type whole
-        return _as_indexed(field.db_type(connection)) != _as_indexed(operation.field.db_type(connection))
-    return changes and connection.vendor == "postgresql"
 
 
-def _as_indexed(declared: str | None) -> tuple[str, bool]:
-    """What an index knows of a type of MariaDB's: not its length, but whether it is long."""
-    name, _, length = str(declared).partition("(")
-    return name, length.rstrip(")").isdecimal() and int(length.rstrip(")")) > LONG
+def after_migrate(app_config: Any, using: str, apps: Any = registry, plan: Any = None, **signal: Any) -> None:
+    """Install what migrations could not, and what they took away: SQLite's tables are altered by making them anew.
+
+    So is the queue of an app that has no migrations, or whose migrations are switched off. A flush, which tells of no
+    `plan`, leaves nothing that was counted, whatever it did to the counters.
+    """
+    label, connection, flushed = app_config.label, connections[using], plan is None
+    if _is_of_a_test(connection):
+        _leave_first(connection)
+    today = {name: queue.definition for name, queue in of_today(label).items()}
+    wanted: dict[str, Definition | None] = {**today}
+    expected: Collection[str] = () if flushed else wanted
+    if wanted and not flushed:
+        loader = MigrationLoader(connection, ignore_no_migrations=True)
+        if label in loader.migrated_apps:
+            expected = in_migrations(loader, label, loader.applied_migrations)
+            wanted |= {name: each.definition for name, each in expected.items() if each.definition}
+    for name, definition in wanted.items():
+        queue = fitting(apps, label, name, using, definition)
+        if queue is not None and queue.installation.on_record() is False:  # but perhaps as today, by hand
+            queue = fitting(apps, label, name, using, today.get(name)) or queue
+        if queue is not None and _install(queue, name in expected) and flushed:
+            queue.recount()
+            queue.reset()
+
+
+def _install(queue: Queue[Any], expected: bool) -> bool:
+    """Install what is missing of a queue that is there, or is expected to be; whether it is."""
+    if queue.installation.missing_columns():
+        return False
+    recorded = queue.installation.on_record()
+    if not (recorded or (recorded is None and expected)):
+        return False
+    queue.install()
+    return True
+
+
+def _is_of_a_test(connection: Any) -> bool:
+    """Whether a database has such a name as Django gives those that it makes for tests, and drops."""
+    name, test = connection.settings_dict["NAME"], connection.settings_dict["TEST"]["NAME"]
+    return name == test or str(name).startswith((TEST_DATABASE_PREFIX, "file:memorydb_"))
+
+
+def _leave_first(connection: Any) -> None:
+    """Have this process leave a database before it is dropped, which PostgreSQL refuses otherwise."""
+    creation = connection.creation
+    if "destroy_test_db" in vars(creation):
+        return
+    destroy = creation.destroy_test_db
+
+    def destroy_test_db(*args: Any, **options: Any) -> None:
+        leave(Place.of(connection))
+        destroy(*args, **options)
+
+    creation.destroy_test_db = destroy_test_db
+
+
+def fitting(apps: Any, label: str, name: str, using: str, definition: Definition | None) -> Queue[Any] | None:
+    """The queue on a model as it is in these `apps`; None where it cannot be, or the routers do not want it there."""
+    try:
+        model = apps.get_model(label, name)
+        if not (model._meta.can_migrate(connections[using]) and router.allow_migrate_model(using, model)):
+            return None
+        return None if definition is None else queue_apart(model, using, definition)
+    except (LookupError, Error):  # of today, on a model of an earlier day
+        return None

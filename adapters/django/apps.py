@@ -16,8 +16,7 @@ class XqConfig(AppConfig):
     def ready(self) -> None:
         """Register the checks, what is done about migrations, and how they write a feature of the application's own."""
         from xq.adapters.django import checks, serializing
-        from xq.adapters.django.altering import before_migrate
-        from xq.adapters.django.frozen import after_migrate
+        from xq.adapters.django.altering import after_migrate, before_migrate
 
         checks.register()
         serializing.register()

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from django.apps import apps as registry  # signals have a parameter `apps`
-from django.db import connections, router
-from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 from django.db.migrations import AlterField, RenameField, RenameModel, RunSQL, SeparateDatabaseAndState
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import ProjectState
 
 from xq.adapters.django.lookup import queue_of
 from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue, queue_apart
-from xq.adapters.django.store import Place
 from xq.core.errors import Error
 from xq.queue import Queue
-from xq.runtime.maintenance import leave
 
 Position = tuple[tuple[str, str], int]  # of an operation: its migration, and its index there
 
@@ -44,15 +40,11 @@ class Installed:
 
 
 def replay(
-    loader: MigrationLoader,
-    label: str,
-    applied: Collection[tuple[str, str]] | None = None,
-    planned: Mapping[tuple[str, str], Sequence[Any]] | None = None,
+    loader: MigrationLoader, label: str, applied: Collection[tuple[str, str]] | None = None
 ) -> Iterator[tuple[Position | None, ProjectState, dict[str, Installed]]]:
     """What an app and its queues are before each operation of its migrations, and at last, at no position.
 
-    With `applied`, of those migrations only. The queues are found by the model's name in lower case. `planned` has the
-    operations of migrations into which somebody has put more.
+    With `applied`, of those migrations only. The queues are found by the model's name in lower case.
     """
     state = ProjectState()
     found: dict[str, Installed] = {}
@@ -60,7 +52,7 @@ def replay(
     for key in plan:
         if key[0] != label or (applied is not None and key not in applied):
             continue
-        for index, operation in enumerate((planned or {}).get(key, loader.graph.nodes[key].operations)):
+        for index, operation in enumerate(loader.graph.nodes[key].operations):
             yield (key, index), state, found
             operation.state_forwards(label, state)
             _follow(found, label, state, operation)
@@ -151,71 +143,3 @@ def of_today(label: str) -> dict[str, Queue[Any]]:
     """The queues among the models of an app, by the model's name in lower case."""
     found = {model._meta.model_name: queue_of(model) for model in registry.get_app_config(label).get_models()}
     return {str(name): queue for name, queue in found.items() if queue is not None}
-
-
-def after_migrate(app_config: Any, using: str, apps: Any = registry, plan: Any = None, **signal: Any) -> None:
-    """Install what migrations could not, and what they took away: SQLite's tables are altered by making them anew.
-
-    So is the queue of an app that has no migrations, or whose migrations are switched off. A flush, which tells of no
-    `plan`, leaves nothing that was counted, whatever it did to the counters.
-    """
-    label, connection, flushed = app_config.label, connections[using], plan is None
-    if _is_of_a_test(connection):
-        _leave_first(connection)
-    today = {name: queue.definition for name, queue in of_today(label).items()}
-    wanted: dict[str, Definition | None] = {**today}
-    expected: Collection[str] = () if flushed else wanted
-    if wanted and not flushed:
-        loader = MigrationLoader(connection, ignore_no_migrations=True)
-        if label in loader.migrated_apps:
-            expected = in_migrations(loader, label, loader.applied_migrations)
-            wanted |= {name: each.definition for name, each in expected.items() if each.definition}
-    for name, definition in wanted.items():
-        queue = fitting(apps, label, name, using, definition)
-        if queue is not None and queue.installation.on_record() is False:  # but perhaps as today, by hand
-            queue = fitting(apps, label, name, using, today.get(name)) or queue
-        if queue is not None and _install(queue, name in expected) and flushed:
-            queue.recount()
-            queue.reset()
-
-
-def _install(queue: Queue[Any], expected: bool) -> bool:
-    """Install what is missing of a queue that is there, or is expected to be; whether it is."""
-    if queue.installation.missing_columns():
-        return False
-    recorded = queue.installation.on_record()
-    if not (recorded or (recorded is None and expected)):
-        return False
-    queue.install()
-    return True
-
-
-def _is_of_a_test(connection: Any) -> bool:
-    """Whether a database has such a name as Django gives those that it makes for tests, and drops."""
-    name, test = connection.settings_dict["NAME"], connection.settings_dict["TEST"]["NAME"]
-    return name == test or str(name).startswith((TEST_DATABASE_PREFIX, "file:memorydb_"))
-
-
-def _leave_first(connection: Any) -> None:
-    """Have this process leave a database before it is dropped, which PostgreSQL refuses otherwise."""
-    creation = connection.creation
-    if "destroy_test_db" in vars(creation):
-        return
-    destroy = creation.destroy_test_db
-
-    def destroy_test_db(*args: Any, **options: Any) -> None:
-        leave(Place.of(connection))
-        destroy(*args, **options)
-
-    creation.destroy_test_db = destroy_test_db
-
-
-def fitting(apps: Any, label: str, name: str, using: str, definition: Definition | None) -> Queue[Any] | None:
-    """The queue on a model as it is in these `apps`; None where it cannot be, or the routers do not want it there."""
-    try:
-        model = apps.get_model(label, name)
-        if not (model._meta.can_migrate(connections[using]) and router.allow_migrate_model(using, model)):
-            return None
-        return None if definition is None else queue_apart(model, using, definition)
-    except (LookupError, Error):  # of today, on a model of an earlier day
-        return None

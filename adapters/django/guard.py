@@ -1,160 +1,34 @@
-"""save() of an instance that was read earlier never moves a task, and never brings back one that is gone."""
+"""Keep save() of an instance that was read earlier from moving a task, and from inserting one that is gone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, NamedTuple
-from weakref import WeakSet, ref
-
-from django.db import connections
-from django.db.backends.signals import connection_created
 
 from xq.core.errors import NotFound
 
-FOLLOWED = ("commit", "rollback", "close", "savepoint", "clean_savepoints", "savepoint_rollback", "savepoint_commit")
-
-
-class Mark:
-    """What was written within these savepoints of a transaction, and whether that was undone, once it is known."""
-
-    def __init__(self, savepoints: Iterable[str]) -> None:
-        self.savepoints = frozenset(savepoints)
-        self.undone: bool | None = None
-
-    def __deepcopy__(self, memo: object) -> Mark:
-        """A copy of an instance hears how it ends as well. One that is loaded from a pickle does not."""
-        return self
-
-
-def _marks(connection: Any) -> WeakSet[Mark]:
-    """The marks in the transaction of a connection, which has its own methods tell them how that ends.
-
-    Not `on_commit`: the application's tests count what is there, and its hooks run, and fail, before the last one.
-    """
-    found: WeakSet[Mark] | None = vars(connection).get("_xq_marks")
-    if found is not None:
-        return found
-    marks: WeakSet[Mark] = WeakSet()
-    begun: list[str] = []  # the savepoints that are there, those that the application made by hand among them
-    stood = {name: method for name, method in vars(connection).items() if name in FOLLOWED}  # a tool's
-    kind: Any = type(connection)
-    connection_of: Callable[[], Any] = ref(connection)
-
-    def call(name: str, *given: Any) -> Any:
-        return stood[name](*given) if name in stood else getattr(kind, name)(connection_of(), *given)
-
-    def end(undone: bool) -> None:
-        for mark in list(marks):
-            mark.undone = undone
-        marks.clear()
-        begun.clear()
-
-    def commit() -> None:
-        call("commit")
-        end(undone=False)
-
-    def rollback() -> None:
-        end(undone=True)
-        call("rollback")
-
-    def savepoint() -> str | None:
-        made: str | None = call("savepoint")
-        if made is not None:
-            begun.append(made)
-        return made
-
-    def savepoint_rollback(savepoint: str) -> None:
-        for mark in [mark for mark in marks if savepoint in mark.savepoints]:
-            mark.undone = True
-            marks.discard(mark)
-        if savepoint in begun:
-            del begun[begun.index(savepoint) + 1 :]
-        call("savepoint_rollback", savepoint)
-
-    def savepoint_commit(savepoint: str) -> None:
-        if savepoint in begun:
-            del begun[begun.index(savepoint) :]
-        call("savepoint_commit", savepoint)
-
-    def clean_savepoints() -> None:
-        for mark in marks:  # from here on the names of those that are gone are given anew
-            mark.savepoints &= {*begun, *connection_of().savepoint_ids}
-        call("clean_savepoints")
-
-    def close() -> None:
-        end(undone=True)
-        call("close")
-
-    connection.commit, connection.rollback, connection.close = commit, rollback, close
-    connection.savepoint, connection.clean_savepoints = savepoint, clean_savepoints
-    connection.savepoint_rollback, connection.savepoint_commit = savepoint_rollback, savepoint_commit
-    connection._xq_marks, connection._xq_savepoints = marks, begun
-    return marks
-
-
-def _follow(connection: Any, **others: Any) -> None:
-    _marks(connection)
-
 
 class Read(NamedTuple):
-    """What an instance was when it was read or written last."""
+    """A snapshot of an instance: its key and the queue's fields as it last read or wrote them."""
 
     key: Any
-    values: dict[str, Any]  # of the queue's fields, by attribute
-    mark: Mark | None = None  # it was written in a transaction that may be undone
-    before: Read | None = None  # what it was before that
+    values: dict[str, Any]  # by attribute
 
 
-def last_read(instance: Any) -> Read | None:
-    read: Read | None = getattr(instance._state, "xq", None)
-    while read is not None and read.mark is not None and read.mark.undone:
-        read = read.before
-    return read
-
-
-def remember(instance: Any, names: Iterable[str], connection: Any = None) -> None:
-    """From here on these attributes are as the database has them; of the others, what was read before.
-
-    With the `connection` on which they were written.
-    """
-    before = last_read(instance)
-    known = before.values if before is not None and before.key == instance.pk else {}
+def remember(instance: Any, names: Iterable[str]) -> None:
+    """Take these attributes into the snapshot. Of the same row, it keeps the others as they were."""
+    before: Read | None = getattr(instance._state, "xq", None)
+    known = before.values if before is not None and _same_key(before.key, instance.pk) else {}
     held = instance.__dict__
-    values = {**known, **{name: held[name] for name in names if name in held}}
-    # By hand one may end a transaction so that nobody is told.
-    if connection is None or not (connection.in_atomic_block and connection.commit_on_exit):
-        instance._state.xq = Read(instance.pk, values)
-        return
-    marks = _marks(connection)
-    left = {*connection._xq_savepoints, *(savepoint for savepoint in connection.savepoint_ids if savepoint is not None)}
-    mark = Mark(left)
-    marks.add(mark)
-    instance._state.xq = Read(instance.pk, values, mark, _stays(before, mark.savepoints, left))
-
-
-def _stays(read: Read | None, undone: Collection[str], left: Collection[str]) -> Read | None:
-    """The last of what was read that stays when what was written within these savepoints is undone."""
-    while read is not None and read.mark is not None:
-        if read.mark.undone is False:
-            return Read(read.key, read.values)
-        within = read.mark.savepoints.intersection(left)
-        if read.mark.undone is None and within != undone:
-            return read._replace(before=_stays(read.before, within, left))
-        read = read.before
-    return read
-
-
-def _seen(read: Read | None, values: Mapping[str, Any]) -> Read | None:
-    """What was read with these values as well, which hold whatever of what was written is undone."""
-    return read and read._replace(values={**read.values, **values}, before=_seen(read.before, values))
+    instance._state.xq = Read(instance.pk, {**known, **{name: held[name] for name in names if name in held}})
 
 
 def guard(model: Any, ours: Sequence[str]) -> None:
-    """Have save() of a model leave out those of `ours` (attribute names) that are as they were read.
+    """Have save() of a model leave out those of `ours` (attribute names) that equal the snapshot.
 
     What the application has changed is written, and what it names in `update_fields`. Where the row is gone, since its
-    task was finished, Django would insert it anew: save() raises NotFound.
+    task was finished, Django would insert it anew: save() raises NotFound. No rollback changes a snapshot.
     """
     from_db: Callable[..., Any] = model.from_db.__func__
     refresh_from_db, save_table, do_update = model.refresh_from_db, model._save_table, model._do_update
@@ -171,16 +45,8 @@ def guard(model: Any, ours: Sequence[str]) -> None:
     @wraps(refresh_from_db)
     def refreshing(self: Any, using: Any = None, fields: Any = None, **options: Any) -> None:
         named = None if fields is None else list(fields)
-        read = last_read(self)
         refresh_from_db(self, using=using, fields=named, **options)
-        names = among(named)
-        if read is None or not _same_key(read.key, self.pk):
-            remember(self, names)
-            return
-        # What was written and is read again may be undone. What differs is somebody else's, and never to be written.
-        held = self.__dict__
-        seen = {name: held[name] for name in names if name in held and not _is_as_read(self, name, read)}
-        self._state.xq = _seen(read, seen)
+        remember(self, among(named))
 
     @wraps(save_table)  # and not of save_base(), within which handlers of post_save save the instance again, or fail
     def saving(
@@ -193,28 +59,26 @@ def guard(model: Any, ours: Sequence[str]) -> None:
         update_fields: Any = None,
     ) -> Any:
         updated = save_table(self, raw, cls, force_insert, force_update, using, update_fields)
-        remember(self, among(update_fields), connections[using])
+        remember(self, among(update_fields))
         return updated
 
     @wraps(do_update)
     def updating(
         self: Any, base_qs: Any, using: Any, pk_val: Any, values: Any, update_fields: Any, *others: Any
     ) -> Any:
-        read = last_read(self)
+        read: Read | None = getattr(self._state, "xq", None)
         chosen = update_fields is not None and update_fields != _loaded(self)  # else by Django, of what is not deferred
         if read is None or not _same_key(read.key, pk_val) or self._state.db != using or chosen:
             return do_update(self, base_qs, using, pk_val, values, update_fields, *others)
         changed = [item for item in values if not _is_as_read(self, item[0].attname, read)]
         found = do_update(self, base_qs, using, pk_val, changed, None, *others)
         if not found:
-            gone = ": it was finished, or its put was undone. save() would put it as it was, put() puts a new one"
+            gone = (
+                ": it was finished, or its put was undone. put() puts a new one, and "
+                "save(force_insert=True) inserts what a transaction has undone"
+            )
             raise NotFound(type(self).__name__, pk_val, gone)
         return found
-
-    # From its first savepoint on: a later look at a connection does not tell which the application has made by hand.
-    connection_created.connect(_follow, dispatch_uid="xq")
-    for connection in connections.all(initialized_only=True):
-        _marks(connection)
 
     model.from_db = classmethod(reading)
     model.refresh_from_db, model._save_table, model._do_update = refreshing, saving, updating

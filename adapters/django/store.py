@@ -271,6 +271,8 @@ class DjangoStore(OrmStore[M]):
 
     @property
     def may_fail_to_read(self) -> bool:
+        if getattr(self.model, "only_xq_writes", False):
+            return False
         return bool(self._readers) or not self._is_made_plainly
 
     # where it is

@@ -407,21 +407,26 @@ def test_a_worker_that_is_told_twice_releases_what_is_in_hand(office, project):
 
 
 @pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)
-def test_a_worker_starts_anew_when_the_code_changes_and_nothing_is_lost(office, project):
+def test_a_worker_starts_anew_when_the_code_changes_and_runs_again_what_it_had_in_hand(office, project):
     first = office.Order.put({})
-    second = JOBS.replace("version 1", "version 2")
+    second = 'print("the second version", flush=True)\n' + JOBS.replace("version 1", "version 2")
     with project.worker("--reload") as worker:
         eventually(project.begun.exists)
-        eventually(lambda: project.write(second) or project.said("the code has changed"))  # seen, when it is watched
+        eventually(lambda: project.said("the second version") or project.write(second))  # seen, when it is watched
         project.go.touch()
         eventually(lambda: office.Order.xq.peek(first).status == "D")
-        later = office.Order.put({})
-        eventually(lambda: office.Order.xq.peek(later).status == "D")
-        eventually(lambda: project.write("nonsense (") or project.said("the worker has failed"))
-        last = office.Order.put({})
-        eventually(lambda: project.write(second) or office.Order.xq.peek(last).status == "D")
-        worker.send_signal(signal.SIGINT)  # to the parent alone, which passes it on
+        worker.send_signal(signal.SIGTERM)
         assert worker.wait(STUCK) == 0, project.log.read_text()
-    notes = [office.Order.xq.peek(put).note for put in (first, later, last)]
-    assert notes == ["by version 1", "by version 2", "by version 2"]
-    assert office.Order.stats().transition["T-D"] == 3
+    found = office.Order.xq.peek(first)
+    assert (found.note, found.attempts) == ("by version 2", 2)
+    assert office.Order.stats().transition["T-D"] == 1
+
+
+@pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)
+def test_a_worker_ends_when_the_code_has_changed_and_cannot_be_imported(office, project):
+    office.Order.put({})
+    with project.worker("--reload") as worker:
+        eventually(project.begun.exists)
+        eventually(lambda: worker.poll() is not None or project.write("nonsense ("))
+        assert worker.returncode == 1
+    assert project.said("SyntaxError")

@@ -26,17 +26,15 @@ from django.contrib.contenttypes.fields import GenericForeignKey, GenericRelatio
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DatabaseError, connection, connections, models, transaction
-from django.db.backends.signals import connection_created
 from django.db.models.functions import Now
 from django.db.models.signals import post_save
 from django.test import SimpleTestCase, TestCase
 from django.test.utils import CaptureQueriesContext, override_settings
 
 import xq
-from tests.django.conftest import forget_connections, one_more
+from tests.django.conftest import one_more
 from tests.steps import STUCK, eventually
 from xq.adapters.django import queue, upgrade
-from xq.adapters.django.guard import last_read
 
 FEATURES = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
 TAKING = ("runat", "owner")
@@ -205,26 +203,26 @@ def test_what_the_application_assigned_is_written_by_a_later_save_unless_this_on
     assert Task.objects.get().status == "R"
 
 
-def test_what_a_transaction_undid_is_written_by_the_next_save(make):
+def test_what_a_transaction_undid_is_written_again_where_it_is_named(make):
     Task = make(FEATURES)
     task = Task.put({"name": "a"})
     task.status = "B"
     with rolled_back():
         task.save()
-    with transaction.atomic():
-        with rolled_back():
-            task.save()
-        assert Task.objects.get().status == "R"
-        task.save()
+    task.save()
+    assert Task.objects.get().status == "R"
+    task.save(update_fields=["status"])
     assert Task.objects.get().status == "B"
 
 
-def test_an_instance_that_a_transaction_undid_is_inserted_by_the_next_save(make):
+def test_an_instance_that_a_transaction_undid_is_inserted_where_the_application_asks_for_that(make):
     Task = make(FEATURES)
     task = Task(name="a")
     with rolled_back():
         task.save()
-    task.save()
+    with pytest.raises(xq.NotFound, match=r"its put was undone.*save\(force_insert=True\)"):
+        task.save()
+    task.save(force_insert=True)
     assert Task.objects.get().name == "a"
 
 
@@ -245,37 +243,6 @@ def test_what_a_transaction_committed_is_not_written_again_whatever_its_other_ho
     assert (Task.objects.get().name, Task.objects.get().status) == ("b", "T")
     task.save()
     assert Task.objects.get().status == "T"
-
-
-def test_what_a_transaction_committed_is_not_written_again_when_a_later_one_is_undone(make):
-    Task = make(FEATURES)
-    task = Task.put({"name": "a"})
-    with transaction.atomic():
-        task.status = "B"
-        task.save()
-    with rolled_back():
-        Task.objects.get().save()
-    with rolled_back():
-        task.save()
-    Task.dig(task.pk)
-    task.save()
-    assert Task.objects.get().status == "R"
-
-
-def test_what_was_written_in_a_transaction_by_hand_is_not_written_again(make):
-    Task = make(FEATURES)
-    task = Task.put({"name": "a"})
-    transaction.set_autocommit(False)
-    with transaction.atomic():
-        task.status = "B"
-        task.save()
-    connection.connection.commit()  # of which Django hears nothing
-    transaction.set_autocommit(True)
-    with rolled_back():
-        Task.objects.get().save()
-    Task.dig(task.pk)
-    task.save()
-    assert Task.objects.get().status == "R"
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda task: pickle.loads(pickle.dumps(task))])
@@ -378,106 +345,6 @@ def test_an_expression_is_written_each_time(make):
     assert Task.objects.get().priority == 10
 
 
-def test_what_a_savepoint_by_hand_undid_is_written_by_the_next_save(make):
-    Task = make(FEATURES)
-    other, task = Task.put({}), Task.put({"name": "a"})
-    with transaction.atomic():
-        other.save()
-        savepoint = transaction.savepoint()
-        task.status = "B"
-        task.save()
-        inner = transaction.savepoint()
-        task.name = "b"
-        task.save()
-        transaction.savepoint_commit(inner)
-        transaction.savepoint_rollback(savepoint)
-        assert Task.objects.get(pk=task.pk).status == "R"
-        task.save()
-    assert Task.objects.get(pk=task.pk).status == "B"
-
-
-@pytest.fixture
-def unknown(django_db: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread has no connection, and those that it makes are unknown to xq until there is a queue."""
-    monkeypatch.setattr(connection_created, "receivers", [])
-    forget_connections()
-
-
-@pytest.mark.parametrize("opened", ["before there is a queue", "later"])
-def test_a_savepoint_by_hand_is_known_where_it_is_the_first_of_a_connection(unknown, make, opened):
-    if opened != "later":
-        connection.ensure_connection()
-    Task = make(FEATURES)
-    if opened == "later":
-        forget_connections()
-    task = Task.put({})
-    with transaction.atomic():
-        savepoint = transaction.savepoint()
-        task.status = "B"
-        task.save()
-        transaction.savepoint_rollback(savepoint)
-    assert Task.objects.get().status == "R"
-    task.save()
-    assert Task.objects.get().status == "B"
-
-
-def test_methods_that_a_tool_put_on_a_connection_before_are_called(unknown, make):
-    told, commit, savepoint = [], connection.commit, connection.savepoint
-
-    def telling_commit() -> None:
-        told.append("commit")
-        commit()
-
-    def telling_savepoint() -> Any:
-        told.append("savepoint")
-        return savepoint()
-
-    connection.commit, connection.savepoint = telling_commit, telling_savepoint
-    Task = make(FEATURES)
-    task = Task.put({})
-    told.clear()
-    with transaction.atomic():
-        with rolled_back():
-            task.status = "B"
-            task.save()
-        task.save()
-    assert told == ["savepoint", "commit"]
-    assert Task.objects.get().status == "B"
-
-
-def test_savepoints_of_the_same_name_undo_what_was_written_in_them_only(make):
-    Task = make(FEATURES)
-    other, task = Task.put({}), Task.put({"name": "a"})
-    with transaction.atomic():
-        with transaction.atomic():
-            task.status = "B"
-            task.save()
-        transaction.clean_savepoints()  # from here on Django counts from 1
-        with rolled_back():
-            other.save()
-    Task.dig(task.pk)
-    task.save()
-    assert Task.objects.get(pk=task.pk).status == "R"
-
-
-def test_a_refresh_in_a_transaction_does_not_keep_what_that_undoes(make):
-    Task = make(FEATURES)
-    task = Task.put({"name": "a"})
-    task.status = "B"
-    with rolled_back():
-        task.save()
-        task.refresh_from_db()
-    task.save()
-    assert Task.objects.get().status == "B"
-    Task.dig(task.pk)
-    Task.take()
-    with rolled_back():
-        task.refresh_from_db()
-    Task.objects.filter(pk=task.pk).update(status="R")
-    task.save()
-    assert Task.objects.get().status == "R", "as the row is, and not as it was"
-
-
 def test_what_was_only_read_in_a_transaction_that_is_undone_is_never_written(make):
     Task = make(FEATURES)
     read, deferred = Task.put({}), Task.put({})
@@ -492,63 +359,6 @@ def test_what_was_only_read_in_a_transaction_that_is_undone_is_never_written(mak
     for task in (read, deferred):
         task.save()
     assert [(row.name, row.status) for row in Task.objects.all()] == [("a", "R"), ("a", "R")]
-
-
-def test_what_was_only_read_in_a_savepoint_that_is_undone_is_never_written(make):
-    Task = make(FEATURES)
-    task = Task.put({})
-    with transaction.atomic():
-        task.status = "B"
-        task.save()
-        with rolled_back():
-            task.name = "a"
-            task.save()
-            Task.dig(task.pk)
-            task.refresh_from_db()
-        task.save()
-    assert (Task.objects.get().name, Task.objects.get().status) == ("a", "B")
-    assert Task.xq.check() == []
-
-
-def test_what_one_savepoint_of_many_undid_is_written_by_the_next_save(make):
-    Task = make(FEATURES)
-    task = Task.put({"name": "a"})
-    with transaction.atomic():
-        for _ in range(3):
-            with transaction.atomic():
-                task.status = "B"
-                task.save()
-            with rolled_back():
-                task.status = "R"
-                task.save()
-            assert Task.objects.get().status == "B"
-            task.save()
-            assert Task.objects.get().status == "R"
-    Task.take()
-    task.save()
-    assert Task.objects.get().status == "T"
-    assert Task.xq.check() == []
-
-
-def test_what_is_known_of_an_instance_does_not_grow_with_its_saves(make):
-    Task = make(FEATURES)
-    task = Task.put({"name": "a"})
-    with transaction.atomic():
-        for within in (True, True, True, False, False, True, False, True, True):
-            with transaction.atomic(savepoint=within):
-                task.save()
-        depth, read = 0, last_read(task)
-        while read is not None:
-            depth, read = depth + 1, read.before
-    assert depth <= 3
-
-
-def test_saves_add_nothing_to_what_the_application_does_after_a_commit(make):
-    Task = make(FEATURES)
-    task = Task.put({"name": "a"})
-    with transaction.atomic():
-        task.save()
-        assert transaction.get_connection(Task.xq.store.alias).run_on_commit == []
 
 
 def test_a_key_may_be_written_otherwise_than_it_was_read(django_db, make):
@@ -582,18 +392,6 @@ def test_an_instance_whose_generated_field_is_deferred_moves_no_task_either(djan
     stale.save()
     row = Task.objects.get()
     assert (row.name, row.status) == ("b", "T")
-
-
-def test_what_went_with_the_connection_is_written_by_the_next_save(make):
-    Task = make(FEATURES)
-    task = Task.put({"name": "a"})
-    with transaction.atomic():
-        task.status = "B"
-        task.save()
-        connection.close()
-    assert Task.objects.get().status == "R"
-    task.save()
-    assert Task.objects.get().status == "B"
 
 
 def test_a_worker_within_a_transaction_is_refused(make):

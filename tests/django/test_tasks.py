@@ -19,6 +19,7 @@ from django.core import checks
 from django.core.management import call_command
 from django.db import DatabaseError, connections, transaction
 from django.test import modify_settings, override_settings
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django_tasks import TaskResultStatus, default_task_backend, task_backends
 from django_tasks.exceptions import (
@@ -89,6 +90,14 @@ def test_a_task_that_is_enqueued_is_ready_and_nothing_has_run_it(tasks):
     assert (result.errors, result.worker_ids, result.attempts) == ([], [], 0)
     assert len(result.id) <= 64
     assert Task.xq.stats().counts["R"] == 1
+
+
+def test_a_task_is_enqueued_by_one_statement_without_a_transaction_around_it(tasks):
+    jobs.add.enqueue(1, 2)
+    with CaptureQueriesContext(connections["default"]) as seen:
+        jobs.add.enqueue(1, 2)
+    words = [query["sql"].split()[0] for query in seen.captured_queries]
+    assert [word for word in words if word != "SELECT"] == ["INSERT"]  # now and then xq looks whether it is installed
 
 
 def test_a_task_that_was_run_has_its_return_value(tasks):

@@ -594,8 +594,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a migration that alters the table does not bring the triggers back",
         "adapters/django/altering.py",
-        "            if not before:\n                queue.install()\n",
-        "            if not before:\n                continue\n",
+        "        if new is not None:\n            new.install()\n",
+        "        if new is not None:\n            continue\n",
         (
             f"{DJANGO}/test_migrations.py::test_tasks_that_a_migration_moves_are_counted_behind_what_alters_their_table",
             f"{DJANGO}/test_migrations.py",
@@ -603,7 +603,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a flush leaves what was counted",
-        "adapters/django/frozen.py",
+        "adapters/django/altering.py",
         "            queue.recount()\n            queue.reset()\n",
         "            queue.recount()\n",
         (f"{DJANGO}/test_migrations.py::test_a_flush_leaves_nothing_that_was_counted",),

@@ -12,11 +12,11 @@ from typing import Any
 from django.apps import apps
 from django.conf import settings
 from django.core.management.base import CommandError
+from django.utils.autoreload import run_with_reloader
 from django.utils.module_loading import import_string
 
 from xq import Queue
 from xq.adapters.django.management.queues import QueueCommand, label, queue
-from xq.adapters.django.reload import run_with_reloader
 from xq.adapters.django.settings import setting
 
 LEVELS = {0: logging.ERROR, 1: logging.INFO}  # by --verbosity; above, everything
