@@ -28,7 +28,7 @@ from xq.pipeline.archives import Archives
 from xq.pipeline.bulk import Bulk, bulk
 from xq.pipeline.checkpoints import Sinks, Tally
 from xq.pipeline.scan import Extract, What
-from xq.runtime.maintenance import QueueKeeper
+from xq.runtime.maintenance import QueueMaintenance
 from xq.runtime.waiters import Waiting
 from xq.runtime.worker import Work, Workers, work
 from xq.sessions import session as sessions
@@ -89,8 +89,8 @@ class Queue(Generic[T]):
         self.archives = Archives(steps)  # done tasks on their way out, and back: see xq.spark
         self._waiting = Waiting(self._database, self._tasks, self._inserts, self._takes, self._finish)
         self._waiting.woken = lambda: self.while_waiting()
-        self._keeper = QueueKeeper(self._database, self._takes, self._finish, self._waiting)
-        self._observers.listeners = (self._waiting, self._keeper)
+        self._maintenance = QueueMaintenance(self._database, self._takes, self._finish, self._waiting)
+        self._observers.listeners = (self._waiting, self._maintenance)
         self._observers.count()
 
     @property
@@ -134,13 +134,13 @@ class Queue(Generic[T]):
         return self._clock
 
     @property
-    def maintenance(self) -> QueueKeeper:
+    def maintenance(self) -> QueueMaintenance:
         """What the maintenance thread does for the queue."""
-        return self._keeper
+        return self._maintenance
 
     def retire(self) -> None:
         """Have nobody look after the queue from here on: for who only installs it."""
-        self._keeper.retire()
+        self._maintenance.retire()
 
     def plan(self, event: str, *options: str, fields: Sequence[str] = (), n: int = 1) -> Plan:
         """Return what a call of `event` does, step by step and with its SQL: `print(Page.xq.plan("take"))`.
@@ -296,7 +296,7 @@ class Queue(Generic[T]):
         else:
             seconds = self._timeout(timeout)
             found = self._waiting.take(n, options, tube, seconds if n else 0)
-        if not found and n and self._keeper.more_have_died(than=reaped):
+        if not found and n and self._maintenance.more_have_died(than=reaped):
             found = self._takes.oldest("take", n, options, tube=tube)
         return found
 
@@ -586,13 +586,13 @@ class Queue(Generic[T]):
 
     def session(self, uuid: object = None) -> Session:
         """Another session, or the one of this uuid. Raises UnknownSession when none of that uuid is open."""
-        return self._keeper.session(None if uuid is None else sessions.checked(uuid))
+        return self._maintenance.session(None if uuid is None else sessions.checked(uuid))
 
     def current_session(self) -> Session:
         """The session by which this thread, or asyncio task, takes: from now on others can join it by its uuid."""
-        if self._clock is None and not self._keeper.is_attended:
-            self._keeper.attend()  # what it takes must come back, also of what is no queue
-        return self._keeper.current_session()
+        if self._clock is None and not self._maintenance.is_attended:
+            self._maintenance.attend()  # what it takes must come back, also of what is no queue
+        return self._maintenance.current_session()
 
     def configure(self, *, session_ttr: float | None = MISSING, notify: bool = MISSING) -> None:
         """Set what holds for all queues of this database, and is stored in it.
@@ -687,7 +687,7 @@ class Queue(Generic[T]):
         """
         taken = self.count(TAKEN)  # where there are any, nobody need be locked out to know
         if taken:
-            self._keeper.reap()
+            self._maintenance.reap()
             taken = self.count(TAKEN)
         return taken or self._database.unit(lambda: self._database.open().installation.drop(drop))
 
@@ -703,9 +703,9 @@ class Queue(Generic[T]):
         except BaseException:
             self._database.gives_way = False
             raise
-        before, keeper = self._takes, self._keeper
+        before, retired = self._takes, self._maintenance
         self._define(definition)
-        keeper.retire()  # only now: who finds the old definition gone shall find the new one
+        retired.retire()  # only now: who finds the old definition gone shall find the new one
         self._takes.in_doubt.go_on_from(before.in_doubt)
 
 

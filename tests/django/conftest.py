@@ -77,7 +77,7 @@ from tests.django.sites import manage, served  # noqa: F401
 from tests.servers import Server
 from xq.adapters.django import upgrade
 from xq.adapters.django.store import DjangoStore
-from xq.runtime.maintenance import QueueKeeper
+from xq.runtime.maintenance import QueueMaintenance
 from xq.sessions import session as sessions
 from xq.testing import Clock
 
@@ -170,9 +170,9 @@ def _as_default(database: DjangoDatabase) -> Iterator[DjangoDatabase]:
     try:
         yield database
     finally:
-        for keeper in list(sessions.keepers):  # of queues of the database, which no other test knows
-            if isinstance(keeper, QueueKeeper) and isinstance(keeper.database.store, DjangoStore):
-                keeper.retire()
+        for queue in list(sessions.keepers):  # of queues of the database, which no other test knows
+            if isinstance(queue, QueueMaintenance) and isinstance(queue.database.store, DjangoStore):
+                queue.retire()
         forget_connections()
         there.update(before)
         apps.clear_cache()  # which keeps every registry alive, with its models and the threads that look after them

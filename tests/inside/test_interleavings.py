@@ -419,7 +419,7 @@ def test_a_session_that_could_be_listed_in_a_transaction_only_is_looked_after_fr
     with another_process(db, child) as other:
         taken = next(other)
         waits = Work(db, lambda: Task.take(timeout=PATIENCE))
-        eventually(lambda: db in sweep._sweepers and sweep._sweepers[db]._look_at == float("inf"))
+        eventually(lambda: db in sweep._threads)
         assert next(other) == "committed"
         other.kill()
         eventually(lambda: not waits.goes_on)

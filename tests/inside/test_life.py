@@ -488,9 +488,6 @@ def test_a_session_that_was_left_to_a_process_which_is_killed_ends(queue, monkey
         with queue.xq.session() as session:
             assert other.send(session.uuid) == 1
             waiting = waiter(queue, lambda: queue.take(timeout=PATIENCE))
-            # Nobody else's session is there, so the thread looks seldom until it is told of something.
-            (sweeper,) = (each for each in sweep._sweepers.values() if each._sessions is session.sessions)
-            eventually(lambda: sweeper._look_at > time.monotonic() + sweep.LOOK or not sweeper.tells)
         other.kill()
         eventually(lambda: not waiting.goes_on)
         assert waiting.result().id == 1

@@ -153,14 +153,14 @@ def test_the_thread_that_keeps_time_outlives_the_folder_of_the_file(make, folder
     Task.take()
     make.db.close()
     folder.rename(away := folder.with_name("away"))
-    sweeper = sweep._sweepers[make.db]
+    maintenance = sweep._threads[make.db]
     for _ in range(2):  # it sees that the file is gone, and goes on
-        with sweeper.working:
-            sweeper._round(False)
+        with maintenance.working:
+            maintenance._cycle()
     away.rename(folder)
     Task.take()
     assert reaches(Task, Task.put(task(), delay=0.1), "R")
-    assert sweep._sweepers[make.db] is sweeper
+    assert sweep._threads[make.db] is maintenance
     make.db.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 import sqlite3
@@ -90,14 +91,14 @@ def closed_at_last(db: Any) -> Iterator[Any]:
         yield db
     finally:
         db.close()
-        if sweeper := sweep._sweepers.get(db):
-            sweeper.end()
-            sweeper.thread.join(STUCK)
+        if maintenance := sweep._threads.get(db):
+            maintenance.end()
+            maintenance.thread.join(STUCK)
 
 
-def rests(db: pw.Database) -> bool:
-    """Whether the thread that looks after a database has let it alone."""
-    return sweep._sweepers[db].rests
+def pauses(db: pw.Database) -> bool:
+    """Whether the maintenance thread of a database has paused."""
+    return sweep._threads[db].paused
 
 
 def ready(tube: Any) -> int:
@@ -117,12 +118,12 @@ def in_a_thread(db: pw.Database, work: Callable[[], Any]) -> Any:
 @pytest.mark.parametrize(
     ("found", "state"),
     [
-        ({"only_reads": False, "there": False, "awaited": False, "rests": False}, "RUNNING"),
-        ({"only_reads": False, "there": True, "awaited": True, "rests": False}, "RUNNING"),
-        ({"only_reads": False, "there": True, "awaited": False, "rests": True}, "STARTUP"),
-        ({"only_reads": True, "there": False, "awaited": False, "rests": False}, "INIT"),
-        ({"only_reads": True, "there": True, "awaited": True, "rests": True}, "ENDING"),
-        ({"only_reads": True, "there": True, "awaited": False, "rests": True}, "WAITING"),
+        ({"only_reads": False, "there": False, "awaited": False, "paused": False}, "RUNNING"),
+        ({"only_reads": False, "there": True, "awaited": True, "paused": False}, "RUNNING"),
+        ({"only_reads": False, "there": True, "awaited": False, "paused": True}, "STARTUP"),
+        ({"only_reads": True, "there": False, "awaited": False, "paused": False}, "INIT"),
+        ({"only_reads": True, "there": True, "awaited": True, "paused": True}, "ENDING"),
+        ({"only_reads": True, "there": True, "awaited": False, "paused": True}, "WAITING"),
     ],
 )
 def test_the_state_follows_from_what_is_found(found, state):
@@ -324,10 +325,10 @@ def replicate(server: Server, database: str) -> None:
 
 def been_by(db: pw.Database) -> None:
     """Until the thread that looks after a database has looked whether it may be written, and gone on."""
-    sweeper = sweep._sweepers[db]
-    asked = sweeper._ask_to_write_at
-    eventually(lambda: sweeper._ask_to_write_at > asked)
-    with sweeper.working:
+    maintenance = sweep._threads[db]
+    asked = maintenance.ask_to_write.next_at
+    eventually(lambda: math.inf > maintenance.ask_to_write.next_at > asked)
+    with maintenance.working:
         pass
 
 
@@ -340,7 +341,7 @@ def test_while_a_server_only_reads_calls_are_refused_and_nothing_is_swept_until_
     tube.release(tube.take(0))  # so it is looked after
     may_be_written(server, there.database, False)
     there.close()
-    eventually(lambda: told(queue) == "WAITING" and rests(there))
+    eventually(lambda: told(queue) == "WAITING" and pauses(there))
     replicate(server, there.database)
     before = seen(queue)
     assert (before[2]["tube"]["ready"], before[2]["tube"]["delayed"]) == (1, 1)
@@ -351,7 +352,7 @@ def test_while_a_server_only_reads_calls_are_refused_and_nothing_is_swept_until_
     there.close()
     eventually(lambda: told(queue) == "RUNNING")
     eventually(lambda: ready(tube) == 2)
-    assert not rests(there)
+    assert not pauses(there)
     assert tube.take(0).data == "a"
     assert tube.model.xq.check() == []
 
@@ -446,7 +447,7 @@ def test_who_may_write_a_replica_all_the_same_does_not():
             assert answers(waiting.result) in ("ENDING", "WAITING"), "nobody has refused it anything"
             assert queue.state() == "WAITING"
             assert refused(queue, tube) == {"WAITING"}
-            eventually(lambda: rests(db))
+            eventually(lambda: pauses(db))
             replicate(server, "app")
             been_by(db)
             assert tube.statistics()["tasks"]["delayed"] == 1
@@ -491,9 +492,9 @@ def test_one_who_asks_wakes_the_thread_that_rests(db_of_a_file):
     queue, db = db_of_a_file
     tube = queue.create_tube("tube", "fifottl")
     assert tube.take(0) is None
-    sweeper = sweep._sweepers[db]
-    with sweeper.working:
-        sweeper.rests = True  # as if it had been told that the file may not be written
+    maintenance = sweep._threads[db]
+    with maintenance.working:
+        maintenance.paused = True  # as if it had been told that the file may not be written
         states = [queue.state()]
         assert answers(lambda: tube.take(0)) == "STARTUP"
     assert states == ["STARTUP"]

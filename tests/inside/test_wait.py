@@ -49,8 +49,8 @@ def test_an_end_of_which_nobody_told_counts_when_the_time_runs_out(make_shared, 
     with another_process(db, acks) as other:
         assert next(other) == "begun"
         waits = waiter(Task, lambda: Task.wait(put, timeout=PATIENCE))
-        eventually(lambda: db in sweep._sweepers)
-        deaf = sweep._sweepers[db]
+        eventually(lambda: db in sweep._threads)
+        deaf = sweep._threads[db]
         deaf.end()
         deaf.thread.join(PATIENCE)
         assert next(other) == "done"

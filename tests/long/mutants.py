@@ -94,8 +94,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the first take of a process does not see what a killed one held",
         "xq/queue.py",
-        "if not found and n and self._keeper.more_have_died(than=deaths):",
-        "if not found and not n and self._keeper.more_have_died(than=deaths):",
+        "if not found and n and self._maintenance.more_have_died(than=reaped):",
+        "if not found and not n and self._maintenance.more_have_died(than=reaped):",
         (f"{INSIDE}/test_interleavings.py::test_the_first_take_of_a_process_finds_what_a_dead_one_held",),
         tier="rest",
     ),
@@ -262,8 +262,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "orphaned tasks are not reaped by the maintenance thread",
         "xq/runtime/maintenance.py",
-        "        if timed:\n            self._bury_the_dead()\n",
-        "        if timed:\n",
+        "            self._sessions.end_the_dead()\n",
+        "            pass\n",
         (f"{CONTRACT}/test_waiting.py::test_a_take_wakes_when_the_process_that_held_the_task_is_killed",),
     ),
     Mutant(

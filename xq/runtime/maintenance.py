@@ -1,7 +1,6 @@
-"""What a process does for a database beside its calls: one thread that hears of writes, and keeps time.
+"""What a process does for a database beside its calls: the maintenance thread and its duties.
 
-It moves what falls due, armed for the next time that something does and not polling; ends the sessions of processes
-that are gone; and calls those who wait. A process that only puts has none.
+A process that only puts has none.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary, finalize, ref
+from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 
 from apscheduler.executors.debug import DebugExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -25,8 +24,7 @@ from xq.core.errors import NotInstalled, UnknownSession
 from xq.core.ports import Row, Writes, keep
 from xq.engine.finish import Finish
 from xq.engine.take import Takes
-from xq.engine.timers import Swept
-from xq.engine.unit import Database
+from xq.engine.unit import REVIEW, Database
 from xq.runtime.waiters import Alarm, Waiting
 from xq.sessions import session as sessions
 from xq.sessions.interrupts import to_the_end
@@ -34,23 +32,25 @@ from xq.sessions.session import ProofOfLife, Session, Sessions
 
 log = logging.getLogger("xq")
 
-FALLBACK = 0.9  # seconds after which a signal that was lost is made up for
-LOOK = 0.4  # seconds between two looks at who lives, while other sessions may hold tasks
-LONGEST = 86_400.0  # seconds that the timer is set for at most
-ROLL_UP = 1.0  # seconds between two times that counters are added up, while there is anything to count
-ASK = 60.0  # seconds between two questions whether something makes the queues slow
-REST = 0.8  # seconds between two questions whether the database may be written, less than between two rounds
-ABSENT = 5.0  # seconds for which a queue that is not installed is not looked for
-LEAVING = 60.0  # seconds to wait for the thread of a database that is left, which may be in the middle of something
-RETRY = 0.5  # seconds after which what failed is tried again
-# Seconds from one look to the next, however much is written: half of what a due time may be late, and for waiters
-# little enough not to be noticed.
+# Seconds between two runs of a duty that nothing makes due earlier:
+FALLBACK = 0.9  # wake waiters and expire timers, which makes up for a lost notification and a clock that was set
+LOOK = 0.4  # reap
+RETRY = 0.5  # resolve in-doubt takes, and try again what failed
+WRITABLE = 0.8  # ask whether the database may be written
+ROLL_UP = 1.0  # roll up counters, after a change
+ASK = 60.0  # look for trouble
+# Seconds that the thread rests after a run of duties: half of what a due task may be late, and less beside waiters.
 PAUSE, WAITED_FOR = 0.02, 0.002
-IN_VAIN = 16  # looks after which those who wait are taken to have no interest in what is written
+IN_VAIN = 16  # notifications in a row that were for no waiter of this process, after which the rest becomes longer
+ABSENT = 5.0  # seconds between two looks for a queue that is not installed
+LEAVING = 60.0  # seconds to wait for the end of the thread of a database that is left
 
 
-class QueueKeeper:
-    """What one queue needs beside the calls of its users. What is done for sessions, any queue does for all."""
+_queues: WeakSet[QueueMaintenance] = WeakSet()  # of this process
+
+
+class QueueMaintenance:
+    """The maintenance of one queue. What is done for sessions, any queue does for all."""
 
     def __init__(self, database: Database, takes: Takes[Any], finish: Finish[Any], waiting: Waiting[Any]) -> None:
         self.database = database
@@ -59,10 +59,12 @@ class QueueKeeper:
         self.timers = takes.timers
         self.machine = takes.machine
         self.waiting = waiting
-        self._sweeper: Sweeper | None = None
+        self._thread: MaintenanceThread | None = None
+        self._expire_at = 0.0  # the monotonic time before which due tasks are not moved
         self._absent: tuple[ref[object] | None, float] = (None, 0.0)  # where it was not, until which monotonic time
         waiting.listen = self.listen
         takes.attend = self.attend
+        _queues.add(self)
         sessions.keepers.add(self)
 
     @property
@@ -77,28 +79,36 @@ class QueueKeeper:
     def retire(self) -> None:
         """Another definition of the queue has taken over."""
         self.attended = None
+        _queues.discard(self)
         sessions.keepers.discard(self)
         self.database.close()
         self.waiting.alarm()
 
     def leave(self) -> None:
         """Know nothing of the database any more."""
-        self.attended = self._sweeper = None
+        self.attended = self._thread = None
         self.database.observers.count()
         self.database.close()
 
+    def forked(self) -> None:
+        """In a child, which has neither the threads nor the connections of its parent."""
+        self.attended = None
+        self.waiting.forget()
+        self.database.observers.forked()
+        self.database.store.forked()
+
     def attend(self) -> bool:
-        """Have a thread that looks after the queue. False where there can be none."""
+        """Have a thread that maintains the queue. False where there can be none."""
         opened = self.database.open()
-        if self not in sessions.keepers:
+        if self not in _queues:
             return False
         if self.attended is not opened:
-            self._sweeper = _sweeper_of(self)
+            self._thread = _thread_of(self)
             self.attended = opened
             self.database.observers.count()
-            if self._sweeper is not None:
-                self._sweeper.ring()  # only now, since a round leaves out who is not attended
-        return self._sweeper is not None
+            if self._thread is not None:
+                self._thread.call_for(self._thread.expire)  # only now: a cycle leaves out queues that are not attended
+        return self._thread is not None
 
     @property
     def is_attended(self) -> bool:
@@ -108,18 +118,18 @@ class QueueKeeper:
     @property
     def anybody(self) -> bool:
         """Whether the thread must be told what this process itself makes due, since the database does not tell it."""
-        return self._sweeper is not None and not self._sweeper.tells
+        return self._thread is not None and not self._thread.tells
 
     def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
         """This process moved tasks, and has committed since."""
-        if target in self.machine.timers and self._sweeper is not None:
-            self._sweeper.call()
+        if target in self.machine.timers and self._thread is not None:
+            self._thread.call_for(self._thread.expire)
 
     def listen(self) -> bool:
         """Have the thread listen now, since somebody waits. False where there can be none."""
         there = self.attend()
-        if self._sweeper is not None:
-            self._sweeper.expect()
+        if self._thread is not None:
+            self._thread.expect()
             self.database.observers.count()
         return there
 
@@ -151,13 +161,26 @@ class QueueKeeper:
         self._absent = (None, 0.0) if there or database is None else (ref(database), time.monotonic() + ABSENT)
         return there
 
-    def move_due(self) -> float | None:
-        """Move a batch of what is due. Returns in how many seconds more is; None for never, or where others move it."""
+    @property
+    def maintains(self) -> bool:
+        """Whether this process may expire and reap: not under a test's clock, nor as a user who only puts."""
+        return self.database.clock is None and self.database.may_move
+
+    def expire(self) -> float | None:
+        """Move a batch of the due tasks. Returns the seconds until the next; None for never, or if others move them."""
         if not self.database.may_move:
             return None
-        swept, seconds = self.timers.sweep_if_any(), self.timers.seconds()
-        in_vain = swept.due and not (swept.moved or swept.forgotten or swept.news)
-        return RETRY if in_vain and seconds is not None and seconds <= 0 else seconds
+        seconds, now = self.timers.seconds(), time.monotonic()
+        if seconds is None or seconds > 0:
+            return seconds
+        if now >= self._expire_at:
+            swept = self.timers.sweep_if_any()
+            # A row that refers to a task may keep it where it is. Other programs may write for as long as a batch took.
+            in_vain = swept.due and not (swept.moved or swept.forgotten or swept.news)
+            then = time.monotonic()
+            self._expire_at = now + RETRY if in_vain else 2 * then - now
+            seconds, now = self.timers.seconds(), then
+        return seconds if seconds is None or seconds > 0 else self._expire_at - now
 
     # sessions
 
@@ -268,101 +291,170 @@ class QueueKeeper:
         self.waiting.heard()  # signals given within the transaction were of what nobody could see yet
 
 
-class Sweeper:
-    """The thread of one database."""
+class Duty:
+    """Something that the maintenance thread does now and then."""
 
-    def __init__(self, database: object, writes: Writes, mine: Sessions) -> None:
+    def __init__(self, name: str, run: Callable[[], float]) -> None:
+        self.name = name
+        self.run = run  # returns the seconds until its next run
+        self.next_at = 0.0  # the monotonic time of its next run
+
+    def within(self, seconds: float) -> None:
+        """Run it in so many seconds, or earlier."""
+        self.next_at = min(self.next_at, time.monotonic() + seconds)
+
+    def __repr__(self) -> str:
+        return f"<duty {self.name!r} in {self.next_at - time.monotonic():.3f} s>"
+
+
+class MaintenanceThread:
+    """The maintenance thread of one database: it waits for a notification or the next duty, and runs what is due."""
+
+    def __init__(self, database: object, notifier: Writes, mine: Sessions) -> None:
         self._database = ref(database)
-        self._writes = writes
+        self._notifier = notifier
         self._sessions = mine
+        self._queues: list[QueueMaintenance] = []  # those that the duties of this cycle are for; none between two
+        self._next_at = 0.0  # the monotonic time of the next cycle, without a notification
         self._connection: Any = None  # the driver's, of this thread: kept so that no garbage collector frees it open
-        self._armed = float("inf")  # the monotonic time for which the timer is set
-        self._roll_up_at = 0.0  # the monotonic time at which to add the counters up
-        self._written = False  # whether there was a change since counters were last added up
-        self._piled_up: list[QueueKeeper] = []  # the queues of which there are counters left to add up
-        self._ask_at = time.monotonic() + ASK  # the monotonic time at which to ask what is in the way
-        self._rang = True
-        self._look_within = FALLBACK  # seconds after which to look without being told
-        self._complaint = ""
-        self._in_vain = 0  # how many looks in a row had nothing for those who wait
-        self._stuck_until = 0.0  # the monotonic time at which to try again what was due and could not be moved
-        self._look_at = 0.0  # the monotonic time at which to look who lives
-        self._ask_to_write_at = 0.0  # the monotonic time at which to ask whether the database may be written
+        self._notified = False  # whether the notifier reported a commit before this cycle
+        self._recheck = FALLBACK  # seconds until a commit is looked for that was not reported
+        self._in_vain = 0  # notifications in a row that were for no waiter of this process
+        self._armed = math.inf  # the monotonic time for which the timer is set
+        self._to_roll_up: WeakSet[QueueMaintenance] = WeakSet()  # those whose counters were many at the last look
         self._only_reads = False
-        self.rests = False  # whether it was not, and what fell due since is yet to be moved
-        self._over = False
+        self.paused = False  # whether the database could only be read, and no run of all duties has ended since
+        self._complaint = ""
+        self._ended = False
         self._hurry = Alarm()
         self.working = threading.RLock()
-        self.thread = threading.Thread(target=self._attend, name="xq", daemon=True)
+        # In this order: the first two may leave no queue for the others.
+        self.review = Duty("review the installation", self._review)
+        self.ask_to_write = Duty("ask whether the database may be written", self._ask_to_write)
+        self.resolve = Duty("resolve in-doubt takes", self._resolve)
+        self.wake_waiters = Duty("wake waiters", self._wake_waiters)
+        self.reap = Duty("reap orphaned tasks", self._reap)
+        self.expire = Duty("expire timers", self._expire)
+        self.roll_up = Duty("roll up counters", self._roll_up)
+        self.find_trouble = Duty("look for trouble", self._find_trouble)
+        self.find_trouble.next_at = time.monotonic() + ASK
+        self.duties = [
+            self.review,
+            self.ask_to_write,
+            self.resolve,
+            self.wake_waiters,
+            self.reap,
+            self.expire,
+            self.roll_up,
+            self.find_trouble,
+        ]
+        self.thread = threading.Thread(target=self._run, name="xq", daemon=True)
+
+    # called by other threads
 
     def end(self) -> None:
-        self._over = True
-        self.hurry()
-        self._writes.call()
+        self._ended = True
+        self._hurry.set()
+        self._notifier.call()
 
     def disown(self) -> None:
-        """In a child, which has no such thread: what it listened to is the parent's, and so is its connection."""
-        self._over = True
+        """In a child, which has no such thread: its notifier and its connection are the parent's."""
+        self._ended = True
         keep(self._connection)
-        self._writes.close()
+        self._notifier.close()
 
     def expect(self) -> None:
-        """Listen: somebody begins to wait."""
-        self.hurry()
-        self._writes.expect()
+        """A caller begins to wait: be notified of commits from now on."""
+        self._hurry.set()
+        self._notifier.expect()
 
     @property
     def tells(self) -> bool:
-        """Whether it hears by itself of what this process writes."""
-        return self._writes.tells
+        """Whether the notifier also reports the commits of this process."""
+        return self._notifier.tells
 
-    def call(self) -> None:
-        """Something may fall due earlier than what was known."""
-        self._writes.call()
+    def call_for(self, *duties: Duty) -> None:
+        """Run these duties now."""
+        for duty in duties:
+            duty.next_at = 0.0
+        self._notifier.call()
 
-    def hurry(self) -> None:
-        self._hurry.set()
+    # the loop
 
-    def look_again(self) -> None:
-        """The database may be written again."""
-        self._ask_to_write_at = 0.0
-        self._writes.call()
-
-    def ring(self) -> None:
-        """Something is due."""
-        self._rang = True
-        self._writes.call()
-
-    def _attend(self) -> None:
+    def _run(self) -> None:
         try:
-            self._go_on()
+            while self._wait_and_work():
+                pass
         finally:
-            self._writes.close()
-            self._give_up_connection()
+            self._notifier.close()
+            self._disconnect()
 
-    def _go_on(self) -> None:
-        pause, seconds = 0.0, 0.0
-        while not self._over:
-            self._hurry.wait(pause)
-            try:
-                told = self._writes.wait(seconds, any(keeper.waiting.anybody for keeper in self._keepers()))
-                if self._over or self._database() is None:
-                    break
-                with self.working:
-                    try:
-                        pause, seconds = self._round(told)
-                    finally:
-                        self._hold_connection()
-            except Exception as error:
-                if self._over or self._database() is None:
-                    break
-                self._complain(error)
-                pause, seconds = RETRY, 0.0
-                self._rang = True
-                self._ask_to_write_at = 0.0
-                self.rests = self._only_reads  # it has begun, and what fails is to be no reason to refuse all calls
-                with self.working:
-                    self._give_up_connection()
+    def _wait_and_work(self) -> bool:
+        """Wait for a notification or the next duty, and run what is due. False when the thread shall end."""
+        try:
+            waited_for = any(queue.waiting.anybody for queue in self._attended())
+            self._notified = self._notifier.wait(max(0.0, self._next_at - time.monotonic()), waited_for)
+            if self._is_over:
+                return False
+            with self.working:
+                pause = self._cycle()
+        except Exception as error:
+            if self._is_over:
+                return False
+            self._complain(error)
+            self._all_at_once()
+            self.paused = self._only_reads  # it has begun, and what fails is to be no reason to refuse all calls
+            with self.working:
+                self._disconnect()
+            self._next_at, pause = 0.0, RETRY
+        self._hurry.wait(pause)
+        return not self._is_over
+
+    @property
+    def _is_over(self) -> bool:
+        return self._ended or self._database() is None
+
+    @property
+    def _allowed(self) -> list[Duty]:
+        return [self.review, self.ask_to_write] if self._only_reads else self.duties
+
+    def _all_at_once(self) -> None:
+        for duty in self.duties:
+            if duty is not self.find_trouble:
+                duty.next_at = 0.0
+
+    def _cycle(self) -> float:
+        """Run the duties that are due. Returns for how many seconds to leave a busy database alone then."""
+        try:
+            self._run_duties()
+            self._next_at = time.monotonic() + FALLBACK
+            if self._queues:
+                self._next_at = min(self._next_at, *(duty.next_at for duty in self._allowed))
+            return self._rest()
+        finally:
+            self._hold_connection()
+            self._queues = []  # which know the database: it shall be forgotten with the application's last reference
+
+    def _run_duties(self) -> None:
+        if self._notifier.replaced():
+            self._disconnect()  # else it would see the old file for ever
+            self.reap.next_at = 0.0
+        self._queues = self._attended()
+        if self._notified:
+            self.wake_waiters.next_at = 0.0
+        for queue in self._queues:
+            queue.database.observers.count()  # whether the server notifies may have changed
+        for duty in self.duties:
+            if self._queues and duty in self._allowed and time.monotonic() >= duty.next_at:
+                duty.next_at = math.inf  # first: another thread may call for it while it runs
+                duty.within(duty.run())
+        self.paused = self.paused and self._only_reads and bool(self._queues)
+
+    def _rest(self) -> float:
+        # More than WAITED_FOR, up to PAUSE, if the last notifications were for no waiter of this process.
+        if not any(queue.waiting.anybody for queue in self._queues):
+            return PAUSE
+        return min(PAUSE, WAITED_FOR * 2.0 ** max(0, min(self._in_vain, 64) - IN_VAIN))
 
     def _complain(self, error: Exception) -> None:
         ending = not threading.main_thread().is_alive()  # then nothing can be started any more
@@ -371,205 +463,172 @@ class Sweeper:
         log.log(level, "looking after a database failed, and is tried again: %s", error)
         self._complaint = str(error)
 
-    def _keepers(self) -> list[QueueKeeper]:
+    def _attended(self) -> list[QueueMaintenance]:
         # None is asked whether it is installed: where the database cannot be opened, that could not be told.
-        known = [keeper for keeper in sessions.held_by(sessions.keepers) if isinstance(keeper, QueueKeeper)]
-        return [keeper for keeper in known if keeper.attended and keeper.sessions is self._sessions]
-
-    def _installed(self) -> list[QueueKeeper]:
-        """The queues to look after. One that is gone is let alone until it is used again."""
-        keepers = self._keepers()
-        if not keepers:  # then none could close the connection that finding the proof opens
-            return []
-        proof = self._sessions.proof
-        there = proof is None or proof.there()  # to connect would make an empty database
-        if there:
-            keepers[0].database.store.connect_apart()
-            self._hold_connection()  # now: below, it may be found that no queue is there to close it
-        for keeper in keepers:
-            try:
-                if there:
-                    keeper.database.review()
-                    continue
-            except NotInstalled as error:
-                log.debug("%s", error)
-            keeper.attended = None
-            keeper.waiting.alarm()
-        return [keeper for keeper in keepers if keeper.attended]
-
-    def _round(self, told: bool) -> tuple[float, float]:
-        """Do what is to be done. Returns for how many seconds to listen to nobody, and then to wait for a signal.
-
-        The first is the rest that a busy database gets (PAUSE; WAITED_FOR while somebody waits), the second at most
-        FALLBACK, when all signals came; less, while a write may be on its way, or others' lives are to be looked at.
-        """
-        if self._writes.replaced():
-            self._give_up_connection()  # else it would see the old file for ever
-            self._look_at = 0.0
-        keepers = self._installed()
-        if not keepers:
-            self.rests = False
-            return PAUSE, FALLBACK
-        if self._may_not_write(keepers):
-            return PAUSE, FALLBACK
-        for keeper in keepers:
-            keeper.database.observers.count()  # whether the server notifies may be another by now
-            keeper.takes.in_doubt.resolve()
-        changed = self._writes.has_changed(keepers[0].database.store, told and not self._rang)
-        called = False
-        if changed or not (told or self._look_within < FALLBACK):
-            called = sum(keeper.waiting.heard() for keeper in keepers) > 0
-        timed = [keeper for keeper in keepers if keeper.database.clock is None and keeper.database.may_move]
-        if changed:
-            self._look_at = min(self._look_at, time.monotonic() + LOOK)
-        if timed:
-            self._bury_the_dead()
-            if changed or self._rang or not told:  # nobody tells of a clock that was set
-                self._keep_time(timed)
-        # A batch in each round, so that nothing else has to wait for many.
-        self._piled_up = [keeper for keeper in keepers if keeper in self._piled_up and keeper.database.add_up()]
-        self._written |= changed
-        if self._written and time.monotonic() >= self._roll_up_at and not self._piled_up:
-            self._piled_up = [keeper for keeper in keepers if keeper.database.add_up_if_many()]
-            self._written, self._roll_up_at = False, time.monotonic() + ROLL_UP
-        if time.monotonic() >= self._ask_at:
-            self._ask_at = time.monotonic() + ASK
-            trouble = keepers[0].database.dialect.trouble(keepers[0].database.store)
-            if trouble:
-                log.warning("%s", trouble)
-        # What is written again and again may be of no interest to those who wait.
-        self._in_vain = 0 if called or not told else self._in_vain + 1
-        waited_for = any(keeper.waiting.anybody for keeper in keepers)
-        pause = min(PAUSE, WAITED_FOR * 2.0 ** max(0, min(self._in_vain, 64) - IN_VAIN)) if waited_for else PAUSE
-        # What was told of may have been two writes: one that was seen, and one on its way to the disk, which is slow.
-        self._look_within = min(self._writes.unseen if told else 2 * self._look_within, FALLBACK)
-        self.rests = False
-        looks = [self._look_at - time.monotonic()]
-        if changed:
-            looks += [others.rest for others in self._sessions.others]
-        seconds = 0.0 if self._piled_up else min(self._look_within, *looks)
-        return pause, max(0.0, seconds)
-
-    def _may_not_write(self, keepers: list[QueueKeeper]) -> bool:
-        """Whether the database may only be read now: then nothing is swept, and who waits is called to see for himself.
-
-        Even where this process had the privilege to write all the same.
-        """
-        if time.monotonic() < self._ask_to_write_at:
-            return self._only_reads
-        only_reads = keepers[0].database.only_reads()
-        if only_reads != self._only_reads:
-            log.info("the database of %s may %s", keepers[0].name, "only be read" if only_reads else "be written again")
-        self._only_reads = only_reads
-        if only_reads:
-            self.rests = True
-            for keeper in keepers:
-                keeper.waiting.alarm()
-            self._give_up_connection()  # it might not be told, which one that is made later is
-        elif self.rests:
-            self._rang, self._look_at = True, 0.0
-        self._ask_to_write_at = time.monotonic() + REST
-        return only_reads
-
-    def _bury_the_dead(self) -> None:
-        """End the sessions of which no process is left, when it is time to look for them."""
-        if time.monotonic() >= self._look_at or self._sessions.left:
-            self._sessions.left = False
-            others = self._sessions.end_the_dead()
-            # Where nobody tells of writes, a session may be new at any time. Of a take nobody tells anywhere: one whose
-            # transaction was open still when its session ended is found by no more than its task, once it is committed.
-            self._look_at = time.monotonic() + (LOOK if others or not self._writes.tells else sessions.ORPHANS)
-
-    def _keep_time(self, keepers: list[QueueKeeper]) -> None:
-        """Move what is due, and set the timer for what is next."""
-        begun = time.monotonic()
-        swept: list[Swept] = []
-        if self._rang or begun >= self._armed:
-            self._rang, self._armed = False, float("inf")
-            swept = [found for keeper in keepers if (found := keeper.timers.sweep_if_any()).due]
-        due = [seconds for keeper in keepers if (seconds := keeper.timers.seconds()) is not None]
-        due += [seconds for others in self._sessions.others if (seconds := others.keep_time()) is not None]
-        if due:
-            # Others may write for as long as a batch took.
-            now = time.monotonic()
-            in_vain = swept and not any(found.moved or found.forgotten or found.news for found in swept)
-            if min(due) <= 0 and in_vain:  # not moved by others either: another row refers to it
-                self._stuck_until = begun + RETRY
-            self._arm(min(due) if min(due) > 0 else max(now - begun, self._stuck_until - now))
-
-    def _arm(self, seconds: float) -> None:
-        at = time.monotonic() + seconds
-        if at < self._armed - 0.001:
-            self._armed = at
-            _timer().add_job(
-                self.ring,
-                "date",
-                run_date=datetime.now(UTC) + timedelta(seconds=min(seconds, LONGEST)),
-                id=str(id(self)),
-                replace_existing=True,
-                misfire_grace_time=None,  # however late the machine is
-            )
+        return [queue for queue in _queues_of(self._sessions) if queue.attended]
 
     def _hold_connection(self) -> None:
-        for keeper in self._keepers()[:1]:
-            self._connection = keeper.database.store.own_connection
+        for queue in self._attended()[:1]:
+            self._connection = queue.database.store.own_connection
 
-    def _give_up_connection(self) -> None:
-        keepers, connection = self._keepers(), self._connection
-        self._connection = None
+    def _disconnect(self) -> None:
+        queues, connection = self._attended(), self._connection
+        self._connection, self.review.next_at = None, 0.0
         try:
-            if keepers:
-                keepers[0].database.store.disconnect()
+            if queues:
+                queues[0].database.store.disconnect()
             elif connection is not None:  # the ORM's database object is gone, and cannot close it
                 connection.close()
         except Exception as error:
             log.debug("a connection could not be closed: %s", error)
 
+    # the duties, each of which returns the seconds until its next run
 
-# all that this process has
+    def _review(self) -> float:
+        """Leave out queues that are no longer installed, until they are used again."""
+        proof, store = self._sessions.proof, self._queues[0].database.store
+        there = proof is None or proof.there()  # to connect would make an empty database
+        if there:
+            store.connect_apart()
+            self._hold_connection()  # now: below, no queue may be left to close it
+        for queue in self._queues:
+            try:
+                if there:
+                    queue.database.review()
+                    continue
+            except NotInstalled as error:
+                log.debug("%s", error)
+            queue.attended = None
+            queue.waiting.alarm()
+        self._queues = [queue for queue in self._queues if queue.attended]
+        return REVIEW
 
-_sweepers: WeakKeyDictionary[Any, Sweeper] = WeakKeyDictionary()
+    def _ask_to_write(self) -> float:
+        """Pause the other duties while the database may only be read, even if it lets this process write."""
+        only_reads = self._queues[0].database.only_reads()
+        if only_reads != self._only_reads:
+            may = "only be read" if only_reads else "be written again"
+            log.info("the database of %s may %s", self._queues[0].name, may)
+            self._all_at_once()
+        self._only_reads = only_reads
+        if only_reads:
+            self.paused = True
+            for queue in self._queues:
+                queue.waiting.alarm()  # each waiter looks for itself
+            self._disconnect()  # a database that may be written again may be so on a new connection only
+        return WRITABLE
+
+    def _resolve(self) -> float:
+        for queue in self._queues:
+            queue.takes.in_doubt.resolve()
+        return RETRY
+
+    def _wake_waiters(self) -> float:
+        """Wake the waiters who may find something, if another process has committed."""
+        changed = self._notifier.has_changed(self._queues[0].database.store, self._notified)
+        woken = False
+        if changed or not (self._notified or self._recheck < FALLBACK):
+            woken = sum(queue.waiting.heard() for queue in self._queues) > 0
+        if changed:
+            self.expire.next_at = 0.0
+            self.roll_up.within(ROLL_UP)
+        self._in_vain = 0 if woken or not self._notified else self._in_vain + 1
+        # There may have been two commits: one that was seen, and one on its way to a slow disk.
+        self._recheck = min(self._notifier.unseen if self._notified else 2 * self._recheck, FALLBACK)
+        return self._recheck
+
+    def _reap(self) -> float:
+        if any(queue.maintains for queue in self._queues):
+            self._sessions.end_the_dead()
+        return LOOK
+
+    def _expire(self) -> float:
+        """Move a batch of the due tasks of each queue."""
+        queues = [queue for queue in self._queues if queue.maintains]
+        found = [queue.expire() for queue in queues]
+        found += [others.expire() for others in self._sessions.others] if queues else []
+        seconds = min((each for each in found if each is not None), default=math.inf)
+        if 0 < seconds < FALLBACK:
+            self._arm(seconds)
+            return FALLBACK
+        return max(0.0, min(seconds, FALLBACK))
+
+    def _arm(self, seconds: float) -> None:
+        """Set the timer, which runs `expire` at that time, unless it is set to an earlier one."""
+        at = time.monotonic() + seconds
+        if at < self._armed - 0.001:
+            self._armed = at
+            run_date = datetime.now(UTC) + timedelta(seconds=seconds)
+            options = {"id": str(id(self)), "replace_existing": True, "misfire_grace_time": None, "executor": "xq"}
+            _timer().add_job(self._ring, "date", run_date=run_date, **options)
+
+    def _ring(self) -> None:
+        self._armed = math.inf
+        self.call_for(self.expire)
+
+    def _roll_up(self) -> float:
+        """Roll up a batch of counters of each queue that has many; the other duties need not wait for all of them."""
+        self._to_roll_up = WeakSet(
+            queue
+            for queue in self._queues
+            if (queue.database.add_up() if queue in self._to_roll_up else queue.database.add_up_if_many())
+        )
+        return 0.0 if self._to_roll_up else math.inf
+
+    def _find_trouble(self) -> float:
+        """Log what makes the queues slow."""
+        store = self._queues[0].database.store
+        trouble = self._queues[0].database.dialect.trouble(store)
+        if trouble:
+            log.warning("%s", trouble)
+        return ASK
+
+
+# those of this process
+
+_threads: WeakKeyDictionary[Any, MaintenanceThread] = WeakKeyDictionary()  # by database
 _scheduler: BackgroundScheduler | None = None
 _starting = threading.RLock()
-_kept_out: list[Sweeper] = []  # of the database, while this process forks
+_kept_out: list[MaintenanceThread] = []  # of the database, while this process forks
 
 
-def _sweeper_of(keeper: QueueKeeper) -> Sweeper | None:
+def _queues_of(mine: Sessions) -> list[QueueMaintenance]:
+    return [queue for queue in sessions.held_by(_queues) if queue.sessions is mine]
+
+
+def _thread_of(queue: QueueMaintenance) -> MaintenanceThread | None:
     """The thread of this process for the database of a queue; None where there can be none."""
-    database = keeper.database.store.database
+    database = queue.database.store.database
     with _starting:
-        sweeper = _sweepers.get(database)
-        if sweeper is None or not sweeper.thread.is_alive():
-            mine = keeper.database.open().sessions
+        thread = _threads.get(database)
+        if thread is None or not thread.thread.is_alive():
+            mine = queue.database.open().sessions
             try:
-                writes = keeper.database.writes()
+                notifier = queue.database.writes()
             except OSError as error:
-                log.warning("no thread can look after %s: %s", keeper.name, error)
+                log.warning("no thread can maintain %s: %s", queue.name, error)
                 return None
-            if writes is None or database is None:
+            if notifier is None or database is None:
                 return None
-            sweeper = Sweeper(database, writes, mine)
+            thread = MaintenanceThread(database, notifier, mine)
             try:
-                to_the_end(sweeper.thread.start)
-                finalize(database, sweeper.end).atexit = False
-                _sweepers[database] = sweeper
+                to_the_end(thread.thread.start)
+                finalize(database, thread.end).atexit = False
+                _threads[database] = thread
             except BaseException:
-                _sweepers.pop(database, None)
-                sweeper.end()  # if it has begun, or is about to
-                writes.close()
+                _threads.pop(database, None)
+                thread.end()  # if it has begun, or is about to
+                notifier.close()
                 raise
-    return sweeper
+    return thread
 
 
-def rests(database: object) -> bool:
-    """Whether the thread of this process for a database has let it alone since that could not be written.
-
-    It is told that it may go on.
-    """
-    sweeper = _sweepers.get(database)
-    if sweeper is None or not sweeper.rests or not sweeper.thread.is_alive():
+def is_paused(database: object) -> bool:
+    """Whether the thread of a database has paused since that could not be written. It is asked to go on."""
+    thread = _threads.get(database)
+    if thread is None or not thread.paused or not thread.thread.is_alive():
         return False
-    sweeper.look_again()
+    thread.call_for(thread.ask_to_write)
     return True
 
 
@@ -582,33 +641,25 @@ def leave(database: object) -> None:
     except Exception as error:
         log.debug("a session could not be ended: %s", error)
     with _starting:
-        sweeper = _sweepers.pop(database, None)
-    if sweeper is not None:
-        sweeper.end()
-        sweeper.thread.join(LEAVING)
-    for keeper in sessions.held_by(sessions.keepers):
-        if isinstance(keeper, QueueKeeper) and keeper.sessions is mine:
-            keeper.leave()
+        thread = _threads.pop(database, None)
+    if thread is not None:
+        thread.end()
+        thread.thread.join(LEAVING)
+    for queue in _queues_of(mine):
+        queue.leave()
     if proof is not None:
         proof.close()
 
 
-class _InItsThread(DebugExecutor):  # type: ignore[misc]
-    """Runs what is due in the scheduler's own thread, and logs under a name of its own."""
-
-    def start(self, scheduler: BackgroundScheduler, alias: str) -> None:
-        super().start(scheduler, "xq")
-
-
 def _timer() -> BackgroundScheduler:
-    """The scheduler of this process, which does no more than ring."""
+    """The timer of this process, which does no more than wake its maintenance threads, from a thread of its own."""
     global _scheduler
     with _starting:
         if _scheduler is None:
             own = logging.getLogger("xq.timer")
             for logger in (own, logging.getLogger("apscheduler.executors.xq")):
                 logger.setLevel(logging.WARNING)  # else they tell of each job
-            _scheduler = BackgroundScheduler(timezone=UTC, executors={"default": _InItsThread()}, logger=own)
+            _scheduler = BackgroundScheduler(timezone=UTC, executors={"xq": DebugExecutor()}, logger=own)
             _scheduler.start()
         return _scheduler
 
@@ -618,11 +669,11 @@ def _before_exit() -> None:
 
     A process that ended may have left its session to one of them.
     """
-    ending = sessions.held_by(_sweepers.values())
-    for sweeper in ending:
-        sweeper.end()
-    for sweeper in ending:
-        sweeper.thread.join(RETRY)
+    ending = sessions.held_by(_threads.values())
+    for thread in ending:
+        thread.end()
+    for thread in ending:
+        thread.thread.join(RETRY)
 
 
 sessions.before_exit.append(_before_exit)
@@ -631,8 +682,7 @@ sessions.before_exit.append(_before_exit)
 def _before_fork() -> None:
     """No thread of ours shall be within the database, or hold a lock, when the process is copied without it."""
     # In this order, as the thread itself: it works, and then may have to start the timer.
-    there = sessions.held_by(_sweepers.values())
-    _kept_out.extend(sweeper for sweeper in there if sweeper.working.acquire(timeout=RETRY))
+    _kept_out.extend(thread for thread in sessions.held_by(_threads.values()) if thread.working.acquire(timeout=RETRY))
     _starting.acquire()
 
 
@@ -643,17 +693,13 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _scheduler, _starting, _sweepers
+    global _scheduler, _starting, _threads
     _kept_out.clear()
-    for sweeper in sessions.held_by(_sweepers.values()):
-        sweeper.disown()
-    _scheduler, _starting, _sweepers = None, threading.RLock(), WeakKeyDictionary()
-    for keeper in sessions.held_by(sessions.keepers):
-        if isinstance(keeper, QueueKeeper):
-            keeper.attended = None
-            keeper.waiting.forget()
-            keeper.database.observers.forked()
-            keeper.database.store.forked()
+    for thread in sessions.held_by(_threads.values()):
+        thread.disown()
+    _scheduler, _starting, _threads = None, threading.RLock(), WeakKeyDictionary()
+    for queue in sessions.held_by(_queues):
+        queue.forked()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

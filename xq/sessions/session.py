@@ -161,12 +161,8 @@ class Others(Protocol):
     def orphans(self) -> set[str]:
         """The sessions that hold tasks of any of them and are not listed. Those queues are opened."""
 
-    def keep_time(self) -> float | None:
-        """Move a batch of what is due in each. Returns in how many seconds more is due; None for never."""
-
-    @property
-    def rest(self) -> float:
-        """For how many seconds more they are not looked at for what other processes made due."""
+    def expire(self) -> float | None:
+        """Move a batch of the due tasks of each. Returns the seconds until the next run; None for no need of one."""
 
 
 keepers: WeakSet[Keeper] = WeakSet()  # of all the queues of this process
@@ -318,7 +314,6 @@ class Session:
         """Have the thread of this process end it as that of a process that is gone, unless somebody is within."""
         if self._entered <= 0 and not self.closed:
             self.let_go()
-            self.sessions.left = True
 
     def forked(self) -> None:
         self.held, self._proof, self._entered, self._lock = False, None, 0, threading.RLock()
@@ -337,7 +332,6 @@ class Sessions:
         self.looking = threading.RLock()
         self.looked_at = 0.0  # the monotonic time of the last look at who lives
         self._orphans_at = 0.0  # the monotonic time at which to look for tasks whose session nobody lists
-        self.left = False  # whether a session was left to other processes, which may die: who looks for them resets it
         self.deaths = 0  # how many sessions of others this process has ended
         self.waits = threading.RLock()  # held by the thread that waits, where all threads share one connection
         self._proof: tuple[ProofOfLife | None] | None = None  # once it was looked for
@@ -522,8 +516,6 @@ class Sessions:
             if alone and not session.held:  # else another thread has joined it anew
                 self._open.pop(session.uuid, None)
                 self._end(session)
-            elif not alone:
-                self.left = True
 
     def close(self, session: Session) -> None:
         """End a session, whoever else has joined it."""

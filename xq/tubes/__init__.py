@@ -14,7 +14,7 @@ from xq.build import build
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
 from xq.queue import Queue
-from xq.runtime import maintenance as sweep
+from xq.runtime import maintenance
 from xq.sessions import session as sessions
 from xq.sessions.session import Session
 from xq.tubes.arguments import by_name
@@ -89,7 +89,7 @@ class Tubes:
             "only_reads": self._queue.only_reads,
             "there": self._records.are_there,
             "awaited": lambda: any(tube.is_awaited for tube in list(self._open.values())),
-            "rests": lambda: sweep.rests(self.database),
+            "paused": lambda: maintenance.is_paused(self.database),
         }
         store = self._queue.store
         return State(questions, store.is_only_read, store.is_failure)

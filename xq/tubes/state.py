@@ -18,7 +18,7 @@ STATES: Final[Mapping[str, Mapping[str, bool]]] = {
     "INIT": {"only_reads": True, "there": False},
     "ENDING": {"only_reads": True, "awaited": True},
     "WAITING": {"only_reads": True},
-    "STARTUP": {"rests": True},
+    "STARTUP": {"paused": True},
     RUNNING: {},
 }
 

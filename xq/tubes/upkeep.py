@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from xq.adapters.tubes import Record, Records
 from xq.core.errors import Error
 from xq.queue import Queue
-from xq.runtime.maintenance import PAUSE, QueueKeeper
+from xq.runtime.maintenance import PAUSE, QueueMaintenance
 
 if TYPE_CHECKING:
     from xq.adapters.databases.sql import Dialect
@@ -88,7 +88,7 @@ class Upkeep:
         for name in self.names([name for (name,) in listed if name]):
             self._opened(name)
 
-    def _opened(self, table: str) -> QueueKeeper | None:
+    def _opened(self, table: str) -> QueueMaintenance | None:
         """What maintains a tube, which is opened; None where that cannot be."""
         record = self._known.get(table)  # another thread may have found it gone
         try:
@@ -112,10 +112,10 @@ class Upkeep:
         if record is not None and table not in self._dialects:
             kind = json.dumps([record.type, sorted(record.options)])
             if kind not in self._prototypes:
-                keeper = self._opened(table)
-                if keeper is None:
+                queue = self._opened(table)
+                if queue is None:
                     return None
-                self._prototypes[kind] = keeper.database.bind().dialect
+                self._prototypes[kind] = queue.database.bind().dialect
             self._dialects[table] = self._prototypes[kind].of_table(table)
         return self._dialects.get(table)
 
@@ -176,15 +176,16 @@ class Upkeep:
                 found.add(uuid)
         return found
 
-    def keep_time(self) -> float | None:
-        """Move a batch of what is due in each tube. Returns in how many seconds more is due; None for never.
+    def expire(self) -> float | None:
+        """Move a batch of the due tasks of each tube. Returns the seconds until the next run; None for no need of one.
 
         What falls due at a time that was seen before is moved then. What another process has set since is found by
         the next look at all tubes.
         """
         now = time.monotonic()
+        too_early = now < self._look_at
         dialect = self._queue.installation.dialect
-        if now >= self._look_at and self._is_news_for(dialect.next_due_of):
+        if not too_early and self._is_news_for(dialect.next_due_of):
             self._due_at = {}
             for table, seconds in self._look(dialect.next_due_of):
                 if seconds is not None:
@@ -192,23 +193,18 @@ class Upkeep:
             took = time.monotonic() - now
             self._look_at = now + min(LONGEST, max(PAUSE, EFFORT * took))
         for table in [table for table, at in self._due_at.items() if at <= now]:
-            seconds = self._move_due(table)
+            seconds = self._expire(table)
             self._due_at[table] = math.inf if seconds is None else time.monotonic() + seconds
-        due_at = min(self._due_at.values(), default=math.inf)
-        return None if due_at == math.inf else due_at - time.monotonic()
+        next_at = min(*self._due_at.values(), self._look_at if too_early else math.inf, math.inf)
+        return None if next_at == math.inf else next_at - time.monotonic()
 
-    def _move_due(self, table: str) -> float | None:
-        """Move a batch of what is due in a tube. Returns in how many seconds more is; None for never."""
-        keeper = self._opened(table)
-        if keeper is None or keeper.attended:  # then the maintenance thread does so anyway
+    def _expire(self, table: str) -> float | None:
+        """Move a batch of the due tasks of a tube. Returns the seconds until the next; None for never."""
+        queue = self._opened(table)
+        if queue is None or queue.attended:  # then the maintenance thread does so anyway
             return None
         try:
-            return keeper.move_due()
+            return queue.expire()
         except Exception as error:
             self._give_up(table, error)
             return None
-
-    @property
-    def rest(self) -> float:
-        """For how many seconds more not all tubes are looked at."""
-        return self._look_at - time.monotonic()
