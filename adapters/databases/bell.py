@@ -30,8 +30,7 @@ class Bell:
             self._heard.recv(4096)
 
     def __del__(self) -> None:
-        if hasattr(self, "_call"):  # an interrupt may come before anybody can close it
-            self.close()
+        self.close()
 
     def close(self) -> None:
         self._heard.close()

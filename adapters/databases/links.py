@@ -10,7 +10,6 @@ import math
 import os
 import secrets
 import select
-import socket
 import threading
 import time
 from collections import Counter
@@ -27,7 +26,6 @@ from xq.adapters.databases.proof import Proof
 from xq.adapters.databases.sql import SESSIONS, session_there
 from xq.core.errors import ConfigurationError
 from xq.core.ports import Connector, Row, Store
-from xq.sessions.interrupts import to_the_end
 
 ALIVE = "xq_alive"  # the sessions that each process holds; it proves by a lock of its own that it lives
 LEASE = 10.0  # seconds that a session goes on where no connection stays open, and so nothing tells that it lives
@@ -169,11 +167,6 @@ class Link(Proof):
                     if not self._regained(held[-1]):
                         self._lost.append(held[-1])
                     held.pop()
-            except BaseException as error:
-                if not self._connector.is_failure(error):  # an interrupt: all of it is tried again
-                    self.close()
-                    self._connection, self._held, held = None, self._held | Counter(held), []
-                raise
             finally:
                 self._lost.extend(held)  # of which it could not be found out
 
@@ -232,19 +225,10 @@ class Link(Proof):
 
     def _run(self, sql: str, **values: Any) -> list[Row]:
         with self._lock, self._connector.errors():
-            return self._asked(sql, values)
-
-    def _asked(self, sql: str, values: Mapping[str, object]) -> list[Row]:
-        # An interrupt in the middle would leave a connection of which nobody knows what it will say next, and to close
-        # it is to lose all sessions of the process.
-        return to_the_end(lambda: self._ask(sql, values), self._hang_up)
-
-    def _hang_up(self) -> None:
-        """Have a statement fail, which another thread runs."""
-        with suppress(OSError), socket.socket(fileno=os.dup(self.fileno())) as end:
-            end.shutdown(socket.SHUT_RDWR)
+            return self._ask(sql, values)
 
     def _ask(self, sql: str, values: Mapping[str, object]) -> list[Row]:
+        """Run a statement. One that is interrupted closes the connection, since its answer may be on its way."""
         text, names = by_position(sql, "%s")
         connection = self._connection
         try:
@@ -305,9 +289,9 @@ class Link(Proof):
         if not self._stays:
             yield True  # a lock would stay with whatever connection the pooler had at hand
             return
-        number, free = UUID(uuid).int % 2**62, True
+        number = UUID(uuid).int % 2**62
+        ((free,),) = self._run(self._words.lock, lock=number)
         try:
-            ((free,),) = self._run(self._words.lock, lock=number)  # may be interrupted when it is done
             yield bool(free)
         finally:
             if free and self.is_open:
@@ -362,7 +346,7 @@ class Link(Proof):
                     return
         finally:
             if free:
-                self._ending.discard(uuid)  # first of all, as an interrupt may come while a lock is waited for
+                self._ending.discard(uuid)
 
     def renew(self) -> bool:
         with self._lock:
@@ -386,7 +370,7 @@ class Link(Proof):
         with self._lock, self._connector.errors():
             self.open()
             try:
-                return self._asked(self._words.apart + sql, values)
+                return self._ask(self._words.apart + sql, values)
             except Exception as error:
                 # The lock may be that of the transaction of this very thread, which would wait for itself: MariaDB
                 # locks what stands beside a session that it ends, or looks for.

@@ -36,26 +36,16 @@ class Proof(ABC):
 
     def hold(self, uuid: str) -> bool:
         """Prove that a process of this session lives. False where another process is about to end it."""
-        deadline, begun, held = time.monotonic() + ENDING, False, False
-        try:
-            while True:
-                with self._lock:
-                    self._get_ready()
-                    begun = uuid not in self._ending
-                    if begun and self._begin(uuid):
-                        self._held[uuid] += 1
-                        held = True
-                        return True
-                if time.monotonic() > deadline:
-                    return False
-                time.sleep(POLL)
-        except BaseException:  # an interrupt, say: whoever asked does not know that it is held
+        deadline = time.monotonic() + ENDING
+        while True:
             with self._lock:
-                if held:
-                    self.let_go(uuid)
-                elif begun and uuid not in self._held:
-                    self._end(uuid)
-            raise
+                self._get_ready()
+                if uuid not in self._ending and self._begin(uuid):
+                    self._held[uuid] += 1
+                    return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL)
 
     def let_go(self, uuid: str) -> None:
         """Prove it no longer, when it was let go of as often as it was held."""
@@ -63,9 +53,5 @@ class Proof(ABC):
             if self._held.get(uuid, 0) > 1:
                 self._held[uuid] -= 1
             elif uuid in self._held:
-                try:
-                    del self._held[uuid]
-                    self._end(uuid)
-                except BaseException:
-                    self._held[uuid] = 1  # to be let go of again
-                    raise
+                del self._held[uuid]
+                self._end(uuid)

@@ -73,32 +73,25 @@ class Locks(Proof):
     @contextmanager
     def alone(self, uuid: str) -> Iterator[bool]:
         """Whether no process holds this session; and none begins to within the `with`."""
-        mine = free = False
+        with self._lock:
+            self.renew()
+            mine = uuid not in self._held and uuid not in self._ending
+            if mine:
+                self._ending.add(uuid)
+            free = mine and self._locked(uuid, fcntl.F_WRLCK)
         try:
-            with self._lock:
-                self.renew()
-                mine = uuid not in self._held and uuid not in self._ending
-                if mine:
-                    self._ending.add(uuid)
-                    free = self._locked(uuid, fcntl.F_WRLCK)
             yield free
         finally:
-            with self._lock:
-                try:
-                    if mine:
-                        self._locked(uuid, fcntl.F_UNLCK)
-                except BaseException:  # an interrupt, maybe just before
+            if mine:
+                with self._lock:
                     self._locked(uuid, fcntl.F_UNLCK)
-                    raise
-                finally:
-                    if mine:
-                        self._ending.discard(uuid)
+                    self._ending.discard(uuid)
                     self._rest()
 
     def _locked(self, uuid: str, kind: int) -> bool:
         """Whether the byte of a session could be locked, which is tried once."""
         if self._descriptor < 0:
-            return False  # what was locked, it is no more: to be unlocked again after an interrupt
+            return False
         try:
             _set_lock(self._descriptor, kind, UUID(uuid).int % 2**62)  # a lock may lie beyond the end of its file
         except OSError:
@@ -136,7 +129,7 @@ class Locks(Proof):
             self._locked(uuid, fcntl.F_RDLCK)
 
     def _close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1  # first: an interrupt may come when it is closed
+        descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+import threading
 
 import peewee as pw
 
 from tests.steps import Work, eventually
-from xq.runtime.waiters import Alarm
+from xq.runtime import waiters
 from xq.sessions import session as sessions
 
 
@@ -22,5 +23,8 @@ def look(db: pw.Database) -> None:
 def sleeps(waiting: Work | int | None) -> bool:
     """Return whether a thread sleeps until it is woken, and is not on its way there: drivers have a `wait`, too."""
     thread = waiting.thread if isinstance(waiting, Work) else waiting
-    frame = sys._current_frames().get(thread or 0)
-    return frame is not None and frame.f_code is Alarm.wait.__code__
+    frame, above = sys._current_frames().get(thread or 0), []
+    while frame is not None and len(above) < 3:  # threading.Condition.wait, threading.Event.wait
+        above.append(frame.f_code)
+        frame = frame.f_back
+    return above[:1] == [threading.Condition.wait.__code__] and above[2:] == [waiters._sleep.__code__]

@@ -15,7 +15,8 @@ from tests.steps import PATIENCE, Work, another_process, eventually, waiter
 from tests.support import fallback
 from tests.support.wait import waited_for
 from xq.runtime import maintenance as sweep
-from xq.runtime.waiters import Alarm, Deadline
+from xq.runtime import waiters
+from xq.runtime.waiters import Deadline
 
 no_fallback = fallback.no_fallback
 
@@ -36,7 +37,7 @@ def test_a_put_that_is_refused_leaves_nobody_waiting(make):
 def test_an_end_of_which_nobody_told_counts_when_the_time_runs_out(make_shared, monkeypatch):
     over = threading.Event()
     monkeypatch.setattr(Deadline, "left", property(lambda self: 0.0 if over.is_set() else float(PATIENCE)))
-    monkeypatch.setattr(Alarm, "wait", lambda self, seconds: over.wait(seconds) and False)
+    monkeypatch.setattr(waiters, "_sleep", lambda awake, seconds: over.wait(seconds) and False)
     Task = make_shared()
     db = Task._meta.database
     put = Task.put(task())

@@ -25,9 +25,8 @@ from xq.core.ports import Row, Writes, keep
 from xq.engine.finish import Finish
 from xq.engine.take import Takes
 from xq.engine.unit import REVIEW, Database
-from xq.runtime.waiters import Alarm, Waiting
+from xq.runtime.waiters import Waiting
 from xq.sessions import session as sessions
-from xq.sessions.interrupts import to_the_end
 from xq.sessions.session import ProofOfLife, Session, Sessions
 
 log = logging.getLogger("xq")
@@ -326,7 +325,7 @@ class MaintenanceThread:
         self.paused = False  # whether the database could only be read, and no run of all duties has ended since
         self._complaint = ""
         self._ended = False
-        self._hurry = Alarm()
+        self._hurry = threading.Event()
         self.working = threading.RLock()
         # In this order: the first two may leave no queue for the others.
         self.review = Duty("review the installation", self._review)
@@ -408,6 +407,7 @@ class MaintenanceThread:
                 self._disconnect()
             self._next_at, pause = 0.0, RETRY
         self._hurry.wait(pause)
+        self._hurry.clear()
         return not self._is_over
 
     @property
@@ -610,16 +610,9 @@ def _thread_of(queue: QueueMaintenance) -> MaintenanceThread | None:
                 return None
             if notifier is None or database is None:
                 return None
-            thread = MaintenanceThread(database, notifier, mine)
-            try:
-                to_the_end(thread.thread.start)
-                finalize(database, thread.end).atexit = False
-                _threads[database] = thread
-            except BaseException:
-                _threads.pop(database, None)
-                thread.end()  # if it has begun, or is about to
-                notifier.close()
-                raise
+            thread = _threads[database] = MaintenanceThread(database, notifier, mine)
+            finalize(database, thread.end).atexit = False
+            thread.thread.start()
     return thread
 
 

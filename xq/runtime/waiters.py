@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from xq.core.errors import ConfigurationError, Error, Full, InTransaction, NotFound
@@ -47,27 +46,12 @@ class Deadline:
         return SLICE if self._at is None else min(SLICE, self._at - time.monotonic())
 
 
-class Alarm:
-    """As `threading.Event`, which is not used since it is Python code that holds a lock.
-
-    What the handler of a signal raises within that leaves it locked for ever, and whoever sets it, hanging.
-    """
-
-    def __init__(self) -> None:
-        self._rung: SimpleQueue[None] = SimpleQueue()
-
-    def set(self) -> None:
-        self._rung.put(None)
-
-    def wait(self, seconds: float) -> bool:
-        """Sleep until it is set, be it before. False when it was not for so long. It is not set any more."""
-        try:
-            self._rung.get(timeout=max(0.0, seconds))
-        except Empty:
-            return False
-        while not self._rung.empty():  # nobody else waits for it
-            self._rung.get()
-        return True
+def _sleep(awake: threading.Event, seconds: float) -> bool:
+    """Sleep until an event is set, and clear it. False when it was not for so long."""
+    if not awake.wait(max(0.0, seconds)):
+        return False
+    awake.clear()
+    return True
 
 
 class Waiter:
@@ -77,7 +61,7 @@ class Waiter:
         self.tube = tube  # the only one that it wants; None for any
         self.session = session  # the one that takes; None where it takes nothing
         self.called = False
-        self._awake = Alarm()
+        self._awake = threading.Event()
 
     def call(self) -> None:
         self.called = True
@@ -85,7 +69,7 @@ class Waiter:
 
     def sleep(self, seconds: float) -> bool:
         """Sleep until called. False when nobody called for so long."""
-        called = self._awake.wait(seconds)
+        called = _sleep(self._awake, seconds)
         self.called = False
         return called
 
@@ -109,22 +93,19 @@ class Line:
     @contextmanager
     def place(self, tube: str | None = None, session: Session | None = None) -> Iterator[Waiter]:
         waiter = Waiter(tube, session)
+        with self._lock:
+            self.waiters[waiter] = time.time()
         try:
-            with self._lock:
-                self.waiters[waiter] = time.time()
             self._counted()
             yield waiter
         except BaseException:
             waiter.called = True  # it may have been, and then did not look to the end
             raise
         finally:
-            # First, and without the lock, for which one may have to wait: an interrupt that comes here must find it
-            # gone, since whoever stays in the line is called in vain for ever.
-            self.waiters.pop(waiter, None)
+            with self._lock:  # from here on it is called no more
+                self.waiters.pop(waiter, None)
             self._counted()
-            with self._lock:  # and nobody is about to call it any more
-                called = waiter.called
-            if called:  # and leaves without having looked: the others shall, it is not known for which tube
+            if waiter.called:  # and leaves without having looked: others shall look, it is not known for which tube
                 self.call_for_any()
 
     def call(self, tube: str | None) -> None:
@@ -163,7 +144,7 @@ class Ending:
     def __init__(self, waiter: str) -> None:
         self.waiter = waiter  # its name in the database
         self.parts: Parts = ()  # the key of the task, once a row may tell the database who waits
-        self.awake = Alarm()
+        self.awake = threading.Event()
         self.lost = False  # whether the session is, for which the database knew it
         self.row: Row = ()  # of the task, as this process saw it last
         self.here = False  # whether a session of this process holds the task, as far as is known
@@ -373,7 +354,7 @@ class Waiting(Generic[T]):
                 return self.tasks.returned(row), self._processed("", state)
             while ending.event is None and deadline.left > 0:
                 alone = self._alone()
-                called = ending.awake.wait(min(deadline.left, ALONE if alone else AGAIN if ending.lost else SLICE))
+                called = _sleep(ending.awake, min(deadline.left, ALONE if alone else AGAIN if ending.lost else SLICE))
                 try:
                     if alone:
                         self.takes.timers.sweep_if_any()
@@ -388,15 +369,10 @@ class Waiting(Generic[T]):
                     ending.lost = True  # it may be; and what was told meanwhile is seen by that as well
             said = Deadline(TOLD)
             while ending.here and (ending.event, ending.target) == ("ack", ABSENT) and said.left > 0:
-                ending.awake.wait(said.left)  # the thread that ended it has committed, and is about to say how
+                _sleep(ending.awake, said.left)  # the thread that ended it has committed, and is about to say how
         finally:
-            try:
-                if ending.parts:
-                    self._end(ending)
-            except BaseException:  # an interrupt may come before that has begun
-                if self._drop_ending(ending) is not None:
-                    self._left.append(ending)
-                raise
+            if ending.parts:
+                self._end(ending)
         if ending.event is not None and ending.target == ABSENT:
             return self._last(ending), self._processed(ending.event, ABSENT)
         try:
@@ -481,12 +457,11 @@ class Waiting(Generic[T]):
             ending.awake.set()
 
     def _end(self, ending: Ending) -> None:
+        self._drop_ending(ending)
         try:
-            self._drop_ending(ending)
             with self._writing:
                 self._end_in_database(ending)
         except BaseException as error:
-            self._drop_ending(ending)
             if not isinstance(error, Error):  # of xq's own: then there is no table
                 self._left.append(ending)
             if not self.database.store.is_failure(error):

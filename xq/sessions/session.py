@@ -248,21 +248,12 @@ class Session:
 
     def enter(self, joined: bool) -> None:
         """Have it be the current one, as in a `with`, or as `Sessions.join`."""
-        before, held, entered = _entered.get(), self.held, False
-        try:
-            with self._lock:
-                if self.closed or (not self.held and not self.sessions.rejoin(self)):
-                    raise UnknownSession(self.uuid)
-                self._entered, entered = self._entered + 1, True
-            self._process = os.getpid()
-            _entered.set((*before, Place(self.sessions, self, joined)))
-        except BaseException:  # an interrupt, say: then nobody will leave it
-            _entered.set(before)
-            with self._lock:
-                self._entered -= entered
-                if not held:
-                    self._abandon()
-            raise
+        with self._lock:
+            if self.closed or (not self.held and not self.sessions.rejoin(self)):
+                raise UnknownSession(self.uuid)
+            self._entered += 1
+        self._process = os.getpid()
+        _entered.set((*_entered.get(), Place(self.sessions, self, joined)))
 
     def __exit__(self, *exception: object) -> None:
         try:
@@ -289,31 +280,16 @@ class Session:
 
     def _leave(self, remaining: Callable[[], tuple[Place, ...]]) -> None:
         """Leave it, after which this thread has what remains."""
-        others, left = None, False
-        try:
-            if os.getpid() != self._process:
-                return  # a child that was forked within the `with`: it entered nothing
-            others = remaining()
-            _entered.set(others)
-            with self._lock:
-                self._entered, left = self._entered - 1, True
-                last = self._entered <= 0 and not self.closed
-                if last:
-                    self.let_go()  # whoever enters it from here on must join it anew
+        if os.getpid() != self._process:
+            return  # a child that was forked within the `with`: it entered nothing
+        _entered.set(remaining())
+        with self._lock:
+            self._entered -= 1
+            last = self._entered <= 0 and not self.closed
             if last:
-                self.sessions.leave(self)
-        except BaseException:  # an interrupt, say: its tasks must come back while this process lives
-            if os.getpid() == self._process:
-                _entered.set(remaining() if others is None else others)
-                with self._lock:
-                    self._entered -= not left
-                    self._abandon()
-            raise
-
-    def _abandon(self) -> None:
-        """Have the thread of this process end it as that of a process that is gone, unless somebody is within."""
-        if self._entered <= 0 and not self.closed:
-            self.let_go()
+                self.let_go()  # whoever enters it from here on must join it anew
+        if last:
+            self.sessions.leave(self)
 
     def forked(self) -> None:
         self.held, self._proof, self._entered, self._lock = False, None, 0, threading.RLock()
@@ -503,12 +479,17 @@ class Sessions:
     def rejoin(self, session: Session) -> bool:
         """Join a session that may have been left, or lost, or ended meanwhile. False when it has ended."""
         session.hold()
-        if self._ask(lambda keeper: keeper.rejoin(session.uuid), otherwise=False):
+        there = False
+        try:
+            there = self._ask(lambda keeper: keeper.rejoin(session.uuid), otherwise=False)
+        finally:
+            if not there:
+                session.let_go()
+        if there:
             self._open[session.uuid] = session
-            return True
-        session.let_go()
-        self._open.pop(session.uuid, None)
-        return False
+        else:
+            self._open.pop(session.uuid, None)
+        return there
 
     def leave(self, session: Session) -> None:
         """Leave a session that was let go of to the other processes that have joined it; end it where there is none."""
