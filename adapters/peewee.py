@@ -22,7 +22,7 @@ from xq.core.errors import BadType, BadValue, ConfigurationError, LeftOpen, show
 from xq.core.generated import hydrator
 from xq.core.ports import MARK, Address, Connector, Driver, Field, Kind, Store, keep
 from xq.queue import Queue
-from xq.sessions.session import held_by
+from xq.sessions.liveness import held_by
 
 T = TypeVar("T")
 M = TypeVar("M", bound=pw.Model)

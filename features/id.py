@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import threading
 import time
@@ -11,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from xq.core.machine import Feature, Settings, Strategy
+from xq.sessions.forking import at_fork
 
 
 class _Increasing:
@@ -20,7 +20,7 @@ class _Increasing:
         self._read = read
         self._last = 0
         self._renew()
-        os.register_at_fork(after_in_child=self._renew)  # a thread of the parent may have held it
+        at_fork("keys", self._renew)  # a thread of the parent may have held it
 
     def _renew(self) -> None:
         self._lock = threading.Lock()

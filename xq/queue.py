@@ -290,7 +290,7 @@ class Queue(Generic[T]):
         if tube is not None:
             self._tube(tube)
         binding = self._database.binding
-        reaped = 0 if binding is None else binding.sessions.deaths
+        reaped = 0 if binding is None else binding.sessions.reaper.reaped
         if timeout == 0 and not isinstance(timeout, bool):
             found = self._takes.oldest("take", n, options, tube=tube)
         else:

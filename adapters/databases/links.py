@@ -26,6 +26,7 @@ from xq.adapters.databases.proof import Proof
 from xq.adapters.databases.sql import SESSIONS, session_there
 from xq.core.errors import ConfigurationError
 from xq.core.ports import Connector, Row, Store
+from xq.sessions.forking import at_fork
 
 ALIVE = "xq_alive"  # the sessions that each process holds; it proves by a lock of its own that it lives
 LEASE = 10.0  # seconds that a session goes on where no connection stays open, and so nothing tells that it lives
@@ -180,7 +181,7 @@ class Link(Proof):
         return time.monotonic() - self._renewed < LEASE
 
     @property
-    def stands(self) -> bool:
+    def intact(self) -> bool:
         return not self._held or self.is_open
 
     @property
@@ -308,7 +309,7 @@ class Link(Proof):
         living = {uuid for (uuid,) in self._run(self._words.living)} | {*self._held}  # no lock keeps its owner out
         return [uuid for uuid in uuids if uuid not in living]
 
-    def holds(self, uuid: str) -> bool:
+    def is_held(self, uuid: str) -> bool:
         if not self._stays:
             return self._leased and uuid not in self._lapsed
         try:
@@ -452,4 +453,4 @@ class ServerWrites:
         self._bell.close()
 
 
-os.register_at_fork(after_in_child=Link.forked)
+at_fork("locks", Link.forked)

@@ -34,7 +34,7 @@ class Proof(ABC):
     def close(self) -> None:  # noqa: B027
         """Close the connection that it has, if any, until it is needed again."""
 
-    def hold(self, uuid: str) -> bool:
+    def acquire(self, uuid: str) -> bool:
         """Prove that a process of this session lives. False where another process is about to end it."""
         deadline = time.monotonic() + ENDING
         while True:
@@ -47,7 +47,7 @@ class Proof(ABC):
                 return False
             time.sleep(POLL)
 
-    def let_go(self, uuid: str) -> None:
+    def release(self, uuid: str) -> None:
         """Prove it no longer, when it was let go of as often as it was held."""
         with self._lock:
             if self._held.get(uuid, 0) > 1:

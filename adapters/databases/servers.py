@@ -16,7 +16,8 @@ from xq.core.compile import Statement
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import ABSENT, TAKEN, Guard
 from xq.core.ports import Connection, Row, Store, Values, Writes
-from xq.sessions.session import UUID_LENGTH, ProofOfLife
+from xq.sessions.liveness import Liveness
+from xq.sessions.session import UUID_LENGTH
 
 ROLL_UP = 10_000  # rows of counters that are added up at once
 PART = "\x1f"  # between the parts of what triggers are told
@@ -151,7 +152,7 @@ class Server(Dialect):
         database = store.database
         return None if database is None else Link.of(database, store, self.link)
 
-    def proof_of_life(self, store: Store[Any]) -> ProofOfLife | None:
+    def liveness(self, store: Store[Any]) -> Liveness | None:
         return self._link(store)
 
     def writes(self, store: Store[Any]) -> Writes | None:

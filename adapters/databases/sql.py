@@ -38,7 +38,8 @@ from xq.core.ports import (
     beside,
     fits_a_column,
 )
-from xq.sessions.session import UUID_LENGTH, ProofOfLife
+from xq.sessions.liveness import Liveness
+from xq.sessions.session import UUID_LENGTH
 
 if TYPE_CHECKING:
     from xq.adapters.databases.archives import Outbox
@@ -265,7 +266,7 @@ class Dialect(ABC):
         return None
 
     @abstractmethod
-    def proof_of_life(self, store: Store[Any]) -> ProofOfLife | None:
+    def liveness(self, store: Store[Any]) -> Liveness | None:
         """What proves to other processes that a session lives; None where none can see the database."""
 
     @abstractmethod

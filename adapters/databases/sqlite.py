@@ -19,7 +19,7 @@ from xq.adapters.databases.sqlite_utubes import SqliteUtubes
 from xq.core.compile import Selector, Statement
 from xq.core.machine import ABSENT, TAKEN, Guard
 from xq.core.ports import HISTORY, INTEGERS, TIMES, Connection, Field, Kind, Row, Store, Values, Writes
-from xq.sessions.session import ProofOfLife
+from xq.sessions.liveness import Liveness
 
 SWITCHING = 10.0  # seconds that switching a file to WAL is tried for
 MACHINE_TIME = "(julianday('now') - 2440587.5) * 86400.0"  # seconds since 1970
@@ -291,7 +291,7 @@ class Sqlite(Dialect):
         files = [found[name] for name in dict.fromkeys(wanted) if name in found]
         return files if all(files) and store.has_threads else []
 
-    def proof_of_life(self, store: Store[Any]) -> ProofOfLife | None:
+    def liveness(self, store: Store[Any]) -> Liveness | None:
         files = self._files(store)
         return Locks.of(files[0]) if files else None
 

@@ -23,6 +23,7 @@ from xq.adapters.databases.bell import Bell
 from xq.adapters.databases.proof import Proof
 from xq.core.errors import ConfigurationError
 from xq.core.ports import Row, Store
+from xq.sessions.forking import at_fork
 
 YOUNG = 0.5  # seconds that a new lock file proves no death: whoever lost the old one locks this one meanwhile
 POLL = 0.02  # seconds between two looks, where no file can be watched
@@ -34,7 +35,7 @@ class Locks(Proof):
     """Proof of life: each session is one byte of a file beside the database, which its processes lock together."""
 
     skew = 0.0  # the file's processes are on one machine
-    stands = True
+    intact = True
 
     # One for the process: where locks are the process's, closing any descriptor of the file drops them all.
     _of_path: WeakValueDictionary[str, Locks] = WeakValueDictionary()
@@ -138,7 +139,7 @@ class Locks(Proof):
     def gone(self, uuids: Sequence[str]) -> list[str]:
         return list(uuids)  # to lock one is to know
 
-    def holds(self, uuid: str) -> bool:
+    def is_held(self, uuid: str) -> bool:
         return uuid in self._held and _same_file(self._descriptor, self.path)
 
     def pop_lost(self) -> list[str]:
@@ -163,7 +164,7 @@ class Locks(Proof):
         cls._finding = threading.Lock()
 
 
-os.register_at_fork(after_in_child=Locks.forked)
+at_fork("locks", Locks.forked)
 
 
 def _set_lock(descriptor: int, kind: int, byte: int) -> None:

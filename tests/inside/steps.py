@@ -15,9 +15,9 @@ from xq.sessions import session as sessions
 def look(db: pw.Database) -> None:
     """Check which sessions live, as the maintenance thread of each process does twice a second."""
     mine = sessions.of(db)
-    assert mine.proof is not None, "this process has taken nothing"
-    eventually(mine.proof.renew)  # a new lock file proves no death yet
-    mine.end_the_dead()
+    assert mine.liveness is not None, "this process has taken nothing"
+    eventually(mine.liveness.renew)  # a new lock file proves no death yet
+    mine.reaper.reap()
 
 
 def sleeps(waiting: Work | int | None) -> bool:

@@ -17,7 +17,7 @@ from tests.conftest import SERVERS, Maker, database_on
 from tests.inside.steps import look
 from tests.proxy import Proxy, port_of
 from tests.steps import PATIENCE, Work, another_process, eventually, is_exact, waiter
-from xq.sessions import session as sessions
+from xq.sessions import liveness
 
 FEATURES = {"keep": True, "buried": True, "delayed": True}
 CUTS = 20  # places at which one call may be cut, at most
@@ -502,7 +502,7 @@ def test_who_loses_its_link_only_loses_its_tasks(place):
 
 
 def test_what_is_taken_in_a_transaction_that_outlives_its_session_comes_back_after_the_commit(place, monkeypatch):
-    monkeypatch.setattr(sessions, "ORPHANS", 0.5)
+    monkeypatch.setattr(liveness, "ORPHANS", 0.5)
     Task = Maker(as_worker(place), None)(FEATURES)
     Task.put({})
     with Task._meta.database.atomic():

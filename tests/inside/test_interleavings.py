@@ -38,6 +38,7 @@ from xq.adapters.databases.links import ServerWrites
 from xq.adapters.databases.sqlite_files import FileWrites
 from xq.engine import take
 from xq.runtime import maintenance as sweep
+from xq.sessions import liveness
 from xq.sessions import session as sessions
 from xq.testing import Clock
 
@@ -118,7 +119,7 @@ def test_a_child_that_enters_a_session_of_its_parent_proves_that_it_lives(make_s
 
     with another_process(make_shared.db, child) as other:
         assert next(other) == put.id
-        session.let_go()  # as the end of this process would
+        session.release()  # as the end of this process would
         look(make_shared.db)
         assert state(Task, put) == "T"
         assert next(other) == put.id
@@ -134,7 +135,7 @@ def test_the_first_take_of_a_process_finds_what_a_dead_one_held(make_shared):
 
     with another_process(make_shared.db, child) as other:
         assert next(other) == put.id
-        proof = sessions.of(make_shared.db).proof
+        proof = sessions.of(make_shared.db).liveness
         assert proof is not None
         eventually(proof.renew)  # beside a new lock file nobody is taken for dead
         name = next(other)
@@ -258,7 +259,7 @@ def test_a_task_whose_session_nobody_lists_comes_back(make_shared):
 
 
 def test_a_task_whose_session_nobody_lists_comes_back_without_a_call(make_shared, monkeypatch):
-    monkeypatch.setattr(sessions, "ORPHANS", 2.0)
+    monkeypatch.setattr(liveness, "ORPHANS", 2.0)
     Task = make_shared(roles=("owner",))
     assert Task.take() is None  # which looks for such tasks; the next look is the thread's
     put = Task.put(task())
@@ -271,11 +272,11 @@ def test_what_proves_that_a_session_lives_is_not_forgotten_by_a_thread_that_find
     Task.put(task())
     mine = sessions.of(make_shared.db)
     taken = Task.take()
-    proof = mine.proof
-    mine.prove_by(lambda: None)
-    mine._proof = None  # as if nobody had looked for it yet
+    proof = mine.liveness
+    mine.use_liveness(lambda: None)
+    mine._liveness = None  # as if nobody had looked for it yet
     gc.collect()
-    assert mine.proof is proof
+    assert mine.liveness is proof
 
     def child() -> Any:
         look(make_shared.db)
@@ -404,7 +405,7 @@ def test_who_waits_for_a_task_that_is_taken_away_and_again_does_not_finish_it(ma
 def test_a_session_that_could_be_listed_in_a_transaction_only_is_looked_after_from_its_commit_on(
     make_shared, monkeypatch
 ):
-    monkeypatch.setattr(sessions, "ORPHANS", float("inf"))  # then who lives is looked at where there is a reason only
+    monkeypatch.setattr(liveness, "ORPHANS", float("inf"))  # then who lives is looked at where there is a reason only
     db = make_shared.db
     make_impatient(db)
     Task = make_shared()

@@ -12,7 +12,7 @@ from tests.conftest import SHARED
 from tests.steps import FAILURES, STUCK, another_process, fail_for, fail_no_more, keep_references
 from xq.engine import take
 from xq.engine.timers import Batches
-from xq.sessions import session as sessions
+from xq.sessions import liveness
 
 BAD = "NEW.name = 'bad' AND NEW.status = 'R'"
 OWNERS = {"side table": ("runat",), "role": ("runat", "owner")}
@@ -30,7 +30,7 @@ def queue(request, make_shared):
 
 @EACH_FAILURE
 def test_a_task_of_a_killed_process_that_cannot_go_back_stops_no_other_and_comes_later(queue, how, monkeypatch, caplog):
-    monkeypatch.setattr(sessions, "ORPHANS", 0.1)
+    monkeypatch.setattr(liveness, "ORPHANS", 0.1)
     fail_for(queue, BAD, how)
 
     def takes() -> Generator[Any, Any, None]:

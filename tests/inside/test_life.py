@@ -39,6 +39,7 @@ from tests.steps import (
 )
 from tests.support.life import FEATURES, takes, watch
 from xq.runtime import maintenance as sweep
+from xq.sessions import liveness
 from xq.sessions import session as sessions
 
 OWNERS = {"side table": ("runat",), "role": ("runat", "owner")}
@@ -193,7 +194,7 @@ def test_after_a_kill_its_former_owner_is_refused(queue):
         task = queue.take()
         yield task.id
         session = sessions.of(queue._meta.database).current()
-        session.let_go()  # as when the system drops it
+        session.release()  # as when the system drops it
         yield
         with pytest.raises(xq.NotOwner):
             task.ack()
@@ -481,7 +482,7 @@ def test_a_shared_session_lives_as_long_as_one_of_its_processes(queue):
 
 
 def test_a_session_that_was_left_to_a_process_which_is_killed_ends(queue, monkeypatch):
-    monkeypatch.setattr(sessions, "ORPHANS", float("inf"))  # then who lives is looked at where there is a reason only
+    monkeypatch.setattr(liveness, "ORPHANS", float("inf"))  # then who lives is looked at where there is a reason only
     queue.put({})
     with another_process(queue._meta.database, joins(queue)) as other:
         next(other)
@@ -618,7 +619,7 @@ def test_who_looks_before_a_session_is_listed_looks_again(make_shared, monkeypat
         mine = sessions.of(make_shared.db)
         takes = threading.Thread(target=in_threads, args=(make_shared.db, Task.take))
         takes.start()
-        yield eventually(lambda: bool(mine.proof and vars(mine.proof)["_held"]))
+        yield eventually(lambda: bool(mine.liveness and vars(mine.liveness)["_held"]))
         go.set()
         takes.join(60)
         yield "taken"

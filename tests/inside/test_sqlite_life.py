@@ -77,7 +77,7 @@ def test_a_lock_file_that_is_deleted_is_made_anew_and_no_living_process_loses_a_
         next(dies)
         ours = Task.take()
         locks(path).unlink()
-        proof = sessions.of(Task._meta.database).proof
+        proof = sessions.of(Task._meta.database).liveness
         assert proof is not None
         assert not proof.renew()  # the new one is young
         look(Task._meta.database)

@@ -113,7 +113,7 @@ def test_a_file_made_anew_serves_a_process_that_used_the_old_one(make, folder, n
     make.db.create_tables([Task])
     Task.put(task())
     taken = Task.take()
-    sessions.of(make.db).end_the_dead()
+    sessions.of(make.db).reaper.reap()
     assert [session for _, session, _ in Task.xq.taken()] == [session for session, _ in Task.xq.sessions()]
     taken.ack()
     assert is_exact(Task)

@@ -30,7 +30,7 @@ def test_tubes_that_nobody_writes_are_not_looked_at_again(sqlite_db, monkeypatch
     queue = xq.Tubes(sqlite_db)
     for n in range(30):
         queue.create_tube(f"tube {n}", "fifottl").put(n)
-    (upkeep,) = sessions.of(queue.database).others
+    (upkeep,) = sessions.of(queue.database).reaper.others
     looked, plain = [], PeeweeStore.execute
 
     def execute(self, sql, values=()):

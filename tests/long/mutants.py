@@ -245,15 +245,15 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a session that other processes joined ends with the first that leaves",
         "xq/sessions/session.py",
-        "if alone and not session.held:",
-        "if not session.held:",
+        "if alone and not session.live:",
+        "if not session.live:",
         (f"{CORE}/test_ownership.py::test_a_session_that_another_process_left_is_still_ours",),
     ),
     Mutant(
         "a session does not expire when its ttr has passed",
-        "xq/sessions/session.py",
-        "if seconds is not None and seconds <= 0:",
-        "if seconds is not None and seconds <= -3600:",
+        "xq/sessions/liveness.py",
+        "if seconds is not None and seconds <= 0 and",
+        "if seconds is not None and seconds <= -3600 and",
         (
             f"{CONTRACT}/test_tubes.py::test_what_a_session_has_taken_of_a_class_is_kept_for_its_ttr_and_given_back_then",
             f"{INSIDE}/test_life.py::test_after_its_ttr_a_lost_session_is_unknown_and_its_tasks_are_ready",
@@ -262,7 +262,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "orphaned tasks are not reaped by the maintenance thread",
         "xq/runtime/maintenance.py",
-        "            self._sessions.end_the_dead()\n",
+        "            self._sessions.reaper.reap()\n",
         "            pass\n",
         (f"{CONTRACT}/test_waiting.py::test_a_take_wakes_when_the_process_that_held_the_task_is_killed",),
     ),
@@ -283,8 +283,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a waiter that leaves keeps the call it has not used",
         "xq/runtime/waiters.py",
-        "            if called:  # and leaves",
-        "            if called and self.waiters is None:  # and leaves",
+        "            if waiter.called:  # and leaves",
+        "            if waiter.called and self.waiters is None:  # and leaves",
         (f"{UNIT}/test_wait.py",),
     ),
     Mutant(

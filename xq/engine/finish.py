@@ -390,8 +390,8 @@ class Finish(Generic[T]):
 
     def give_back(self, session: str, event: str) -> None:
         """Release what a session that has ended still holds, as the event `event`: all, or it raises."""
-        self.batches.give_back(*sessions_of.marks_of(session), event)
+        self.batches.give_back(*sessions_of.tokens_of(session), event)
 
     def give_back_what_goes(self, session: str, event: str) -> None:
         """The same, but for what the database does not let go."""
-        self.batches.give_back_what_goes(*sessions_of.marks_of(session), event, "session")
+        self.batches.give_back_what_goes(*sessions_of.tokens_of(session), event, "session")

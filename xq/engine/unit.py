@@ -403,8 +403,8 @@ class Database:
         """Register a session in the database, and that it may own tasks of this queue."""
         name = binding.dialect.source_name
         if name not in session.listed:
-            binding.sessions.prove_by(lambda: binding.dialect.proof_of_life(self.store))
-            session.hold()
+            binding.sessions.use_liveness(lambda: binding.dialect.liveness(self.store))
+            session.acquire()
             sql, values = binding.dialect.session_listed, {"uuid": session.uuid, "lease": binding.sessions.lease}
             # Not within the application's transaction, where that can be: other threads would wait for its end.
             apart = binding.sessions.apart(sql, {**self.values(), **values}) is not None
@@ -420,7 +420,7 @@ class Database:
         """Return a new token of a session, which is registered in the database at its first one."""
         if binding.dialect.source_name not in session.listed and not session.closed:
             self.list_session(binding, session)
-        return session.mark(binding.sessions.now if self.clock is None else self.clock.now)
+        return session.new_token(binding.sessions.now if self.clock is None else self.clock.now)
 
     def writes(self) -> Writes | None:
         """Return what notifies that another process may have written; None where nothing can."""

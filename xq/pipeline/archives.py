@@ -100,7 +100,7 @@ class Archives:
                 f"what {self.store.name} archives is moved by many transactions: call it outside of one"
             )
         opened = self.database.open()
-        opened.sessions.prove_by(lambda: opened.dialect.proof_of_life(self.store))
+        opened.sessions.use_liveness(lambda: opened.dialect.liveness(self.store))
         name = str(uuid5(NAMESPACE_OID, f"xq archive {opened.dialect.source_name}"))
         deadline = time.monotonic() + GONE
         while True:

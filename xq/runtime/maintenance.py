@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -27,7 +26,9 @@ from xq.engine.take import Takes
 from xq.engine.unit import REVIEW, Database
 from xq.runtime.waiters import Waiting
 from xq.sessions import session as sessions
-from xq.sessions.session import ProofOfLife, Session, Sessions
+from xq.sessions.forking import at_fork
+from xq.sessions.liveness import Liveness, held_by
+from xq.sessions.session import Session, Sessions
 
 log = logging.getLogger("xq")
 
@@ -64,7 +65,7 @@ class QueueMaintenance:
         waiting.listen = self.listen
         takes.attend = self.attend
         _queues.add(self)
-        sessions.keepers.add(self)
+        sessions.queues.add(self)
 
     @property
     def attended(self) -> object:
@@ -79,7 +80,7 @@ class QueueMaintenance:
         """Another definition of the queue has taken over."""
         self.attended = None
         _queues.discard(self)
-        sessions.keepers.discard(self)
+        sessions.queues.discard(self)
         self.database.close()
         self.waiting.alarm()
 
@@ -135,19 +136,19 @@ class QueueMaintenance:
     def more_have_died(self, than: int) -> bool:
         """Whether tasks may have come back from more processes than so many. Looks at most every LOOK seconds."""
         self.reap(unless_since=time.monotonic() - LOOK)
-        return self.deaths > than
+        return self.reaped > than
 
     def reap(self, unless_since: float = math.inf) -> None:
         """Have orphaned tasks come back, unless that was done since this monotonic time. Not within a transaction."""
         mine = self.sessions
         if mine and self.database.clock is None and not self.database.store.in_transaction():
-            mine.end_the_dead(unless_since)
+            mine.reaper.reap(unless_since)
 
     @property
-    def deaths(self) -> int:
+    def reaped(self) -> int:
         """How many sessions of others this process has ended."""
         mine = self.sessions
-        return mine.deaths if mine else 0
+        return mine.reaper.reaped if mine else 0
 
     @property
     def installed(self) -> bool:
@@ -223,8 +224,8 @@ class QueueMaintenance:
         """Every session of the database, a queue in which it may hold tasks, and when it ends (None: it lives)."""
         return [(uuid, queue, ends) for uuid, queue, ends in self._run(self.database.dialect.sessions_listed)]
 
-    def proof_of_life(self) -> ProofOfLife | None:
-        return self.database.dialect.proof_of_life(self.database.store)
+    def liveness(self) -> Liveness | None:
+        return self.database.dialect.liveness(self.database.store)
 
     def rejoin(self, uuid: str) -> bool:
         dialect, sessions = self.database.dialect, self.database.sessions
@@ -237,10 +238,10 @@ class QueueMaintenance:
         rows = opened.sessions.apart(sql, values)
         return bool(self.database.execute(sql, values) if rows is None else rows)
 
-    def postpone(self, uuid: str) -> bool:
+    def expire_later(self, uuid: str) -> bool:
         return self._whole(self.database.dialect.session_postponed, self.database.dialect.session_ends, uuid=uuid)
 
-    def over(self, uuid: str) -> bool:
+    def has_expired(self, uuid: str) -> bool:
         return self._whole(self.database.dialect.session_over, uuid=uuid)
 
     def _whole(self, *texts: str, **values: Any) -> bool:
@@ -262,7 +263,7 @@ class QueueMaintenance:
     def session_lost(self) -> None:
         self.waiting.session_lost()
 
-    def strike(self, uuid: str) -> None:
+    def deregister(self, uuid: str) -> None:
         self._run(self.database.dialect.session_struck, uuid=uuid, queue="")
 
     def give_back(self, uuid: str, event: str) -> None:
@@ -486,8 +487,8 @@ class MaintenanceThread:
 
     def _review(self) -> float:
         """Leave out queues that are no longer installed, until they are used again."""
-        proof, store = self._sessions.proof, self._queues[0].database.store
-        there = proof is None or proof.there()  # to connect would make an empty database
+        liveness, store = self._sessions.liveness, self._queues[0].database.store
+        there = liveness is None or liveness.there()  # to connect would make an empty database
         if there:
             store.connect_apart()
             self._hold_connection()  # now: below, no queue may be left to close it
@@ -539,14 +540,14 @@ class MaintenanceThread:
 
     def _reap(self) -> float:
         if any(queue.maintains for queue in self._queues):
-            self._sessions.end_the_dead()
+            self._sessions.reaper.reap()
         return LOOK
 
     def _expire(self) -> float:
         """Move a batch of the due tasks of each queue."""
         queues = [queue for queue in self._queues if queue.maintains]
         found = [queue.expire() for queue in queues]
-        found += [others.expire() for others in self._sessions.others] if queues else []
+        found += [others.expire() for others in self._sessions.reaper.others] if queues else []
         seconds = min((each for each in found if each is not None), default=math.inf)
         if 0 < seconds < FALLBACK:
             self._arm(seconds)
@@ -593,7 +594,7 @@ _kept_out: list[MaintenanceThread] = []  # of the database, while this process f
 
 
 def _queues_of(mine: Sessions) -> list[QueueMaintenance]:
-    return [queue for queue in sessions.held_by(_queues) if queue.sessions is mine]
+    return [queue for queue in held_by(_queues) if queue.sessions is mine]
 
 
 def _thread_of(queue: QueueMaintenance) -> MaintenanceThread | None:
@@ -628,7 +629,7 @@ def is_paused(database: object) -> bool:
 def leave(database: object) -> None:
     """End what this process has with a database: sessions, its thread, their connections. The next call begins anew."""
     mine = sessions.of(database)
-    proof = mine.proof
+    liveness = mine.liveness
     try:
         mine.exit()
     except Exception as error:
@@ -640,8 +641,8 @@ def leave(database: object) -> None:
         thread.thread.join(LEAVING)
     for queue in _queues_of(mine):
         queue.leave()
-    if proof is not None:
-        proof.close()
+    if liveness is not None:
+        liveness.close()
 
 
 def _timer() -> BackgroundScheduler:
@@ -662,7 +663,7 @@ def _before_exit() -> None:
 
     A process that ended may have left its session to one of them.
     """
-    ending = sessions.held_by(_threads.values())
+    ending = held_by(_threads.values())
     for thread in ending:
         thread.end()
     for thread in ending:
@@ -675,7 +676,7 @@ sessions.before_exit.append(_before_exit)
 def _before_fork() -> None:
     """No thread of ours shall be within the database, or hold a lock, when the process is copied without it."""
     # In this order, as the thread itself: it works, and then may have to start the timer.
-    _kept_out.extend(thread for thread in sessions.held_by(_threads.values()) if thread.working.acquire(timeout=RETRY))
+    _kept_out.extend(thread for thread in held_by(_threads.values()) if thread.working.acquire(timeout=RETRY))
     _starting.acquire()
 
 
@@ -688,11 +689,11 @@ def _after_fork_in_parent() -> None:
 def _after_fork_in_child() -> None:
     global _scheduler, _starting, _threads
     _kept_out.clear()
-    for thread in sessions.held_by(_threads.values()):
+    for thread in held_by(_threads.values()):
         thread.disown()
     _scheduler, _starting, _threads = None, threading.RLock(), WeakKeyDictionary()
-    for queue in sessions.held_by(_queues):
+    for queue in held_by(_queues):
         queue.forked()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+at_fork("threads", _after_fork_in_child, before=_before_fork, in_parent=_after_fork_in_parent)

@@ -416,7 +416,7 @@ class Waiting(Generic[T]):
         if not held or state not in self.machine.pending:
             return row, state, False
         session = opened.sessions.own()
-        ending.here = state == TAKEN and owner_of(row[-1] or "")[0] in {each.uuid for each in opened.sessions.held()}
+        ending.here = state == TAKEN and owner_of(row[-1] or "")[0] in {each.uuid for each in opened.sessions.live()}
         self.database.list_session(opened, session)
         ending.parts = self.tasks.key_of(row)  # as the row has it: triggers compare more strictly than columns may
         self._add_ending(ending)  # before the row is seen: what is told of it finds somebody

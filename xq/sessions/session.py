@@ -5,30 +5,31 @@ from __future__ import annotations
 import atexit
 import itertools
 import logging
-import math
 import os
 import secrets
 import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
+from enum import Enum
 from typing import NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
 from xq.core.errors import BadType, BadValue, NotInstalled, UnknownSession
 from xq.core.ports import Row
+from xq.sessions.forking import at_fork
+from xq.sessions.liveness import Liveness, Reaper, held_by
 
 R = TypeVar("R")
 S = TypeVar("S")
 
-UUID_LENGTH = 36  # with its dashes; the mark of a take begins so, and goes on with one character more, see `marks_of`
-ORPHANS = 5.0  # seconds between two looks for tasks whose session nobody lists
+UUID_LENGTH = 36  # with its dashes; the mark of a take begins so, and goes on with one character more, see `tokens_of`
 
 log = logging.getLogger("xq")
-_entered: ContextVar[tuple[Place, ...]] = ContextVar("xq_sessions", default=())
+_entered: ContextVar[tuple[Entry, ...]] = ContextVar("xq_sessions", default=())
 _of_database: WeakKeyDictionary[object, Sessions] = WeakKeyDictionary()
 _takes = itertools.count(1)
 _process = secrets.token_hex(4)
@@ -36,59 +37,7 @@ _ends_at_exit = 0  # the process that was told
 before_exit: list[Callable[[], None]] = []  # what is done before the sessions of a process that ends are left
 
 
-class ProofOfLife(Protocol):
-    """What the system takes away by itself from a process that ends, however it ends."""
-
-    def hold(self, uuid: str) -> bool:
-        """Prove that a process of this session lives. False where another process is about to end the session."""
-
-    def let_go(self, uuid: str) -> None:
-        """Prove it no longer."""
-
-    def alone(self, uuid: str) -> AbstractContextManager[bool]:
-        """Whether no process holds this session; and none begins to within the `with`."""
-
-    @property
-    def lease(self) -> float | None:
-        """Seconds after which a session ends that was not renewed; None where the system tells who lives."""
-
-    def gone(self, uuids: Sequence[str]) -> list[str]:
-        """Those of these sessions that no process seems to hold."""
-
-    @property
-    def stands(self) -> bool:
-        """Whether nothing is known to have ended it: quick, and asked often."""
-
-    @property
-    def skew(self) -> float:
-        """Seconds by which the clock of the database is ahead of this machine's."""
-
-    def holds(self, uuid: str) -> bool:
-        """Whether this process still proves that a session lives."""
-
-    def pop_lost(self) -> list[str]:
-        """The sessions of this process whose proof the system has taken away since this was last asked."""
-
-    def renew(self) -> bool:
-        """Prove it again, where the proof was lost. Returns whether all others have had the time to do so, too."""
-
-    def apart(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
-        """The rows of a statement, with named values, run on a connection of its own.
-
-        None where it has none, or would have to wait there.
-        """
-
-    def announce(self) -> None:
-        """Have others look from now on whether the sessions live that are listed by now."""
-
-    def there(self) -> bool:
-        """Whether the database is there at all; it is not made by asking."""
-
-    def close(self) -> None:
-        """Close the connection that it has, if any, until it is needed again."""
-
-
-class Keeper(Protocol):
+class SessionQueue(Protocol):
     """One queue, as the sessions of its database see it."""
 
     @property
@@ -111,13 +60,13 @@ class Keeper(Protocol):
     def listed(self) -> list[tuple[str, str, float | None]]:
         """Every session of the database, a queue in which it may hold tasks, and when it ends (None: it lives)."""
 
-    def postpone(self, uuid: str) -> bool:
+    def expire_later(self, uuid: str) -> bool:
         """Have a session end in so many seconds as the database is configured for. False when at once."""
 
     def is_there(self, uuid: str) -> bool:
         """Whether the database lists a session that has not ended."""
 
-    def over(self, uuid: str) -> bool:
+    def has_expired(self, uuid: str) -> bool:
         """Whether a session that was to end has ended for good: looked at as a write, that nobody may pass by."""
 
     def give_back(self, uuid: str, event: str) -> None:
@@ -132,10 +81,10 @@ class Keeper(Protocol):
     def session_lost(self) -> None:
         """The session of this process was lost: what the database knew of it, it knows no more."""
 
-    def strike(self, uuid: str) -> None:
-        """Strike a session off the list of those that may be joined."""
+    def deregister(self, uuid: str) -> None:
+        """Forget a session, which can be joined no more."""
 
-    def proof_of_life(self) -> ProofOfLife | None:
+    def liveness(self) -> Liveness | None:
         """What proves to others that a session lives; None where no other process sees the database."""
 
     def rejoin(self, uuid: str) -> bool:
@@ -149,49 +98,23 @@ class Holder(Protocol):
         """A session has ended."""
 
 
-class Others(Protocol):
-    """Queues of a database that this process maintains, opened or not: many are looked at by one statement."""
-
-    def names(self, of: Collection[str]) -> set[str]:
-        """Those of these names that are of such queues."""
-
-    def open_for(self, session: str) -> None:
-        """Open those in which a session may hold tasks: then they have keepers."""
-
-    def orphans(self) -> set[str]:
-        """The sessions that hold tasks of any of them and are not listed. Those queues are opened."""
-
-    def expire(self) -> float | None:
-        """Move a batch of the due tasks of each. Returns the seconds until the next run; None for no need of one."""
+queues: WeakSet[SessionQueue] = WeakSet()  # of all the queues of this process
 
 
-keepers: WeakSet[Keeper] = WeakSet()  # of all the queues of this process
-
-
-def held_by(weak: Iterable[R]) -> list[R]:
-    """Return what a collection of weak references holds. To copy it fails if another thread adds to it meanwhile."""
-    while True:
-        try:
-            return list(weak)
-        except RuntimeError:
-            continue
-
-
-class Place(NamedTuple):
-    """That a thread or asyncio task has a session: from a `with` on, or since it was joined by its name."""
+class Entry(NamedTuple):
+    """That a thread or asyncio task has entered a session: by `with`, or by its name (`Sessions.join`)."""
 
     sessions: Sessions
     session: Session | None  # None: that of the process
     joined: bool  # by its name: until another is, or the `with` around that is left
 
-    def leave(self) -> None:
-        if self.session is None:
-            _entered.set(self.others())
-        else:
-            self.session._leave(self.others)
 
-    def others(self) -> tuple[Place, ...]:
-        return tuple(place for place in _entered.get() if place is not self)
+class State(Enum):
+    """Of a session in this process. (In the database it is registered, expiring, or not there.)"""
+
+    LEFT = "this process does not hold its liveness lock"  # `acquire` makes it LIVE
+    LIVE = "this process holds its liveness lock"  # `release` makes it LEFT
+    CLOSED = "it takes nothing any more"
 
 
 class Session:
@@ -203,37 +126,47 @@ class Session:
     def __init__(self, sessions: Sessions, uuid: str) -> None:
         self.uuid = uuid
         self.sessions = sessions
-        self.closed = False
-        self.held = False  # whether this process proves that it lives
-        self._proof: ProofOfLife | None = None  # by which it does
+        self.state = State.LEFT
+        self._liveness: Liveness | None = None  # which holds its lock
         self.listed: set[str] = set()  # the queues that the database knows to hold tasks of it
-        self.prefix, _ = marks_of(uuid)
-        self._entered = 0  # in this process
+        self.prefix, _ = tokens_of(uuid)
+        self._entered = 0  # how many threads and asyncio tasks of this process have entered it
         self._process = os.getpid()
         self._lock = threading.RLock()
 
-    def mark(self, now: float) -> str:
-        """A mark for one take, by nobody else and never again: session, time in milliseconds, process, number."""
+    @property
+    def closed(self) -> bool:
+        return self.state is State.CLOSED
+
+    @property
+    def live(self) -> bool:
+        return self.state is State.LIVE
+
+    def new_token(self, now: float) -> str:
+        """Return the token of one take: session, time in milliseconds, process, number. No other take has it."""
         if self.closed:
             raise UnknownSession(self.uuid)
         return f"{self.prefix}{int(now * 1000):x}.{_process}.{next(_takes):x}"
 
-    def hold(self) -> None:
-        """Prove from here on that a process of this session lives. Raises UnknownSession when it is just ended."""
+    def acquire(self) -> None:
+        """Hold its liveness lock. Raises UnknownSession if it is closed, or another process is just ending it."""
         _end_at_exit()
         with self._lock:
-            if not self.held:
-                self._proof = self.sessions.proof
-                if self._proof is not None and not self._proof.hold(self.uuid):
-                    raise UnknownSession(self.uuid)
-            self.held = True
+            if self.live:
+                return
+            liveness = self.sessions.liveness
+            if self.closed or (liveness is not None and not liveness.acquire(self.uuid)):
+                raise UnknownSession(self.uuid)
+            self._liveness, self.state = liveness, State.LIVE
 
-    def let_go(self) -> None:
-        """Prove it no longer."""
+    def release(self) -> None:
+        """Release its liveness lock: its tasks are orphaned, unless other processes have joined it."""
         with self._lock:
-            if self.held and self._proof is not None:
-                self._proof.let_go(self.uuid)
-            self.held, self._proof = False, None
+            liveness, self._liveness = self._liveness, None
+            if self.live:
+                self.state = State.LEFT
+            if liveness is not None:
+                liveness.release(self.uuid)
 
     def close(self) -> None:
         """End it for all processes that have joined it: its tasks go back (after session_ttr).
@@ -249,54 +182,58 @@ class Session:
     def enter(self, joined: bool) -> None:
         """Have it be the current one, as in a `with`, or as `Sessions.join`."""
         with self._lock:
-            if self.closed or (not self.held and not self.sessions.rejoin(self)):
+            if self.closed or (not self.live and not self.sessions.rejoin(self)):
                 raise UnknownSession(self.uuid)
             self._entered += 1
         self._process = os.getpid()
-        _entered.set((*_entered.get(), Place(self.sessions, self, joined)))
+        _entered.set((*_entered.get(), Entry(self.sessions, self, joined)))
 
     def __exit__(self, *exception: object) -> None:
+        entries = self._entries()
+        _forget(entries)
         try:
-            for place in self._entry()[1:]:
-                place.leave()
+            for entry in entries[1:]:
+                if entry.session is not None:
+                    entry.session.leave()
         finally:
-            self._leave(self._others)
+            self.leave()
 
-    def _entry(self) -> list[Place]:
+    def _entries(self) -> list[Entry]:
         """The last time that this thread or asyncio task entered it by `with`, and what was joined since in that block.
 
         Nothing, where a generator is closed in another thread or task than it was started in.
         """
-        places = [place for place in _entered.get() if place.sessions is self.sessions]
-        for at in reversed(range(len(places))):
-            if places[at].session is self and not places[at].joined:
-                return [places[at], *itertools.takewhile(lambda place: place.joined, places[at + 1 :])]
+        entries = [entry for entry in _entered.get() if entry.sessions is self.sessions]
+        for at in reversed(range(len(entries))):
+            if entries[at].session is self and not entries[at].joined:
+                return [entries[at], *itertools.takewhile(lambda entry: entry.joined, entries[at + 1 :])]
         return []
 
-    def _others(self) -> tuple[Place, ...]:
-        """What this thread or asyncio task has beside that."""
-        left = self._entry()
-        return tuple(place for place in _entered.get() if not any(place is other for other in left))
-
-    def _leave(self, remaining: Callable[[], tuple[Place, ...]]) -> None:
-        """Leave it, after which this thread has what remains."""
+    def leave(self) -> None:
+        """Leave it. The last one of this process releases the liveness lock; the last one of all processes ends it."""
         if os.getpid() != self._process:
             return  # a child that was forked within the `with`: it entered nothing
-        _entered.set(remaining())
         with self._lock:
             self._entered -= 1
             last = self._entered <= 0 and not self.closed
             if last:
-                self.let_go()  # whoever enters it from here on must join it anew
+                self.release()  # who enters it from here on must join it anew
         if last:
             self.sessions.leave(self)
 
     def forked(self) -> None:
-        self.held, self._proof, self._entered, self._lock = False, None, 0, threading.RLock()
+        if not self.closed:
+            self.state = State.LEFT
+        self._liveness, self._entered, self._lock = None, 0, threading.RLock()
         self.listed.clear()
 
     def __repr__(self) -> str:
         return f"<xq session {self.uuid}{' (closed)' if self.closed else ''}>"
+
+
+def _forget(entries: Sequence[Entry]) -> None:
+    """Have this thread or asyncio task be in these no more."""
+    _entered.set(tuple(each for each in _entered.get() if not any(each is entry for entry in entries)))
 
 
 class Sessions:
@@ -304,13 +241,9 @@ class Sessions:
 
     def __init__(self) -> None:
         self.holders: WeakSet[Holder] = WeakSet()
-        self.others: WeakSet[Others] = WeakSet()
-        self.looking = threading.RLock()
-        self.looked_at = 0.0  # the monotonic time of the last look at who lives
-        self._orphans_at = 0.0  # the monotonic time at which to look for tasks whose session nobody lists
-        self.deaths = 0  # how many sessions of others this process has ended
+        self.reaper = Reaper(self)
         self.waits = threading.RLock()  # held by the thread that waits, where all threads share one connection
-        self._proof: tuple[ProofOfLife | None] | None = None  # once it was looked for
+        self._liveness: tuple[Liveness | None] | None = None  # once it was looked for
         self._open: dict[str, Session] = {}
         self._own: Session | None = None
         self._lock = threading.Lock()
@@ -320,12 +253,12 @@ class Sessions:
     @property
     def lease(self) -> float | None:
         """For how many seconds a session goes on without being renewed; None where the system tells who lives."""
-        return None if self._proof is None or self._proof[0] is None else self._proof[0].lease
+        return None if self._liveness is None or self._liveness[0] is None else self._liveness[0].lease
 
     @property
     def now(self) -> float:
         """Seconds since 1970, by the clock of the database."""
-        return time.time() + (0.0 if self._proof is None or self._proof[0] is None else self._proof[0].skew)
+        return time.time() + (0.0 if self._liveness is None or self._liveness[0] is None else self._liveness[0].skew)
 
     def notice_loss(self, name: str) -> bool:
         """Whether a session of this process was ended since what proved that it lives was lost.
@@ -333,75 +266,77 @@ class Sessions:
         One that others have ended ends here, too, and gives back what it has taken since.
         """
         session = self._open.get(name)
-        if session is not None and session.held and session.listed:
-            if not self._ask(lambda keeper: keeper.is_there(name), otherwise=True):
-                self._lose(session)
+        if session is not None and session.live and session.listed:
+            if not self.ask(lambda queue: queue.is_there(name), otherwise=True):
+                self.lose(session)
                 self.end(name, "release")  # what it has taken since
         # Of a key alone nobody knows by which session it was taken: until the next take, by the one before.
         own = self._own
-        before = own is not None and own.uuid == name and not own.held and self._own_lost
+        before = own is not None and own.uuid == name and not own.live and self._own_lost
         return name in self._lost or before
 
-    def _lose(self, session: Session) -> None:
+    def lose(self, session: Session) -> None:
         """A session was ended, and not by this process: it takes nothing any more, and is no more this process's."""
         own = session is self._own
         with session._lock:
             if session.closed:  # another thread noticed it first, and proves it no longer
                 return
-            lost = self.proof is not None and not self.proof.holds(session.uuid)  # else another process closed it
+            lost = self.liveness is not None and not self.liveness.is_held(
+                session.uuid
+            )  # else another process closed it
             if lost:
                 self._lost.add(session.uuid)
                 self._own_lost |= own
-            session.closed = True
-            session.let_go()
+            session.state = State.CLOSED
+            session.release()
         self._closed(session)
-        for keeper in self.keepers if lost and own else ():
-            keeper.session_lost()
+        for queue in self.queues if lost and own else ():
+            queue.session_lost()
 
     def _closed(self, session: Session) -> None:
         self._open.pop(session.uuid, None)
-        for keeper in held_by(keepers):  # be they installed or not, which only the database could tell
-            if keeper.sessions is self:
-                keeper.session_closed()
+        for queue in held_by(queues):  # be they installed or not, which only the database could tell
+            if queue.sessions is self:
+                queue.session_closed()
 
     @property
-    def keepers(self) -> list[Keeper]:
+    def queues(self) -> list[SessionQueue]:
         """The queues of this process that are installed in this database."""
-        return [keeper for keeper in held_by(keepers) if keeper.sessions is self and keeper.installed]
+        return [queue for queue in held_by(queues) if queue.sessions is self and queue.installed]
 
-    def _ask(self, question: Callable[[Keeper], R], otherwise: S) -> R | S:
+    def ask(self, question: Callable[[SessionQueue], R], otherwise: S) -> R | S:
         """What any of the queues says of all sessions."""
-        for keeper in self.keepers:
+        for queue in self.queues:
             with suppress(NotInstalled):  # its table was dropped just now
-                return question(keeper)
+                return question(queue)
         return otherwise
 
     @property
-    def proof(self) -> ProofOfLife | None:
+    def liveness(self) -> Liveness | None:
         """None where no other process sees the database."""
-        if self._proof is None:
-            for keeper in self.keepers[:1]:
-                self.prove_by(keeper.proof_of_life)
-        return self._proof[0] if self._proof else None
+        if self._liveness is None:
+            for queue in self.queues[:1]:
+                self.use_liveness(queue.liveness)
+        return self._liveness[0] if self._liveness else None
 
-    def prove_by(self, find: Callable[[], ProofOfLife | None]) -> None:
+    def use_liveness(self, find: Callable[[], Liveness | None]) -> None:
         """Know what proves that sessions live. What is known already stays: locks go with what has them."""
-        if self._proof is None:
+        if self._liveness is None:
             found = find()
             with self._lock:
-                self._proof = self._proof or (found,)
+                self._liveness = self._liveness or (found,)
 
     def apart(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
         """The rows of a statement run on the connection that proves our life; None where that cannot be.
 
         It neither waits for the application's transaction nor sees the moment at which that one began.
         """
-        return None if self.proof is None else self.proof.apart(sql, values)
+        return None if self.liveness is None else self.liveness.apart(sql, values)
 
     def announce(self) -> None:
         """Have others look from now on whether the sessions live that are listed by now."""
-        if self.proof is not None:
-            self.proof.announce()
+        if self.liveness is not None:
+            self.liveness.announce()
 
     def current(self) -> Session:
         """That which this thread or asyncio task entered or joined last, else the one of the process."""
@@ -409,9 +344,9 @@ class Sessions:
         if not entered and own is not None and not own.closed:
             return own
         if entered:
-            place = next((place for place in reversed(entered) if place.sessions is self), None)
-            if place is not None and place.session is not None:
-                return place.session
+            entry = next((entry for entry in reversed(entered) if entry.sessions is self), None)
+            if entry is not None and entry.session is not None:
+                return entry.session
         return self.own()
 
     def join(self, session: Session | None) -> None:
@@ -419,38 +354,39 @@ class Sessions:
 
         Until another is joined, or the `with` around this is left. The one joined before in the same block is left.
         """
-        entered = [place for place in _entered.get() if place.sessions is self]
+        entered = [entry for entry in _entered.get() if entry.sessions is self]
         if session is None:
-            _entered.set((*_entered.get(), Place(self, None, joined=True)))
+            _entered.set((*_entered.get(), Entry(self, None, joined=True)))
         else:
             session.enter(joined=True)
-        for place in entered[-1:]:
-            if place.joined:
-                place.leave()
+        if entered and entered[-1].joined:
+            _forget(entered[-1:])
+            if entered[-1].session is not None:
+                entered[-1].session.leave()
 
     def to_take(self) -> Session:
         """The current session, which is proved to live. Raises the ORM's errors where it can be proved no more."""
-        if self._proof is not None and self._proof[0] is not None and not self._proof[0].stands:
-            self._prove_again(self._proof[0])
+        if self._liveness is not None and self._liveness[0] is not None and not self._liveness[0].intact:
+            self.renew(self._liveness[0])
         own = self._own
         return own if own is not None and not own.closed and not _entered.get() else self.current()
 
-    def _prove_again(self, proof: ProofOfLife) -> bool:
-        """As `ProofOfLife.renew`; what was lost before, others may have given away."""
-        others_do = proof.renew()
-        for name in proof.pop_lost():
+    def renew(self, liveness: Liveness) -> bool:
+        """As `Liveness.renew`; what was lost before, others may have given away."""
+        others_do = liveness.renew()
+        for name in liveness.pop_lost():
             if name in self._open:
                 log.warning(
                     "session %s is lost: the connection that proved it was. Its tasks come back at once, "
                     "or after session_ttr",
                     name,
                 )
-                self._lose(self._open[name])  # it ends as any does of which no process is left
+                self.lose(self._open[name])  # it ends as any does of which no process is left
         return others_do
 
     def is_entered(self, name: str) -> bool:
         """Whether this thread or asyncio task has entered a session, and not left it."""
-        entered = (place.session for place in _entered.get() if place.sessions is self)
+        entered = (entry.session for entry in _entered.get() if entry.sessions is self)
         return any(session is not None and session.uuid == name for session in entered)
 
     def own(self) -> Session:
@@ -472,19 +408,19 @@ class Sessions:
         session = self._open.get(name)
         return session if session is not None else self._open.setdefault(name, Session(self, name))
 
-    def held(self) -> list[Session]:
-        """Those for which this process proves that they live."""
-        return [session for session in list(self._open.values()) if session.held]
+    def live(self) -> list[Session]:
+        """Those whose liveness locks this process holds."""
+        return [session for session in list(self._open.values()) if session.live]
 
     def rejoin(self, session: Session) -> bool:
         """Join a session that may have been left, or lost, or ended meanwhile. False when it has ended."""
-        session.hold()
+        session.acquire()
         there = False
         try:
-            there = self._ask(lambda keeper: keeper.rejoin(session.uuid), otherwise=False)
+            there = self.ask(lambda queue: queue.rejoin(session.uuid), otherwise=False)
         finally:
             if not there:
-                session.let_go()
+                session.release()
         if there:
             self._open[session.uuid] = session
         else:
@@ -494,108 +430,52 @@ class Sessions:
     def leave(self, session: Session) -> None:
         """Leave a session that was let go of to the other processes that have joined it; end it where there is none."""
         with self.alone(session.uuid) as alone:
-            if alone and not session.held:  # else another thread has joined it anew
+            if alone and not session.live:  # else another thread has joined it anew
                 self._open.pop(session.uuid, None)
                 self._end(session)
 
     def close(self, session: Session) -> None:
         """End a session, whoever else has joined it."""
         self._end(session)
-        session.let_go()
+        session.release()
 
     def _end(self, session: Session) -> None:
-        session.closed = True  # from here on it takes nothing
+        before, session.state = session.state, State.CLOSED  # from here on it takes nothing
         try:
             self.end(session.uuid, "release")
         except BaseException:
-            session.closed = False
+            session.state = before
             raise
         self._closed(session)
 
     def alone(self, name: str) -> AbstractContextManager[bool]:
         """Whether no process holds a session; and none begins to within the `with`."""
-        return nullcontext(True) if self.proof is None else self.proof.alone(name)
+        return nullcontext(True) if self.liveness is None else self.liveness.alone(name)
 
     def end(self, name: str, event: str) -> bool:
         """Give back what a session holds, as the event `event`, now or when session_ttr has passed: whether now."""
-        postponed = self._ask(lambda keeper: keeper.postpone(name), otherwise=True)
+        postponed = self.ask(lambda queue: queue.expire_later(name), otherwise=True)
         if not postponed:
             self._give_back(name, event)
         return not postponed
 
     def _give_back(self, name: str, event: str) -> None:
-        for others in held_by(self.others):
+        for others in held_by(self.reaper.others):
             others.open_for(name)
-        for keeper in self.keepers:
+        for queue in self.queues:
             with suppress(NotInstalled):
-                keeper.give_back(name, event)
+                queue.give_back(name, event)
         for holder in held_by(self.holders):
             holder.give_back(name)
-        self._ask(lambda keeper: keeper.strike(name), otherwise=None)
+        self.ask(lambda queue: queue.deregister(name), otherwise=None)
 
-    def end_the_dead(self, unless_since: float = math.inf) -> bool:
-        """End the sessions of which no process is left, and those whose time is over.
-
-        Tells whether there are others that may die. Looks at nothing when that was done since this monotonic time.
-        """
-        with self.looking:
-            if self.looked_at >= unless_since:
-                return True
-            self.looked_at = time.monotonic()
-            return self._end_the_dead()
-
-    def _end_the_dead(self) -> bool:
-        keepers = self.keepers
-        all_prove = self.proof is None or self._prove_again(self.proof)
-        mine = [session for session in self.held() if session.listed]  # before: another thread may list one meanwhile
-        ends: dict[str, float | None] = {}
-        listed = self._ask(lambda keeper: keeper.listed(), otherwise=None)
-        if listed is None:
-            return False
-        queues = self._maintained({queue for _, queue, _ in listed}, keepers)
-        for name, queue, seconds in listed:
-            if queue in queues and ends.get(name) is None:
-                ends[name] = seconds
-        for session in mine:
-            if session.uuid not in ends:
-                self._lose(session)
-                self.end(session.uuid, "release")
-        orphans: set[str] = set()
-        if self.looked_at > self._orphans_at:
-            self._orphans_at = self.looked_at + ORPHANS
-            for keeper in keepers:
-                if not self._of_others([keeper.name]):
-                    with suppress(NotInstalled):
-                        orphans.update(filter(_is_uuid, keeper.orphans()))
-            for others in held_by(self.others):
-                orphans.update(filter(_is_uuid, others.orphans()))
-            ends |= dict.fromkeys(orphans)
-        here = {session.uuid for session in self.held()}
-        not_here = {uuid: seconds for uuid, seconds in ends.items() if uuid not in here or seconds is not None}
-        living = [name for name, seconds in not_here.items() if seconds is None]
-        for name in (self.proof.gone(living) if self.proof else living) if all_prove else ():
-            with self.alone(name) as alone:
-                if alone:
-                    ended = "has ended" if self.end(name, "died") else "ends after session_ttr"
-                    level = logging.DEBUG if name in orphans else logging.INFO  # whoever ended it has told
-                    log.log(level, "session %s is gone, and %s", name, ended)
-                    self.deaths += 1
-        for name, seconds in not_here.items():
-            if seconds is not None and seconds <= 0:
-                with self.alone(name):
-                    if self._ask(lambda keeper, name=name: keeper.over(name), otherwise=False):  # type: ignore[misc]
-                        self._give_back(name, "died")
-                        log.info("session %s, which was to end, has ended", name)
-                        self.deaths += 1
-        return bool(not_here)
-
-    def _maintained(self, queues: Collection[str], keepers: Sequence[Keeper]) -> set[str]:
-        """Those of these names that are of queues which this process maintains; "" is the list of all sessions."""
-        mine = {"", *(keeper.name for keeper in keepers)}
-        return (mine & set(queues)) | self._of_others([queue for queue in queues if queue not in mine])
-
-    def _of_others(self, queues: Collection[str]) -> set[str]:
-        return {name for others in held_by(self.others) for name in others.names(queues)} if queues else set()
+    def end_expired(self, name: str) -> bool:
+        """End a session whose time has passed. False if it has been joined again meanwhile, or ended."""
+        with self.alone(name):
+            expired = self.ask(lambda queue: queue.has_expired(name), otherwise=False)
+            if expired:
+                self._give_back(name, "died")
+        return expired
 
     def forget_listed(self) -> None:
         """The database may have forgotten them all: make them known again at their next take."""
@@ -604,29 +484,29 @@ class Sessions:
 
     def exit(self) -> None:
         """The process ends: leave all sessions."""
-        known = self.held()
-        if known and (self.proof is None or self.proof.there()):
-            here = next((keeper for keeper in held_by(keepers) if keeper.sessions is self), None)
+        known = self.live()
+        if known and (self.liveness is None or self.liveness.there()):
+            here = next((queue for queue in held_by(queues) if queue.sessions is self), None)
             with here.briefly_connected() if here else nullcontext():  # the application may have closed its connection
                 for session in known:
-                    session.let_go()
+                    session.release()
                     self.leave(session)
-                    for keeper in self.keepers:
+                    for queue in self.queues:
                         with suppress(NotInstalled):
-                            keeper.forget_waits(session.uuid)
+                            queue.forget_waits(session.uuid)
 
     def dropped(self) -> None:
         """The database object is gone, and nobody can finish what was taken through it: others give it back."""
-        for session in self.held():
-            session.let_go()
+        for session in self.live():
+            session.release()
 
     def forked(self) -> None:
         """In a child, which has none of them: a session that it enters again, it must join."""
         for session in self._open.values():
             session.forked()
-        self.looking = threading.RLock()
+        self.reaper.forked()
         self.waits = threading.RLock()
-        self._proof = None
+        self._liveness = None
         self._own = None
         self._own_lost = False
         self._lost = set()
@@ -655,14 +535,7 @@ def checked(name: object) -> str:
         raise BadValue(f"a session is named by its uuid, and {name!r} is none") from None
 
 
-def _is_uuid(name: str | None) -> bool:
-    try:
-        return str(uuid.UUID(name)) == name
-    except (TypeError, ValueError, AttributeError):
-        return False  # another program wrote it
-
-
-def marks_of(session: str) -> tuple[str, str]:
+def tokens_of(session: str) -> tuple[str, str]:
     """What the marks of a session's takes begin with, and what comes after all of them: they stand in between."""
     return f"{session}/", f"{session}0"
 
@@ -685,7 +558,7 @@ def _at_exit() -> None:
     for sessions in held_by(_of_database.values()):
         try:
             sessions.exit()
-        except Exception as error:  # then the proof of life goes with the process, and others notice
+        except Exception as error:  # then the liveness of life goes with the process, and others notice
             log.debug("a session could not be ended at exit: %s", error)
 
 
@@ -708,4 +581,4 @@ def _end_at_exit() -> None:
 
 
 atexit.register(_at_exit)
-os.register_at_fork(after_in_child=_in_child)
+at_fork("sessions", _in_child)

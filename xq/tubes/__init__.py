@@ -82,7 +82,7 @@ class Tubes:
             upkeep = shared.setdefault(
                 "upkeep", Upkeep(self._queue, self._records, self._drivers, self._tube, self._close)
             )
-            sessions.of(self.database).others.add(upkeep)
+            sessions.of(self.database).reaper.others.add(upkeep)
 
     def _state(self) -> State:
         questions = {

@@ -35,7 +35,7 @@ log = logging.getLogger("xq")
 
 
 class Upkeep:
-    """The tubes of one database, as the maintenance thread of a process sees them (`xq.sessions.session.Others`)."""
+    """The tubes of one database, as the maintenance thread of a process sees them (`xq.sessions.liveness.Others`)."""
 
     def __init__(
         self,
