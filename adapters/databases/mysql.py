@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 from xq.adapters.databases.archives import MysqlOutbox
-from xq.adapters.databases.links import ALIVE, Words
 from xq.adapters.databases.mysql_extracts import MysqlRendering
 from xq.adapters.databases.mysql_utubes import MysqlUtubes
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.servers import BYTES, PART, ROLL_UP, Server
+from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.adapters.databases.sql import QUEUES, Object, Run, parts_of_uuid
 from xq.adapters.databases.utube_news import NEWS
 from xq.core.compile import Change, Selector, Statement
@@ -94,7 +94,7 @@ class Mysql(Server):
     )
     from_there = "connect to the database"
 
-    link = Words(
+    session_sql = SessionSql(
         connected=(
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",  # on tables of xq's own, whatever else there is
             "SET SESSION wait_timeout = 31536000",  # a year: the most there is

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from xq.adapters.databases.archives import PostgresOutbox
-from xq.adapters.databases.links import ALIVE, Words
 from xq.adapters.databases.postgres_extracts import PostgresRendering
 from xq.adapters.databases.postgres_triggers import (
     CHANNEL,
@@ -20,6 +19,7 @@ from xq.adapters.databases.postgres_triggers import (
 )
 from xq.adapters.databases.postgres_utubes import PostgresUtubes
 from xq.adapters.databases.servers import BYTES, ROLL_UP, Server
+from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.adapters.databases.sql import QUEUES, SESSIONS, SETTINGS, Object
 from xq.adapters.databases.utube_news import NEWS
 from xq.core.compile import Selector, Statement
@@ -76,7 +76,7 @@ class Postgres(Server):
     )
     from_there = "connect with a search_path that begins with"
 
-    link = Words(
+    session_sql = SessionSql(
         connected=(
             # Whatever the application's is: single statements on tables of xq's own, which nobody tries again.
             "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED",

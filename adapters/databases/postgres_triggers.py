@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from xq.adapters.databases.links import ALIVE
 from xq.adapters.databases.servers import PART
+from xq.adapters.databases.session_connection import ALIVE
 from xq.adapters.databases.sql import SETTINGS, Object
 from xq.core.machine import ABSENT, TAKEN
 from xq.core.ports import TIMES

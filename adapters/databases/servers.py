@@ -7,15 +7,15 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from xq.adapters.databases.links import ALIVE, Link, ServerWrites, Words
 from xq.adapters.databases.rights import ROLES, rights
+from xq.adapters.databases.session_connection import ALIVE, ServerNotifier, SessionConnection, SessionSql
 from xq.adapters.databases.sql import QUEUES, Dialect, Number, Run
 from xq.adapters.databases.utube_news import Again, ServerUtubes
 from xq.adapters.databases.utubes import Turn
 from xq.core.compile import Statement
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import ABSENT, TAKEN, Guard
-from xq.core.ports import Connection, Row, Store, Values, Writes
+from xq.core.ports import Connection, Notifier, Row, Store, Values
 from xq.sessions.liveness import Liveness
 from xq.sessions.session import UUID_LENGTH
 
@@ -30,7 +30,7 @@ class Server(Dialect):
     begin_writing = ""
     mark = "%s"
     lock = " FOR UPDATE"
-    link: ClassVar[Words]  # what is asked on links to it
+    session_sql: ClassVar[SessionSql]  # what the session connection runs
     read_only: ClassVar[str]  # whether the server may not be written, as SQL
     first_schema: ClassVar[str]  # that of the connection, where xq has its records; as SQL
     others: ClassVar[str]  # a query of the other schemas that have such records
@@ -148,16 +148,16 @@ class Server(Dialect):
         uuid, waits = self.varying(UUID_LENGTH), "waits BOOLEAN NOT NULL DEFAULT FALSE"
         return {ALIVE: f"uuid {uuid} NOT NULL, process BIGINT NOT NULL, {waits}, PRIMARY KEY (uuid, process)"}
 
-    def _link(self, store: Store[Any]) -> Link | None:
+    def _session_connection(self, store: Store[Any]) -> SessionConnection | None:
         database = store.database
-        return None if database is None else Link.of(database, store, self.link)
+        return None if database is None else SessionConnection.of(database, store, self.session_sql)
 
     def liveness(self, store: Store[Any]) -> Liveness | None:
-        return self._link(store)
+        return self._session_connection(store)
 
-    def writes(self, store: Store[Any]) -> Writes | None:
-        link = self._link(store)
-        return None if link is None else ServerWrites(link)
+    def notifier(self, store: Store[Any]) -> Notifier | None:
+        connection = self._session_connection(store)
+        return None if connection is None else ServerNotifier(connection)
 
     def prepare(self, store: Store[Any]) -> None:
         self.refuse(store)

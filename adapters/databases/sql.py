@@ -30,11 +30,11 @@ from xq.core.ports import (
     Connection,
     Field,
     Kind,
+    Notifier,
     Row,
     Store,
     Table,
     Values,
-    Writes,
     beside,
     fits_a_column,
 )
@@ -270,7 +270,7 @@ class Dialect(ABC):
         """What proves to other processes that a session lives; None where none can see the database."""
 
     @abstractmethod
-    def writes(self, store: Store[Any]) -> Writes | None:
+    def notifier(self, store: Store[Any]) -> Notifier | None:
         """What tells that another process may have written; None where none can."""
 
     @abstractmethod

@@ -12,13 +12,13 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from xq.adapters.databases.archives import SqliteOutbox
+from xq.adapters.databases.file_liveness import FileLocks, FileNotifier
 from xq.adapters.databases.sql import SESSIONS, Dialect, Number, Object, Run, parts_of_uuid
 from xq.adapters.databases.sqlite_extracts import SqliteRendering
-from xq.adapters.databases.sqlite_files import FileWrites, Locks
 from xq.adapters.databases.sqlite_utubes import SqliteUtubes
 from xq.core.compile import Selector, Statement
 from xq.core.machine import ABSENT, TAKEN, Guard
-from xq.core.ports import HISTORY, INTEGERS, TIMES, Connection, Field, Kind, Row, Store, Values, Writes
+from xq.core.ports import HISTORY, INTEGERS, TIMES, Connection, Field, Kind, Notifier, Row, Store, Values
 from xq.sessions.liveness import Liveness
 
 SWITCHING = 10.0  # seconds that switching a file to WAL is tried for
@@ -293,13 +293,13 @@ class Sqlite(Dialect):
 
     def liveness(self, store: Store[Any]) -> Liveness | None:
         files = self._files(store)
-        return Locks.of(files[0]) if files else None
+        return FileLocks.of(files[0]) if files else None
 
-    def writes(self, store: Store[Any]) -> Writes | None:
+    def notifier(self, store: Store[Any]) -> Notifier | None:
         files = self._files(store)
         schemas = dict.fromkeys(["main", self.source.schema or "main"])
         versions = [f"PRAGMA {self.quote(schema)}.data_version" for schema in schemas]
-        return FileWrites(files, versions) if files else None
+        return FileNotifier(files, versions) if files else None
 
     def existing(self, store: Store[Any]) -> dict[str, str]:
         # SQLite lists all that a file holds, which may be a thousand queues: it is the one to choose.

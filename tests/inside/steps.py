@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from typing import Any
 
 import peewee as pw
 
@@ -23,7 +24,7 @@ def look(db: pw.Database) -> None:
 def sleeps(waiting: Work | int | None) -> bool:
     """Return whether a thread sleeps until it is woken, and is not on its way there: drivers have a `wait`, too."""
     thread = waiting.thread if isinstance(waiting, Work) else waiting
-    frame, above = sys._current_frames().get(thread or 0), []
+    frame, above = sys._current_frames().get(thread or 0), list[Any]()
     while frame is not None and len(above) < 3:  # threading.Condition.wait, threading.Event.wait
         above.append(frame.f_code)
         frame = frame.f_back

@@ -357,10 +357,9 @@ def test_a_producer_hears_of_the_end_of_its_task_and_a_consumer_of_the_task(land
         sessions.of(one).exit()
 
         def nothing_is_left() -> bool:
-            sessions.of(other).looked_at = 0.0
             sessions.of(other).reaper.reap()
             left = {uuid for (uuid,) in land.owner.execute_sql("SELECT DISTINCT uuid FROM xq_session").fetchall()}
-            return left <= {session.uuid for session in sessions.of(other).held()}
+            return left <= {session.uuid for session in sessions.of(other).live()}
 
         eventually(nothing_is_left)
         if kind == "all":

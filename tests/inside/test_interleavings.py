@@ -34,8 +34,8 @@ from tests.steps import (
     state,
     writing,
 )
-from xq.adapters.databases.links import ServerWrites
-from xq.adapters.databases.sqlite_files import FileWrites
+from xq.adapters.databases.file_liveness import FileNotifier
+from xq.adapters.databases.session_connection import ServerNotifier
 from xq.engine import take
 from xq.runtime import maintenance as sweep
 from xq.sessions import liveness
@@ -46,7 +46,7 @@ from xq.testing import Clock
 @pytest.fixture
 def session_ends_within_a_take(monkeypatch):
     """Has the session of the next take be closed while it takes."""
-    mark = sessions.Session.mark
+    mark = sessions.Session.new_token
 
     def marks_and_ends(self: sessions.Session, now: float) -> str:
         made = mark(self, now)
@@ -54,7 +54,7 @@ def session_ends_within_a_take(monkeypatch):
         self.close()
         return made
 
-    monkeypatch.setattr(sessions.Session, "mark", marks_and_ends)
+    monkeypatch.setattr(sessions.Session, "new_token", marks_and_ends)
 
 
 def test_a_task_taken_by_a_session_that_ends_meanwhile_is_given_back(make, session_ends_within_a_take):
@@ -213,7 +213,7 @@ def test_history_is_pruned_by_itself_where_nothing_else_is_due(make_shared):
 
 
 def test_a_signal_that_is_lost_is_made_up_for(make_shared, monkeypatch):
-    for listening in (FileWrites, ServerWrites):
+    for listening in (FileNotifier, ServerNotifier):
         monkeypatch.setattr(listening, "wait", lambda self, seconds, eagerly: threading.Event().wait(seconds))
     Task = make_shared()
     work = Work(make_shared.db, lambda: Task.take(timeout=PATIENCE))
@@ -319,7 +319,7 @@ def test_a_session_that_is_about_to_end_is_joined_by_no_other_process(make_share
 def test_a_session_closed_elsewhere_that_two_threads_notice_at_once_is_not_taken_for_lost(make_shared, monkeypatch):
     Task = make_shared(roles=("owner",))
     Task.put(task())
-    held, lose = Task.take(), sessions.Sessions._lose
+    held, lose = Task.take(), sessions.Sessions.lose
 
     def child() -> Any:
         Task.xq.session(mine).close()
@@ -331,7 +331,7 @@ def test_a_session_closed_elsewhere_that_two_threads_notice_at_once_is_not_taken
         lose(self, session)
 
     mine = sessions.of(make_shared.db).own().uuid
-    monkeypatch.setattr(sessions.Sessions, "_lose", loses_late)
+    monkeypatch.setattr(sessions.Sessions, "lose", loses_late)
     with another_process(make_shared.db, child) as other:
         assert next(other) == "closed"
         with pytest.raises(xq.WrongState):

@@ -13,7 +13,7 @@ import xq
 from tests import servers
 from tests.conftest import Maker, database_on
 from tests.steps import PATIENCE, another_process, eventually, in_threads, is_exact, waiter
-from xq.adapters.databases import links
+from xq.adapters.databases import session_connection
 
 FEATURES = {"keep": True, "delayed": True, "history": True}
 LEASE = 7.0  # seconds, for the tests: longer than a busy machine keeps a process from renewing it
@@ -24,8 +24,8 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Maker]:
     """Makes queues on a database behind a pooler."""
     if reason := servers.Postgres.missing() or servers.PgBouncer.missing():
         pytest.skip(reason)
-    monkeypatch.setattr(links, "LEASE", LEASE)
-    monkeypatch.setattr(links, "RENEWED", LEASE / 5)
+    monkeypatch.setattr(session_connection, "LEASE", LEASE)
+    monkeypatch.setattr(session_connection, "RENEWED", LEASE / 5)
     with (
         database_on(servers.Postgres) as (server, name),
         servers.PgBouncer(server, pool_mode="transaction", default_pool_size=4) as pooler,

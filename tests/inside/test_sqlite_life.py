@@ -27,7 +27,7 @@ from tests.conftest import Maker
 from tests.inside.steps import look
 from tests.steps import PATIENCE, another_process, eventually, processes, state
 from tests.support.life import FEATURES, takes, watch
-from xq.adapters.databases import sqlite_files
+from xq.adapters.databases import file_liveness
 from xq.sessions import session as sessions
 
 
@@ -64,7 +64,7 @@ def locks(path: Path) -> Path:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever lost its lock with the file has the time to lock the new one, be the machine slow."""
-    monkeypatch.setattr(sqlite_files, "YOUNG", 6.0)
+    monkeypatch.setattr(file_liveness, "YOUNG", 6.0)
 
 
 @pytest.mark.usefixtures("patient")

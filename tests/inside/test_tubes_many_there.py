@@ -38,9 +38,9 @@ def test_tubes_that_nobody_writes_are_not_looked_at_again(sqlite_db, monkeypatch
         return plain(self, sql, values)
 
     monkeypatch.setattr(PeeweeStore, "execute", execute)
-    upkeep.keep_time()
+    upkeep.expire()
     assert len([sql for sql in looked if "UNION ALL" in sql]) == 2, "many by one statement"
     looked.clear()
     monkeypatch.setattr(upkeep, "_look_at", 0.0)
-    upkeep.keep_time()
+    upkeep.expire()
     assert len(looked) == 1, "whether anything was committed"

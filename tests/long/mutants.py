@@ -397,7 +397,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "the liveness lock is not taken",
-        "adapters/databases/sqlite_files.py",
+        "adapters/databases/file_liveness.py",
         "return self._locked(uuid, fcntl.F_RDLCK)",
         "return self._descriptor >= 0",
         (f"{CORE}/test_ownership.py::test_a_task_that_another_process_took_is_not_ours", f"{CORE}/test_ownership.py"),
@@ -419,7 +419,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a session whose process lives is reaped",
-        "adapters/databases/links.py",
+        "adapters/databases/session_connection.py",
         "return [uuid for uuid in uuids if uuid not in living]",
         "return [*uuids]",
         (f"{CORE}/test_ownership.py::test_a_task_that_another_process_took_is_not_ours", f"{CORE}/test_ownership.py"),

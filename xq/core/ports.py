@@ -74,29 +74,29 @@ class Table:
     roles: Mapping[str, Field]
 
 
-class Writes(Protocol):
-    """Tells that somebody may have written to a database."""
+class Notifier(Protocol):
+    """Notifies of commits of other processes."""
 
-    unseen: float  # seconds within which there may be more than was told of
+    unseen: float  # seconds within which there may be a commit that was not reported
 
     @property
-    def tells(self) -> bool:
-        """Whether it tells of what this process itself commits; else it must be called."""
+    def reports_own(self) -> bool:
+        """Whether it also reports the commits of this process; else this process must wake the thread."""
 
     def wait(self, seconds: float, eagerly: bool) -> bool:
-        """Whether a write was told of, or this process called, within so many seconds.
+        """Wait for a notification, so many seconds at most, or until `wake`. True if there may be a commit.
 
-        Where nobody tells, it is to be looked for: often, when somebody waits (`eagerly`).
+        A database that cannot notify is polled while a caller waits (`eagerly`): it returns True at once.
         """
 
     def expect(self) -> None:
-        """Somebody of this process begins to wait: what is committed from here on is of interest."""
+        """A caller of this process begins to wait: notify of commits from now on."""
 
-    def has_changed(self, store: Store[Any], told: bool) -> bool:
-        """Whether somebody has committed since this was last asked. What was told of is waited for a little."""
+    def has_changed(self, store: Store[Any], notified: bool) -> bool:
+        """Whether there was a commit since the last call. One that was reported is waited for a little."""
 
-    def call(self) -> None:
-        """End the wait of another thread."""
+    def wake(self) -> None:
+        """End the `wait` of another thread."""
 
     def replaced(self) -> bool:
         """Whether something else is in the place of the database since this was last asked."""

@@ -14,7 +14,7 @@ from xq.core.clock import Clock
 from xq.core.compile import Statement, Statements
 from xq.core.errors import BadValue, ConfigurationError, NotInstalled, shown
 from xq.core.machine import Machine
-from xq.core.ports import Connection, Row, Store, Table, Values, Writes
+from xq.core.ports import Connection, Notifier, Row, Store, Table, Values
 from xq.core.values import Catalogue, Seconds
 from xq.core.words import Wording
 from xq.engine.install import Installation
@@ -422,6 +422,6 @@ class Database:
             self.list_session(binding, session)
         return session.new_token(binding.sessions.now if self.clock is None else self.clock.now)
 
-    def writes(self) -> Writes | None:
+    def notifier(self) -> Notifier | None:
         """Return what notifies that another process may have written; None where nothing can."""
-        return self.dialect.writes(self.store)
+        return self.dialect.notifier(self.store)

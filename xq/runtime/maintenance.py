@@ -20,7 +20,7 @@ from apscheduler.executors.debug import DebugExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from xq.core.errors import NotInstalled, UnknownSession
-from xq.core.ports import Row, Writes, keep
+from xq.core.ports import Notifier, Row, keep
 from xq.engine.finish import Finish
 from xq.engine.take import Takes
 from xq.engine.unit import REVIEW, Database
@@ -118,7 +118,7 @@ class QueueMaintenance:
     @property
     def anybody(self) -> bool:
         """Whether the thread must be told what this process itself makes due, since the database does not tell it."""
-        return self._thread is not None and not self._thread.tells
+        return self._thread is not None and not self._thread.reports_own
 
     def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
         """This process moved tasks, and has committed since."""
@@ -310,7 +310,7 @@ class Duty:
 class MaintenanceThread:
     """The maintenance thread of one database: it waits for a notification or the next duty, and runs what is due."""
 
-    def __init__(self, database: object, notifier: Writes, mine: Sessions) -> None:
+    def __init__(self, database: object, notifier: Notifier, mine: Sessions) -> None:
         self._database = ref(database)
         self._notifier = notifier
         self._sessions = mine
@@ -355,7 +355,7 @@ class MaintenanceThread:
     def end(self) -> None:
         self._ended = True
         self._hurry.set()
-        self._notifier.call()
+        self._notifier.wake()
 
     def disown(self) -> None:
         """In a child, which has no such thread: its notifier and its connection are the parent's."""
@@ -369,15 +369,15 @@ class MaintenanceThread:
         self._notifier.expect()
 
     @property
-    def tells(self) -> bool:
+    def reports_own(self) -> bool:
         """Whether the notifier also reports the commits of this process."""
-        return self._notifier.tells
+        return self._notifier.reports_own
 
     def call_for(self, *duties: Duty) -> None:
         """Run these duties now."""
         for duty in duties:
             duty.next_at = 0.0
-        self._notifier.call()
+        self._notifier.wake()
 
     # the loop
 
@@ -605,7 +605,7 @@ def _thread_of(queue: QueueMaintenance) -> MaintenanceThread | None:
         if thread is None or not thread.thread.is_alive():
             mine = queue.database.open().sessions
             try:
-                notifier = queue.database.writes()
+                notifier = queue.database.notifier()
             except OSError as error:
                 log.warning("no thread can maintain %s: %s", queue.name, error)
                 return None

@@ -1,4 +1,4 @@
-"""Who owns a taken task: the session of a process, or one that was entered, and the mark of the very take."""
+"""Who owns a taken task: the session of a process, or one that was entered, and the token of the take."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from xq.sessions.liveness import Liveness, Reaper, held_by
 R = TypeVar("R")
 S = TypeVar("S")
 
-UUID_LENGTH = 36  # with its dashes; the mark of a take begins so, and goes on with one character more, see `tokens_of`
+UUID_LENGTH = 36  # with its dashes; the token of a take begins so, and goes on with one character more, see `tokens_of`
 
 log = logging.getLogger("xq")
 _entered: ContextVar[tuple[Entry, ...]] = ContextVar("xq_sessions", default=())
@@ -85,7 +85,7 @@ class SessionQueue(Protocol):
         """Forget a session, which can be joined no more."""
 
     def liveness(self) -> Liveness | None:
-        """What proves to others that a session lives; None where no other process sees the database."""
+        """The liveness locks of the database; None where no other process sees it."""
 
     def rejoin(self, uuid: str) -> bool:
         """Have a session go on that was about to end. False when there is none of this uuid."""
@@ -248,7 +248,7 @@ class Sessions:
         self._own: Session | None = None
         self._lock = threading.Lock()
         self._own_lost = False  # whether the session of the process was lost before
-        self._lost: set[str] = set()  # those that were ended since what proved that they live was lost
+        self._lost: set[str] = set()  # those that ended because their liveness locks were lost
 
     @property
     def lease(self) -> float | None:
@@ -261,7 +261,7 @@ class Sessions:
         return time.time() + (0.0 if self._liveness is None or self._liveness[0] is None else self._liveness[0].skew)
 
     def notice_loss(self, name: str) -> bool:
-        """Whether a session of this process was ended since what proved that it lives was lost.
+        """Whether a session of this process was ended because its liveness lock was lost.
 
         One that others have ended ends here, too, and gives back what it has taken since.
         """
@@ -279,7 +279,7 @@ class Sessions:
         """A session was ended, and not by this process: it takes nothing any more, and is no more this process's."""
         own = session is self._own
         with session._lock:
-            if session.closed:  # another thread noticed it first, and proves it no longer
+            if session.closed:  # another thread noticed it first, and released its lock
                 return
             lost = self.liveness is not None and not self.liveness.is_held(
                 session.uuid
@@ -313,21 +313,21 @@ class Sessions:
 
     @property
     def liveness(self) -> Liveness | None:
-        """None where no other process sees the database."""
+        """The liveness locks of this process; None where no other process sees the database."""
         if self._liveness is None:
             for queue in self.queues[:1]:
                 self.use_liveness(queue.liveness)
         return self._liveness[0] if self._liveness else None
 
     def use_liveness(self, find: Callable[[], Liveness | None]) -> None:
-        """Know what proves that sessions live. What is known already stays: locks go with what has them."""
+        """Set what `liveness` is, unless it is known: locks go with the object that holds them."""
         if self._liveness is None:
             found = find()
             with self._lock:
                 self._liveness = self._liveness or (found,)
 
     def apart(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
-        """The rows of a statement run on the connection that proves our life; None where that cannot be.
+        """The rows of a statement run on the session connection; None where that cannot be.
 
         It neither waits for the application's transaction nor sees the moment at which that one began.
         """
@@ -365,20 +365,19 @@ class Sessions:
                 entered[-1].session.leave()
 
     def to_take(self) -> Session:
-        """The current session, which is proved to live. Raises the ORM's errors where it can be proved no more."""
+        """The current session, of which the liveness lock is held. Raises the ORM's errors where it cannot be held."""
         if self._liveness is not None and self._liveness[0] is not None and not self._liveness[0].intact:
             self.renew(self._liveness[0])
         own = self._own
         return own if own is not None and not own.closed and not _entered.get() else self.current()
 
     def renew(self, liveness: Liveness) -> bool:
-        """As `Liveness.renew`; what was lost before, others may have given away."""
+        """As `Liveness.renew`; sessions whose locks were lost before are closed."""
         others_do = liveness.renew()
         for name in liveness.pop_lost():
             if name in self._open:
                 log.warning(
-                    "session %s is lost: the connection that proved it was. Its tasks come back at once, "
-                    "or after session_ttr",
+                    "session %s is lost: its liveness lock was. Its tasks come back at once, or after session_ttr",
                     name,
                 )
                 self.lose(self._open[name])  # it ends as any does of which no process is left
@@ -536,20 +535,20 @@ def checked(name: object) -> str:
 
 
 def tokens_of(session: str) -> tuple[str, str]:
-    """What the marks of a session's takes begin with, and what comes after all of them: they stand in between."""
+    """The bounds of the tokens of a session's takes: what they begin with, and what comes after all of them."""
     return f"{session}/", f"{session}0"
 
 
-def owner_of(mark: str) -> tuple[str, float | None]:
-    """The session's uuid and the time, in seconds since 1970, that a mark made by `Session.mark` tells.
+def owner_of(token: str) -> tuple[str, float | None]:
+    """The session's uuid and the time, in seconds since 1970, that a token of `Session.new_token` holds.
 
-    A mark that another program wrote tells no time.
+    A token that another program wrote holds no time.
     """
-    session, _, take = mark.partition("/")
+    session, _, take = token.partition("/")
     try:
         return session, int(take.partition(".")[0], 16) / 1000
     except ValueError:
-        return mark, None
+        return token, None
 
 
 def _at_exit() -> None:
@@ -558,7 +557,7 @@ def _at_exit() -> None:
     for sessions in held_by(_of_database.values()):
         try:
             sessions.exit()
-        except Exception as error:  # then the liveness of life goes with the process, and others notice
+        except Exception as error:  # its liveness locks go with the process
             log.debug("a session could not be ended at exit: %s", error)
 
 

@@ -1,7 +1,7 @@
-"""What processes on one SQLite file tell each other beside SQL: who is alive, and that somebody wrote.
+"""Liveness locks and notifications of the processes on one SQLite file.
 
 Both by means of the operating system. A record lock (fcntl) is dropped with the process that has it, however that
-ends; a file that is watched tells of a write at once and costs its writer nothing.
+ends; a watched file reports a write at once and costs its writer nothing.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from typing import Any, Protocol
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-from xq.adapters.databases.bell import Bell
-from xq.adapters.databases.proof import Proof
+from xq.adapters.databases.liveness import LivenessLocks
+from xq.adapters.databases.waker import Waker
 from xq.core.errors import ConfigurationError
 from xq.core.ports import Row, Store
 from xq.sessions.forking import at_fork
 
 YOUNG = 0.5  # seconds that a new lock file proves no death: whoever lost the old one locks this one meanwhile
 POLL = 0.02  # seconds between two looks, where no file can be watched
-# A write is told of before its transaction can be seen: how long to sleep between the looks for it.
+# A write is reported before its transaction can be seen: seconds to sleep between the looks for it.
 COMMITTING = (0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128)
 
 
-class Locks(Proof):
-    """Proof of life: each session is one byte of a file beside the database, which its processes lock together."""
+class FileLocks(LivenessLocks):
+    """Each session is one byte of a file beside the database, which its processes lock together."""
 
     skew = 0.0  # the file's processes are on one machine
     intact = True
 
     # One for the process: where locks are the process's, closing any descriptor of the file drops them all.
-    _of_path: WeakValueDictionary[str, Locks] = WeakValueDictionary()
+    _of_path: WeakValueDictionary[str, FileLocks] = WeakValueDictionary()
     _finding = threading.Lock()
 
     def __init__(self, database: str) -> None:
@@ -51,7 +51,7 @@ class Locks(Proof):
         self._close()  # in a child as well, where the locks would else outlive its parent
 
     @classmethod
-    def of(cls, database: str) -> Locks:
+    def of(cls, database: str) -> FileLocks:
         """The locks of this process beside a database file."""
         path = os.path.realpath(database)
         with cls._finding:
@@ -60,14 +60,14 @@ class Locks(Proof):
                 locks = cls._of_path[path] = cls(path)
             return locks
 
-    def _get_ready(self) -> None:
+    def _prepare(self) -> None:
         """Raises ConfigurationError when the lock file cannot be had."""
         self.renew()
 
-    def _begin(self, uuid: str) -> bool:
+    def _lock_session(self, uuid: str) -> bool:
         return self._locked(uuid, fcntl.F_RDLCK)
 
-    def _end(self, uuid: str) -> None:
+    def _unlock_session(self, uuid: str) -> None:
         self._locked(uuid, fcntl.F_UNLCK)
         self._rest()
 
@@ -120,7 +120,7 @@ class Locks(Proof):
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
         except OSError as error:
             raise ConfigurationError(
-                f"sessions prove that they live by locks in {self.path}, and it cannot be opened: {error.strerror}"
+                f"the liveness locks of sessions are in {self.path}, and it cannot be opened: {error.strerror}"
             ) from error
         self._close()
         self._descriptor = descriptor
@@ -149,7 +149,7 @@ class Locks(Proof):
         return None
 
     def announce(self) -> None:
-        pass  # that it was written is told to all
+        pass  # the write itself notifies all processes
 
     def there(self) -> bool:
         """Whether the database is there at all; it is not made by asking."""
@@ -164,7 +164,7 @@ class Locks(Proof):
         cls._finding = threading.Lock()
 
 
-at_fork("locks", Locks.forked)
+at_fork("locks", FileLocks.forked)
 
 
 def _set_lock(descriptor: int, kind: int, byte: int) -> None:
@@ -202,7 +202,7 @@ class Watch(Protocol):
         """Watch a file, if it is not watched already. False when it cannot be: it is not there, or too many are."""
 
     def clear(self) -> None:
-        """Forget what was told so far."""
+        """Forget the writes so far."""
 
     def close(self) -> None: ...
 
@@ -282,24 +282,24 @@ def watch() -> Watch | None:
         return None
 
 
-class FileWrites:
+class FileNotifier:
     """Waits until somebody may have written to one of the files of a database, or this process calls."""
 
     unseen = COMMITTING[-1]
 
     def __init__(self, files: Sequence[str], versions: Sequence[str]) -> None:
-        self._versions = versions  # SQL that tells another number after each commit of another connection
+        self._versions = versions  # SQL whose number is another one after each commit of another connection
         self._version: object = None
         # Not the files themselves: to watch one, a kqueue opens it, and closing it would drop SQLite's own locks.
         self._logs = [f"{file}-wal" for file in files]
         self._files = files
         self._seen = self._there()
-        self._bell = Bell()
+        self._waker = Waker()
         self._watch = watch()
 
     def wait(self, seconds: float, eagerly: bool) -> bool:
         listened = select.poll()  # select() knows no descriptor beyond 1023
-        listened.register(self._bell, select.POLLIN)
+        listened.register(self._waker, select.POLLIN)
         watched = 0
         if self._watch is not None:
             watched = sum(map(self._watch.add, self._logs))
@@ -307,20 +307,21 @@ class FileWrites:
         polls = watched < len(self._logs)
         if polls:
             seconds = min(seconds, POLL)
-        told = {descriptor for descriptor, _ in listened.poll(1000 * seconds)}
-        if self._watch is not None and self._watch.fileno() in told:
+        ready = {descriptor for descriptor, _ in listened.poll(1000 * seconds)}
+        written = self._watch is not None and self._watch.fileno() in ready
+        if self._watch is not None and written:
             self._watch.clear()
-        if self._bell.fileno() in told:
-            self._bell.hush()
-        return bool(told) or polls
+        if self._waker.fileno() in ready:
+            self._waker.clear()
+        return written or polls
 
-    tells = True
+    reports_own = True
 
     def expect(self) -> None:
-        """The system tells in any case."""
+        """The system notifies in any case."""
 
-    def has_changed(self, store: Store[Any], told: bool) -> bool:
-        for pause in COMMITTING if told else ():
+    def has_changed(self, store: Store[Any], notified: bool) -> bool:
+        for pause in COMMITTING if notified else ():
             if self._look(store) != self._version:
                 break
             time.sleep(pause)
@@ -332,8 +333,8 @@ class FileWrites:
     def _look(self, store: Store[Any]) -> object:
         return [store.execute(sql) for sql in self._versions]
 
-    def call(self) -> None:
-        self._bell.ring()
+    def wake(self) -> None:
+        self._waker.wake()
 
     def replaced(self) -> bool:
         # A connection stays with the files that it opened.
@@ -346,4 +347,4 @@ class FileWrites:
     def close(self) -> None:
         if self._watch is not None:
             self._watch.close()
-        self._bell.close()
+        self._waker.close()

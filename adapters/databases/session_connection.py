@@ -1,4 +1,4 @@
-"""A connection of a process to a server, beside those of its threads: it proves that the process lives, and hears.
+"""A connection of a process to a server, beside those of its threads: it proves that the process lives, and listens.
 
 The server drops with the connection the lock that the process holds on it, however the process ends, and tells it of
 commits where it can. A process has one for each database, made when it first takes or waits.
@@ -20,29 +20,29 @@ from typing import Any, ClassVar
 from uuid import UUID
 from weakref import WeakKeyDictionary, finalize
 
-from xq.adapters.databases.bell import Bell
+from xq.adapters.databases.liveness import LivenessLocks
 from xq.adapters.databases.named import by_position
-from xq.adapters.databases.proof import Proof
 from xq.adapters.databases.sql import SESSIONS, session_there
+from xq.adapters.databases.waker import Waker
 from xq.core.errors import ConfigurationError
 from xq.core.ports import Connector, Row, Store
 from xq.sessions.forking import at_fork
 
-ALIVE = "xq_alive"  # the sessions that each process holds; it proves by a lock of its own that it lives
-LEASE = 10.0  # seconds that a session goes on where no connection stays open, and so nothing tells that it lives
+ALIVE = "xq_alive"  # the sessions that each process holds; a lock of its own shows that it lives
+LEASE = 10.0  # seconds that a session goes on without a liveness lock, where no connection stays open
 RENEWED = LEASE / 5  # seconds after which it is renewed
 IDLE = 1.0  # seconds for which nobody has waited, after which the server need not tell
 ASKED = 0.5  # seconds after which it is asked again whether it may, while somebody waits
 
 
 @dataclass(frozen=True)
-class Words:
-    """What one kind of server is asked on a link: SQL with named values."""
+class SessionSql:
+    """What one kind of server is asked on a session: SQL with named values."""
 
     connected: tuple[str, ...]  # first of all
     made: str  # a row, where what is asked of is there; nothing where no transaction keeps it to itself
     number: str  # the number of the connection, as the server knows it
-    listen: tuple[str, ...]  # the process `:process` hears of commits; nothing where the server tells of none
+    listen: tuple[str, ...]  # the process `:process` is notified of commits; nothing where the server cannot notify
     expect: str  # that somebody of the process waits, or (`:waits`) no more; a row, unless it was told to tell nobody
     tell: str  # those who listen
     lock: str  # hold `:lock`, a number of 62 bits, as long as the connection lasts; a row that tells whether it could
@@ -73,24 +73,24 @@ class Words:
         return session_there(self.time)
 
 
-class Link(Proof):
-    """Proof of life of a process, and what it hears of others."""
+class SessionConnection(LivenessLocks):
+    """LivenessLocks of life of a process, and what it listens of others."""
 
-    _of_database: WeakKeyDictionary[Any, Link] = WeakKeyDictionary()
-    _inherited: list[Link] = []  # by a child: never closed there, since that would close the parent's
+    _of_database: WeakKeyDictionary[Any, SessionConnection] = WeakKeyDictionary()
+    _inherited: list[SessionConnection] = []  # by a child: never closed there, since that would close the parent's
     _finding = threading.Lock()
 
-    def __init__(self, connector: Connector, words: Words) -> None:
+    def __init__(self, connector: Connector, sql: SessionSql) -> None:
         super().__init__()
         self._connector = connector
-        self._words = words
+        self._sql = sql
         self._connection: Any = None
-        self._process = 0  # the number whose lock proves that this process lives
+        self._process = 0  # the number of its liveness lock
         self._stays = True  # whether the connection keeps its session at the server
         self._lost: list[str] = []
         self._kept: set[str] = set()  # what was let go of while the server might only be read
         self._expects = False  # whether the server knows that somebody waits
-        self._silenced = False  # whether it was told to tell nobody
+        self._silenced = False  # whether it may not notify
         self._expected_at = 0.0  # the monotonic time at which somebody last began to wait, or was seen to
         self._asked_at = 0.0  # the monotonic time at which the server was last asked whether it may tell
         self.on_told: Callable[[], None] = lambda: None  # called when the server tells something by the way
@@ -99,21 +99,21 @@ class Link(Proof):
         self.skew = 0.0
 
     @classmethod
-    def of(cls, database: object, store: Store[Any], words: Words) -> Link:
-        """The link of this process with a database."""
+    def of(cls, database: object, store: Store[Any], sql: SessionSql) -> SessionConnection:
+        """The session of this process with a database."""
         with cls._finding:
-            link = cls._of_database.get(database)
-            if link is None:
-                link = cls._of_database[database] = cls(store.connector(), words)
-                finalize(database, link.close).atexit = False
-            return link
+            session = cls._of_database.get(database)
+            if session is None:
+                session = cls._of_database[database] = cls(store.connector(), sql)
+                finalize(database, session.close).atexit = False
+            return session
 
     @classmethod
     def forked(cls) -> None:
         cls._finding = threading.Lock()
-        for link in cls._of_database.values():
-            cls._inherited.append(link)
-            link._disown()
+        for session in cls._of_database.values():
+            cls._inherited.append(session)
+            session._disown()
         cls._of_database = WeakKeyDictionary()
 
     def _disown(self) -> None:
@@ -127,7 +127,7 @@ class Link(Proof):
     # the connection
 
     def open(self) -> None:
-        """Have a connection, and on it the proof that this process lives. Raises the ORM's errors."""
+        """Connect, and acquire the lock of this process. Raises the ORM's errors."""
         with self._lock:
             if self.is_open:
                 return
@@ -136,24 +136,24 @@ class Link(Proof):
                 connection = self._connection = self._connector.open()
                 try:
                     self._connector.driver.check(connection)
-                    ((number,),) = self._run(self._words.number)
+                    ((number,),) = self._run(self._sql.number)
                     # A pooler between us and the server greets with a number of its own.
                     self._stays = number == self._connector.driver.number(connection)
                     asked = time.time()
-                    ((there,),) = self._run(f"SELECT {self._words.time}")
+                    ((there,),) = self._run(f"SELECT {self._sql.time}")
                     self.skew = float(there) - (asked + time.time()) / 2
                     self._process = secrets.randbits(62)
                     if self._stays:
-                        for sql in self._words.connected:
+                        for sql in self._sql.connected:
                             self._run(sql)
-                    if self._words.made and not self._run(self._words.made):
+                    if self._sql.made and not self._run(self._sql.made):
                         raise ConfigurationError(
                             f"{ALIVE} is not there for the connection by which a process proves that it lives: "
                             "install() the queue, or take when the transaction that installs it is committed"
                         )
                     if self._stays:
-                        self._run(self._words.lock, lock=self._process)
-                        for sql in (self._words.forget, *self._words.listen) if self._words.listen else ():
+                        self._run(self._sql.lock, lock=self._process)
+                        for sql in (self._sql.forget, *self._sql.listen) if self._sql.listen else ():
                             self._run(sql, process=self._process)
                         self._connector.driver.on_told(connection, lambda: self.on_told())
                     self._expects = self._silenced = False
@@ -185,12 +185,12 @@ class Link(Proof):
         return not self._held or self.is_open
 
     @property
-    def hears(self) -> bool:
-        """Whether the server tells of commits while somebody waits."""
-        return self.is_open and self._stays and bool(self._words.listen) and not self._silenced
+    def listens(self) -> bool:
+        """Whether the server notifies of commits now."""
+        return self.is_open and self._stays and bool(self._sql.listen) and not self._silenced
 
     def expect(self, somebody: bool) -> bool:
-        """Have the server know whether somebody of this process waits. Returns whether it tells from now on."""
+        """Tell the server whether this process has a waiter. Returns whether it begins to notify now."""
         with self._lock:
             now = time.monotonic()
             if somebody:
@@ -198,20 +198,20 @@ class Link(Proof):
                 due = not self._expects or now > self._asked_at + ASKED
             else:
                 due = self._expects and now > self._expected_at + IDLE
-            if not due or not self._stays or not self._words.listen:
+            if not due or not self._stays or not self._sql.listen:
                 return False
             self.open()
             self._asked_at = now
             told = self._expects and not self._silenced
-            self._silenced = not self._run(self._words.expect, process=self._process, waits=somebody)
+            self._silenced = not self._run(self._sql.expect, process=self._process, waits=somebody)
             self._expects = somebody
             return somebody and not self._silenced and not told
 
     def fileno(self) -> int:
         return self._connector.driver.fileno(self._connection)
 
-    def hear(self) -> bool:
-        """Whether the server has told of a commit since this was last asked, or the connection is gone."""
+    def receive(self) -> bool:
+        """Whether the server has notified since the last call, or the connection is lost."""
         with self._lock:
             if not self.is_open:
                 return True
@@ -244,23 +244,23 @@ class Link(Proof):
             self.on_told()
         return rows
 
-    # proof of life
+    # liveness locks
 
     @property
     def lease(self) -> float | None:
         return None if self._stays else LEASE
 
-    def _get_ready(self) -> None:
+    def _prepare(self) -> None:
         self.open()
 
-    def _begin(self, uuid: str) -> bool:
+    def _lock_session(self, uuid: str) -> bool:
         return uuid in self._held or self._joined(uuid)
 
-    def _end(self, uuid: str) -> None:
+    def _unlock_session(self, uuid: str) -> None:
         self._kept.discard(uuid)
         try:
             if self.is_open:
-                self._run(self._words.part, uuid=uuid, process=self._process)
+                self._run(self._sql.part, uuid=uuid, process=self._process)
         except Exception as error:
             if not self._connector.is_failure(error):
                 raise
@@ -270,14 +270,14 @@ class Link(Proof):
     def _joined(self, uuid: str) -> bool:
         with self._gate(uuid) as open_:
             if open_:
-                self._run(self._words.join, uuid=uuid, process=self._process)
+                self._run(self._sql.join, uuid=uuid, process=self._process)
                 self._kept.discard(uuid)
             return open_
 
     def _regained(self, uuid: str) -> bool:
         """Hold a session anew, which was held on a connection that is gone, if others have kept it alive."""
         if not self._stays:
-            lives = bool(self._run(self._words.there, uuid=uuid))
+            lives = bool(self._run(self._sql.there, uuid=uuid))
         else:
             lives = uuid not in self.gone([uuid])
         if lives and self._joined(uuid):
@@ -291,12 +291,12 @@ class Link(Proof):
             yield True  # a lock would stay with whatever connection the pooler had at hand
             return
         number = UUID(uuid).int % 2**62
-        ((free,),) = self._run(self._words.lock, lock=number)
+        ((free,),) = self._run(self._sql.lock, lock=number)
         try:
             yield bool(free)
         finally:
             if free and self.is_open:
-                self._run(self._words.unlock, lock=number)
+                self._run(self._sql.unlock, lock=number)
 
     def gone(self, uuids: Sequence[str]) -> list[str]:
         """Those of these sessions that no process holds which lives."""
@@ -305,8 +305,8 @@ class Link(Proof):
         self.open()
         with self._lock:
             for uuid in [*self._kept]:
-                self._end(uuid)
-        living = {uuid for (uuid,) in self._run(self._words.living)} | {*self._held}  # no lock keeps its owner out
+                self._unlock_session(uuid)
+        living = {uuid for (uuid,) in self._run(self._sql.living)} | {*self._held}  # no lock keeps its owner out
         return [uuid for uuid in uuids if uuid not in living]
 
     def is_held(self, uuid: str) -> bool:
@@ -317,7 +317,7 @@ class Link(Proof):
         except Exception as error:
             if not self._connector.is_failure(error):
                 raise
-            return False  # what proved it is gone, if nobody can be asked
+            return False  # the lock is lost if the server does not answer
 
     @contextmanager
     def alone(self, uuid: str) -> Iterator[bool]:
@@ -336,9 +336,9 @@ class Link(Proof):
                 with self._gate(uuid) as open_:
                     alone = open_ and uuid in self.gone([uuid])
                     if alone:
-                        self._run(self._words.bury, uuid=uuid)
-                        if self._words.forget:
-                            self._run(self._words.forget, process=self._process)
+                        self._run(self._sql.bury, uuid=uuid)
+                        if self._sql.forget:
+                            self._run(self._sql.forget, process=self._process)
                     if alone or not open_:
                         yield alone
                         return
@@ -356,8 +356,8 @@ class Link(Proof):
                 late = not self._leased
                 self._renewed = time.monotonic()
                 for uuid in list(self._held):
-                    self._run(self._words.renew, uuid=uuid, lease=LEASE)
-                    if late and not self._run(self._words.there, uuid=uuid):
+                    self._run(self._sql.renew, uuid=uuid, lease=LEASE)
+                    if late and not self._run(self._sql.there, uuid=uuid):
                         self._lapsed.add(uuid)
                         self._lost.append(uuid)
         return True
@@ -371,7 +371,7 @@ class Link(Proof):
         with self._lock, self._connector.errors():
             self.open()
             try:
-                return self._ask(self._words.apart + sql, values)
+                return self._ask(self._sql.apart + sql, values)
             except Exception as error:
                 # The lock may be that of the transaction of this very thread, which would wait for itself: MariaDB
                 # locks what stands beside a session that it ends, or looks for.
@@ -382,75 +382,75 @@ class Link(Proof):
     def announce(self) -> None:
         with self._lock:
             self.open()
-            if self._stays and self._words.tell:
-                self._run(self._words.tell)
+            if self._stays and self._sql.tell:
+                self._run(self._sql.tell)
 
     def there(self) -> bool:
         return True  # nothing is made by connecting
 
 
-class ServerWrites:
-    """Waits until the server tells of a commit, or this process calls."""
+class ServerNotifier:
+    """Waits until the server reports a commit, or another thread wakes it."""
 
-    unseen = math.inf  # it tells when a commit can be seen
+    unseen = math.inf  # the server notifies when a commit can be seen
 
-    def __init__(self, link: Link) -> None:
-        link.open()
-        self._link = link
-        self._bell = Bell()
+    def __init__(self, session: SessionConnection) -> None:
+        session.open()
+        self._session = session
+        self._waker = Waker()
         self._polled = False
-        self._news = False  # whether the server has told of something since this was last asked
+        self._notified = False  # whether the server has notified since the last `has_changed`
         self._lost = False
-        link.on_told = self._tell
+        session.on_told = self._tell
 
     def _tell(self) -> None:
-        self._news = True
-        self.call()
+        self._notified = True
+        self.wake()
 
     def wait(self, seconds: float, eagerly: bool) -> bool:
-        if not self._link.is_open:
+        if not self._session.is_open:
             self._lost = True
             return True
-        news = self._link.expect(eagerly)
-        self._polled = eagerly and not self._link.hears
-        if news:
-            self._news = True  # what came before the server knew is not told
+        begun = self._session.expect(eagerly)
+        self._polled = eagerly and not self._session.listens
+        if begun:
+            self._notified = True  # commits before the server knew are not reported
             return True
-        end, listened = self._link.fileno(), select.poll()
+        end, listened = self._session.fileno(), select.poll()
         if end < 0:  # another thread has found it gone just now
             self._lost = True
             return True
-        listened.register(self._bell, select.POLLIN)
+        listened.register(self._waker, select.POLLIN)
         listened.register(end, select.POLLIN)
-        told = {descriptor for descriptor, _ in listened.poll(0 if self._polled else 1000 * seconds)}
-        called = self._bell.fileno() in told
-        if called:
-            self._bell.hush()
-        heard = self._link.hear() if told - {self._bell.fileno()} else False
-        self._news |= heard
-        self._lost |= not self._link.is_open
-        return called or heard or self._polled
+        ready = {descriptor for descriptor, _ in listened.poll(0 if self._polled else 1000 * seconds)}
+        if self._waker.fileno() in ready:
+            self._waker.clear()
+        if end in ready and self._session.receive():
+            self._notified = True
+        self._lost |= not self._session.is_open
+        return self._notified or self._polled
 
     @property
-    def tells(self) -> bool:
-        return self._link.hears
+    def reports_own(self) -> bool:
+        return self._session.listens
 
     def expect(self) -> None:
-        self._link.expect(True)
+        self._session.expect(True)
 
-    def has_changed(self, store: Store[Any], told: bool) -> bool:
-        news, self._news = self._news, False
-        return told or news or not self._link.hears
+    def has_changed(self, store: Store[Any], notified: bool) -> bool:
+        if self._notified:  # else another thread may set it just now
+            self._notified, notified = False, True
+        return notified or not self._session.listens
 
-    def call(self) -> None:
-        self._bell.ring()
+    def wake(self) -> None:
+        self._waker.wake()
 
     def replaced(self) -> bool:
         lost, self._lost = self._lost, False
         return lost
 
     def close(self) -> None:
-        self._bell.close()
+        self._waker.close()
 
 
-at_fork("locks", Link.forked)
+at_fork("locks", SessionConnection.forked)

@@ -1,4 +1,4 @@
-"""What the proofs of life of a process have in common: they count how often it holds each session."""
+"""What the liveness locks of all databases share: a process counts how often it has acquired each."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ ENDING = 0.5  # seconds to wait for whoever is ending a session, which may be ke
 POLL = 0.02  # seconds between two tries
 
 
-class Proof(ABC):
-    """Holds sessions: each as long as somebody in this process wants it held."""
+class LivenessLocks(ABC):
+    """The liveness locks of a process: each is held until it was released as often as it was acquired."""
 
     def __init__(self) -> None:
         self._held: Counter[str] = Counter()
@@ -20,27 +20,27 @@ class Proof(ABC):
         self._lock = threading.RLock()
 
     @abstractmethod
-    def _get_ready(self) -> None:
-        """Have what sessions are held by. Raises when it cannot be had."""
+    def _prepare(self) -> None:
+        """Open the file or connection of the locks. Raises if that is not possible."""
 
     @abstractmethod
-    def _begin(self, uuid: str) -> bool:
-        """Hold a session, or go on with it. False where another process is about to end it."""
+    def _lock_session(self, uuid: str) -> bool:
+        """Lock a session. False where another process is about to end it."""
 
     @abstractmethod
-    def _end(self, uuid: str) -> None:
-        """Hold it no longer."""
+    def _unlock_session(self, uuid: str) -> None:
+        """Unlock a session."""
 
     def close(self) -> None:  # noqa: B027
         """Close the connection that it has, if any, until it is needed again."""
 
     def acquire(self, uuid: str) -> bool:
-        """Prove that a process of this session lives. False where another process is about to end it."""
+        """Acquire the liveness lock of a session. False where another process is about to end it."""
         deadline = time.monotonic() + ENDING
         while True:
             with self._lock:
-                self._get_ready()
-                if uuid not in self._ending and self._begin(uuid):
+                self._prepare()
+                if uuid not in self._ending and self._lock_session(uuid):
                     self._held[uuid] += 1
                     return True
             if time.monotonic() > deadline:
@@ -48,10 +48,10 @@ class Proof(ABC):
             time.sleep(POLL)
 
     def release(self, uuid: str) -> None:
-        """Prove it no longer, when it was let go of as often as it was held."""
+        """Release it, once it was released as often as it was acquired."""
         with self._lock:
             if self._held.get(uuid, 0) > 1:
                 self._held[uuid] -= 1
             elif uuid in self._held:
                 del self._held[uuid]
-                self._end(uuid)
+                self._unlock_session(uuid)
