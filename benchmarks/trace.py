@@ -50,7 +50,7 @@ def traced(call: Callable[[], Any]) -> tuple[Any, list[Call]]:
 
 def cycle(queue: Xq) -> dict[str, list[Call]]:
     """The calls of each verb of a cycle."""
-    model = queue.model
+    model: Any = queue.model
     found = {}
     _, found["put"] = traced(lambda: model.put({"payload": PAYLOAD}))
     task, found["take"] = traced(lambda: model.take())
