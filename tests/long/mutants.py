@@ -109,8 +109,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the savepoint around many moves is left out",
         "xq/engine/finish.py",
-        "        return self.database.unit(move, transaction=True)\n\n    @staticmethod\n    def _one_for_each",
-        "        return self.database.unit(move)\n\n    @staticmethod\n    def _one_for_each",
+        "        return self.database.unit(move, transaction=True)\n\n    def _written",
+        "        return self.database.unit(move)\n\n    def _written",
         (f"{CONTRACT}/test_batches.py::test_thousands_are_moved_all_or_none", f"{CONTRACT}/test_batches.py"),
     ),
     Mutant(
@@ -387,8 +387,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the history tells every event as a write",
         "adapters/databases/sqlite.py",
-        'told = event, values.get("owner"), values["now"]',
-        'told = WRITE, values.get("owner"), values["now"]',
+        '"] = event, values.get("owner"), values["now"]',
+        '"] = WRITE, values.get("owner"), values["now"]',
         (f"{CORE}/test_history.py::test_put_take_and_ack_are_told",),
     ),
     Mutant(
