@@ -28,7 +28,7 @@ def test_a_plan_of_a_take_names_its_token_and_shows_its_statement(queue):
 def test_a_plan_of_an_ack_writes_the_fields_of_its_update(queue):
     name = next(iter(queue.model._meta.fields))
     others = [field for field in queue.model._meta.fields if field not in (name, "status", "runat")]
-    plan = queue.plan("ack", fields=others[:1])
+    plan = queue.plan("ack", update=others[:1])
     assert str(plan).startswith(f"ack(update={{{others[0]}}})")
     assert any(others[0] in sql for sql in statements(plan))
 
