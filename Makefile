@@ -34,7 +34,7 @@ PYTEST = $(if $(RAM),TMPDIR=$${TMPDIR:-$(RAM)} )$(BIN)/python -m pytest -n $(LAN
 # Which tests: those that ARGS names by path; those of one database; or those of a tier (tests/conftest.py).
 TIERS  = $(if $(findstring tests/,$(ARGS)),,$(if $(DB),--tier test --tier rest,--tier $(1)))
 
-.PHONY: help demo test test-all test-rest test-sqlite test-long lint check format docs bench bench-long bench-spark bench-spark-long bench-peers bench-django profile storm mutants wheel-test django-4.2 lock clean
+.PHONY: help demo test test-all test-rest test-sqlite test-long lint check format docs bench bench-long bench-spark bench-spark-long bench-peers bench-django profile trace storm mutants wheel-test django-4.2 lock clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -104,6 +104,9 @@ bench-django: $(BENCH) ## models of Django beside Peewee's; django.tasks beside 
 
 profile: $(TEST) ## where the microseconds of a cycle go
 	@$(BIN)/python -m benchmarks.profile $(ARGS)
+
+trace: $(TEST) ## every Python call of put, take, ack and put_many; ARGS='sqlite --summary'
+	@$(BIN)/python -m benchmarks.trace $(ARGS)
 
 mutants: $(TEST) ## small faults in a copy of the checkout: which does no test notice? Hours; ARGS='--hints-only 7 12': minutes
 	@$(BIN)/python tests/long/mutants.py $(ARGS)

@@ -36,9 +36,9 @@ SHOWN = 20  # functions
 DRIVERS = ("sqlite3", "psycopg", "pymysql", "_socket")
 
 
-def prepared(home: Home, name: str, effort: Effort) -> Xq:
+def prepared(home: Home, name: str, effort: Effort, features: Mapping[str, Any] = EVERYTHING) -> Xq:
     """A queue with everything on, where others wait: each time in the same state."""
-    queue = Xq(Place(home.new(name)), **EVERYTHING)
+    queue = Xq(Place(home.new(name)), **features)
     queue.put_many(effort.waiting)
     queue.ack(queue.take())
     return queue
@@ -59,26 +59,30 @@ def through_xq(queue: Contestant, cycles: int) -> Times:
     return spent
 
 
-def recorded(home: Home, effort: Effort) -> Recorded:
+def recorded(home: Home, effort: Effort, features: Mapping[str, Any] = EVERYTHING) -> Recorded:
     sent: Statements = []
     found: Recorded = []
-    queue = prepared(home, "recorded", effort)
+    queue = prepared(home, f"recorded_{len(features)}", effort, features)
     mine = threading.get_ident()  # not what sweeps send meanwhile
 
-    def remember(of: object, name: str, told: Callable[..., tuple[str, Any]]) -> None:
-        before = getattr(of, name)
+    connection = queue.queue.store.ready()
+    plain = connection.cursor  # type: ignore[attr-defined]
 
-        def remembering(*args: Any) -> Any:
+    class Recording:
+        """A cursor that remembers what it is sent."""
+
+        def __init__(self) -> None:
+            self._cursor = plain()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._cursor, name)
+
+        def execute(self, sql: str, values: Any = (), **how: Any) -> Any:
             if threading.get_ident() == mine:
-                sent.append(told(*args))
-            return before(*args)
+                sent.append((sql, values))
+            return self._cursor.execute(sql, values, **how) if values or how else self._cursor.execute(sql)
 
-        setattr(of, name, remembering)
-
-    for name in ("execute", "change"):
-        remember(queue.queue.store, name, lambda sql, values=(): (sql, values))
-    remember(queue.db, "begin", lambda *how: (" ".join(["BEGIN", *how]), ()))
-    remember(queue.db, "commit", lambda: ("COMMIT", ()))
+    connection.cursor = Recording  # type: ignore[attr-defined]
 
     def call(verb: str, what: Callable[[], Any]) -> Any:
         sent.clear()
@@ -174,6 +178,62 @@ def layers(effort: Effort, home: Home) -> Table:
     return Table(["µs", *VERBS, "cycle", "share"], rows)
 
 
+# CPU
+
+FEATURES: Mapping[str, Mapping[str, Any]] = {"no features": {}, "everything on": EVERYTHING}
+
+
+def cpu(effort: Effort, home: Home) -> Table:
+    """What of a cycle's CPU time is the database's, and what is Python of xq's own."""
+    rows: list[list[str]] = []
+    for title, features in FEATURES.items():
+        calls = recorded(home, effort, features)
+        ways: Mapping[str, Callable[[str], float]] = {
+            "floor": lambda name: _seconds_of_floor(home, name, effort),
+            "bare": lambda name, features=features, calls=calls: _seconds_of_bare(home, name, effort, features, calls),  # type: ignore[misc]
+            "xq": lambda name, features=features: _seconds_of_xq(home, name, effort, features),  # type: ignore[misc]
+        }
+        best = dict.fromkeys(ways, float("inf"))
+        for turn in range(2 * effort.repetitions):
+            for way, seconds in ways.items():
+                name = f"cpu_{len(features)}_{way}_{turn}"
+                best[way] = min(best[way], 1e6 * seconds(name) / effort.calls)
+        own = best["xq"] - best["bare"]
+        rows.append([f"{home.title}, {title}", *(f"{best[way]:.0f}" for way in ways), f"**{own:.0f}**"])
+    return Table(["CPU of this process, µs a cycle", "floor", "xq's SQL, bare", "xq", "xq's own Python"], rows)
+
+
+def _spent(work: Callable[[], object]) -> float:
+    begun = time.process_time()
+    work()
+    return time.process_time() - begun
+
+
+def _seconds_of_floor(home: Home, name: str, effort: Effort) -> float:
+    by_hand = floor(Place(home.new(name)))
+    by_hand.put_many(effort.waiting)
+    with closing(by_hand):
+        return _spent(lambda: through_xq(by_hand, effort.calls))
+
+
+def _seconds_of_xq(home: Home, name: str, effort: Effort, features: Mapping[str, Any]) -> float:
+    with closing(prepared(home, name, effort, features)) as queue:
+        return _spent(lambda: through_xq(queue, effort.calls))
+
+
+def _seconds_of_bare(home: Home, name: str, effort: Effort, features: Mapping[str, Any], calls: Recorded) -> float:
+    queue = prepared(home, name, effort, features)
+    queue.close()
+    with closing(queue.place.database.connect()) as connection, closing(connection.cursor()) as cursor:
+
+        def execute(sql: str, values: Any) -> None:
+            cursor.execute(sql, values or ())
+            if cursor.description:
+                cursor.fetchall()
+
+        return _spent(lambda: sent_again(calls, execute))
+
+
 # within xq
 
 Function = tuple[str, int, str]  # its file, line, and name, as the profiler tells them
@@ -226,6 +286,14 @@ SECTIONS: Sequence[Section] = [
         "statements that xq sent were sent again through the seam to Peewee, through the driver, and through that in "
         "one transaction. Of the calls the median, since every so often one of them moves SQLite's log into the file.",
         layers,
+    ),
+    Section(
+        "cpu",
+        "Whose CPU time a cycle is",
+        "One process, one call after the other, while other tasks wait. The statements of xq were sent again by the "
+        "driver in a plain loop; the difference is Python of xq and of Peewee. The best of interleaved runs, since "
+        "other work on the machine adds to each.",
+        cpu,
     ),
     Section(
         "functions",

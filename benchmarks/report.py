@@ -7,10 +7,9 @@ import gc
 import os
 import re
 import shlex
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import date
@@ -23,7 +22,6 @@ from rich.markdown import Markdown
 
 from benchmarks import machine
 from benchmarks.databases import HOMES, Home
-from benchmarks.measure import end_orderly
 
 E = TypeVar("E")
 
@@ -242,15 +240,6 @@ def run(sections: Iterable[Section], command: str, arguments: Sequence[str] | No
                     console.print(Markdown(f"{head(section)}\n{table}"))
                     if not given.quick:
                         write(RESULTS, section, engine, table)
-
-
-def show(sections: Mapping[str, Callable[[E], Table]], quick: E, full: E) -> None:
-    """The command line of a program that starts its own servers: prints the sections that are named, or all."""
-    end_orderly()
-    words = sys.argv[1:]
-    effort = quick if "--quick" in words else full
-    for name in [word for word in words if word in sections] or sections:
-        print(f"## {name}\n\n{sections[name](effort)}\n", flush=True)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Any, Final, Generic, TypeVar
@@ -111,8 +110,9 @@ class Inserts(Generic[T]):
             if name in new.brought and name not in keys
         }
         connection, binding = self.database.begin(), self.database.open()
-        whence = replace(transition, source=state)
-        step = self.steps.move(binding, transition.event, Selector("key", state), whence, tuple(seconds), tuple(update))
+        step = self.steps.move(
+            binding, transition.event, Selector("key", state), transition, tuple(seconds), tuple(update)
+        )
         values = self.database.values(seconds) | named(parts)
         values.update(zip(step.statement.names, update.values(), strict=True))
         return self.tasks.returned(self.database.perform(step, connection, values)[0])

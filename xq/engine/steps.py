@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from xq.core.compile import Selector, Statement
@@ -40,13 +41,17 @@ class Steps:
         given: tuple[str, ...] = (),
         update: tuple[str, ...] = (),
     ) -> Step:
-        """Return the step by which the selected tasks make a transition. Without an event they only change fields."""
+        """Return the step by which the selected tasks make a transition. Without an event they only change fields.
+
+        A put that replaces a task writes what a put does, and leaves the state of the selector.
+        """
         # What of a transition is written, and not itself: its hash would be made of all that is in it, at each call.
         name = event, which, transition.source, transition.target, transition.given, transition.enters, given, update
         step = binding.steps.get(name)
         if step is None:
             statement = binding.statements.move(which, transition, frozenset(given), update)
-            step = self._kept(binding, name, self._move(binding, event, which, transition, statement, bool(update)))
+            left = transition if transition.source != ABSENT else replace(transition, source=which.state)
+            step = self._kept(binding, name, self._move(binding, event, which, left, statement, bool(update)))
         return step
 
     def insert(self, binding: Binding, row: Transition, given: tuple[str, ...], names: tuple[str, ...], n: int) -> Step:

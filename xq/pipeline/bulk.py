@@ -260,7 +260,7 @@ class _Modelless:
     """What `Tasks` needs of a store, to name a queue whose model is not here."""
 
     model = type(None)
-    instance = tuple
+    hydrate = tuple
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -1,0 +1,86 @@
+"""make trace: every Python call of put, take, ack(update=) and put_many, on each database."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from benchmarks.contestants import PAYLOAD, Place, Xq
+from benchmarks.databases import HOMES
+
+MANY = 3  # tasks of a put_many
+WARM = 3  # cycles before: what is compiled for the first call, and kept, is not traced
+
+
+class Call(NamedTuple):
+    depth: int  # 1 is the method that the application calls
+    name: str
+    file: str
+    is_xq: bool
+
+
+def traced(call: Callable[[], Any]) -> tuple[Any, list[Call]]:
+    """Return what a call returns, and each Python call that it makes."""
+    calls: list[Call] = []
+    depth = 0
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal depth
+        if event == "call":
+            code, file = frame.f_code, Path(frame.f_code.co_filename)
+            ours = file.name.startswith("<xq ") or bool({"xq", "adapters", "features"} & {*file.parts[-5:-1]})
+            if depth:
+                calls.append(Call(depth, code.co_qualname, file.name, ours and "site-packages" not in file.parts))
+            depth += 1
+        elif event == "return":
+            depth -= 1
+
+    sys.setprofile(note)
+    try:
+        result = call()
+    finally:
+        sys.setprofile(None)
+    return result, calls
+
+
+def cycle(queue: Xq) -> dict[str, list[Call]]:
+    """The calls of each verb of a cycle."""
+    model: Any = queue.model
+    found = {}
+    _, found["put"] = traced(lambda: model.put({"payload": PAYLOAD}))
+    task, found["take"] = traced(lambda: model.take())
+    _, found["ack(update=)"] = traced(lambda: task.ack(update={"payload": "done"}))
+    many = [{"payload": PAYLOAD}] * MANY
+    _, found[f"put_many of {MANY}"] = traced(lambda: queue.queue.put_many(many))
+    queue.queue.kill_many([task.id for task in queue.queue.by_state("R")])
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="make trace", description=__doc__)
+    parser.add_argument("databases", nargs="*", help="sqlite, postgres, mariadb; all if none is named")
+    parser.add_argument("--summary", action="store_true", help="only how many calls, and how deep")
+    asked = parser.parse_args(arguments)
+    for name, kind in HOMES.items():
+        if asked.databases and name not in asked.databases:
+            continue
+        with closing(kind()) as home:
+            with closing(Xq(Place(home.new("traced")))) as queue:
+                for _ in range(WARM):
+                    cycle(queue)
+                for verb, calls in cycle(queue).items():
+                    ours = sum(call.is_xq for call in calls)
+                    deep = max(call.depth for call in calls)
+                    print(f"{home.title}, {verb}: {len(calls)} Python calls, {ours} of xq, {deep} deep")
+                    for call in calls if not asked.summary else ():
+                        print(f"{'  ' * call.depth}{call.name}  ({call.file})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
