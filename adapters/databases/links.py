@@ -26,7 +26,7 @@ from xq.adapters.databases.named import by_position
 from xq.adapters.databases.proof import Proof
 from xq.adapters.databases.sql import SESSIONS, session_there
 from xq.core.errors import ConfigurationError
-from xq.core.ports import Connector, Row, Store
+from xq.core.ports import Connector, ErrorKind, Row, Store
 from xq.sessions.interrupts import to_the_end
 
 ALIVE = "xq_alive"  # the sessions that each process holds; it proves by a lock of its own that it lives
@@ -390,7 +390,7 @@ class Link(Proof):
             except Exception as error:
                 # The lock may be that of the transaction of this very thread, which would wait for itself: MariaDB
                 # locks what stands beside a session that it ends, or looks for.
-                if not self._connector.driver.is_locked(error):
+                if self._connector.driver.classify(error) is not ErrorKind.LOCKED:
                     raise
                 return None
 

@@ -21,7 +21,20 @@ from xq.adapters.databases.utube_news import NEWS
 from xq.core.compile import Change, Selector, Statement
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import ABSENT, FOREVER, TAKEN, Guard, Machine
-from xq.core.ports import HISTORY, INTEGERS, TIMES, Connection, Field, Kind, Row, Store, Table, Values
+from xq.core.ports import (
+    HISTORY,
+    INTEGERS,
+    TIMES,
+    UNANSWERED,
+    Connection,
+    ErrorKind,
+    Field,
+    Kind,
+    Row,
+    Store,
+    Table,
+    Values,
+)
 from xq.sessions.session import UUID_LENGTH
 
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
@@ -30,7 +43,6 @@ EXACTLY = "COLLATE utf8mb4_nopad_bin"  # and with the spaces at its end
 EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
 NO_TRIGGERS = 1419  # the number of the error
 UNSEEN = 1227  # the number of the error: no right to see what is there
-DENIED = (1142, 1143)  # the numbers of the errors: no right on a table, or on a column
 CHANGED = 1020  # the number of the error: a row was changed since the transaction began to read
 PUT_SINCE = "another put since this transaction began to read, and the number of tasks is limited: begin it anew"
 HIGHEST = "\uffff"  # of the characters in names
@@ -405,7 +417,7 @@ class Mysql(Server):
                 ]
                 for sql in [*indexes, *sorted(triggers - self._triggers(store))]:
                     store.execute(sql)
-                if store.is_failure(error) and f"({NO_TRIGGERS}," in str(error):
+                if store.classify(error) is not ErrorKind.NOT_DATABASE and f"({NO_TRIGGERS}," in str(error):
                     raise ConfigurationError(
                         f"this user may not create triggers while the server keeps a binary log ({error}): have the "
                         "administrator SET GLOBAL log_bin_trust_function_creators = 1, or install as one"
@@ -467,7 +479,7 @@ class Mysql(Server):
         try:
             store.change(f"UPDATE {self.table_in_schema} SET {key} = {key} WHERE FALSE")
         except Exception as error:
-            if not store.is_failure(error) or not any(f"({number}," in str(error) for number in DENIED):
+            if store.classify(error) is not ErrorKind.DENIED:
                 raise
             return False
         return True
@@ -578,7 +590,7 @@ class Mysql(Server):
         try:
             store.execute(f"SHOW CREATE TRIGGER {self.object(trigger)}")
         except Exception as error:
-            if not store.is_failure(error) or store.is_loss(error):
+            if store.classify(error) in UNANSWERED:
                 raise
             return f"({UNSEEN}," in str(error)
         return True

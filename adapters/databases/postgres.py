@@ -25,7 +25,7 @@ from xq.adapters.databases.utube_news import NEWS
 from xq.core.compile import Selector, Statement
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import TAKEN, Guard
-from xq.core.ports import HISTORY, INTEGERS, TIMES, Field, Kind, Store
+from xq.core.ports import HISTORY, INTEGERS, REFUSALS, TIMES, ErrorKind, Field, Kind, Store
 
 LONG = 60  # seconds after which an open transaction is told of: takes beside it are slower already
 BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
@@ -311,7 +311,7 @@ class Postgres(Server):
                     self.one_at_a_time(store, within=True)  # before the table is locked, as puts do
                 yield
         except Exception as error:
-            unique = self.machine.guard("unique") and store.is_failure(error) and not store.is_refusal(error)
+            unique = self.machine.guard("unique") and store.classify(error) not in (ErrorKind.NOT_DATABASE, *REFUSALS)
             if not unique or not store.execute(self.is_partitioned):
                 raise
             raise ConfigurationError(
@@ -325,7 +325,7 @@ class Postgres(Server):
                 # It locks the table, and looks at what there is now, also from within a transaction that sees the past.
                 store.execute(f"ALTER TABLE {self.table_in_schema} ADD CHECK (NOT ({self.is_state(TAKEN)}))")
         except Exception as error:
-            if not store.is_refusal(error):
+            if store.classify(error) not in REFUSALS:
                 raise
             return self.taken_now(store) or 1
         return 0

@@ -15,7 +15,7 @@ from xq.adapters.databases.utubes import Turn
 from xq.core.compile import Statement
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import ABSENT, TAKEN, Guard
-from xq.core.ports import Connection, Row, Store, Values, Writes
+from xq.core.ports import UNANSWERED, Connection, Row, Store, Values, Writes
 from xq.sessions.session import UUID_LENGTH, ProofOfLife
 
 ROLL_UP = 10_000  # rows of counters that are added up at once
@@ -187,7 +187,7 @@ class Server(Dialect):
             try:
                 found = store.execute(f"SELECT name FROM {records} WHERE name IN ({listed})")
             except Exception as error:
-                if not store.is_failure(error) or store.is_loss(error):
+                if store.classify(error) in UNANSWERED:
                     raise
                 continue  # it may not be read; PostgreSQL lists none of those, since an error ends a transaction
             for (name,) in found:

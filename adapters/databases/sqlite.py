@@ -18,7 +18,7 @@ from xq.adapters.databases.sqlite_files import FileWrites, Locks
 from xq.adapters.databases.sqlite_utubes import SqliteUtubes
 from xq.core.compile import Selector, Statement
 from xq.core.machine import ABSENT, TAKEN, Guard
-from xq.core.ports import HISTORY, INTEGERS, TIMES, Connection, Field, Kind, Row, Store, Values, Writes
+from xq.core.ports import HISTORY, INTEGERS, TIMES, Connection, ErrorKind, Field, Kind, Row, Store, Values, Writes
 from xq.sessions.session import ProofOfLife
 
 SWITCHING = 10.0  # seconds that switching a file to WAL is tried for
@@ -257,7 +257,7 @@ class Sqlite(Dialect):
                 return  # a file that cannot have it keeps its mode, and check() says so
             except Exception as error:
                 # Of processes that switch at once all but one are refused, and SQLite does not let them wait.
-                if not store.is_failure(error) or time.monotonic() > deadline:
+                if store.classify(error) is ErrorKind.NOT_DATABASE or time.monotonic() > deadline:
                     raise
                 time.sleep(random.uniform(0.01, 0.05))
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 from xq.adapters.databases.utubes import Turn, Utubes
 from xq.core.compile import Statement
 from xq.core.machine import READY, Guard
-from xq.core.ports import Store
+from xq.core.ports import ErrorKind, Store
 
 if TYPE_CHECKING:
     from xq.adapters.databases.sql import Dialect
@@ -61,7 +61,7 @@ class ServerUtubes(Utubes):
 
     @abstractmethod
     def place(self, store: Store[Any], utubes: Collection[Any]) -> None:
-        """Have heads of these utubes. Raises an error that is_locked knows where that would be to wait."""
+        """Have heads of these utubes. Raises an error of the kind LOCKED where that would be to wait."""
 
     @abstractmethod
     def look_at(self, store: Store[Any], utubes: Collection[Any]) -> None:
@@ -172,7 +172,7 @@ class ServerUtubes(Utubes):
         try:
             return whole(lambda: hear(store, news))
         except Exception as error:
-            if not store.is_locked(error):
+            if store.classify(error) is not ErrorKind.LOCKED:
                 raise
         each = _apart(news)
         return sum(self._hear(store, whole, hear, of_one) for of_one in each) if len(each) > 1 else 0

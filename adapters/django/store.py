@@ -20,9 +20,6 @@ from django.apps.registry import Apps
 from django.core.exceptions import FieldDoesNotExist
 from django.db import (
     DEFAULT_DB_ALIAS,
-    IntegrityError,
-    InterfaceError,
-    OperationalError,
     close_old_connections,
     connections,
     models,
@@ -519,15 +516,12 @@ class DjangoStore(OrmStore[M]):
 
     # errors
 
-    integrity_error = IntegrityError
-    operational_errors = (OperationalError, InterfaceError)
-
-    def is_failure(self, error: BaseException) -> bool:
-        return isinstance(error, DjangoError)
+    database_error = DjangoError
 
     def of_the_driver(self, error: BaseException) -> BaseException:
-        cause = error.__cause__ if isinstance(error, DjangoError) else None
-        return cause if cause is not None else error
+        cause = error.__cause__
+        # Django's TransactionManagementError has a cause, too, of the application's.
+        return cause if isinstance(error, DjangoError) and isinstance(cause, self.connection.Database.Error) else error
 
     @property
     def in_use(self) -> Any:

@@ -521,8 +521,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "what fails for one task is asked of the database for ever",
         "adapters/stores.py",
-        "return (operational and not lasting) or",
-        "return operational or",
+        "return self.classify(error) in self.driver.passing",
+        "return self.classify(error) not in {ErrorKind.NOT_DATABASE, *REFUSALS}",
         (
             f"{CONTRACT}/test_timers.py::test_a_row_for_which_a_trigger_fails_stops_no_other",
             f"{CONTRACT}/test_worker.py::test_what_fails_for_one_task_is_not_asked_of_the_database_for_ever",

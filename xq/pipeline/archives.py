@@ -21,6 +21,7 @@ from uuid import NAMESPACE_OID, uuid4, uuid5
 from xq.core.compile import Statement
 from xq.core.errors import ArchiveBusy, ConfigurationError, Error, FeatureOff
 from xq.core.machine import ABSENT
+from xq.core.ports import REFUSALS
 from xq.core.values import microseconds
 from xq.engine.steps import Steps
 from xq.pipeline.bulk import Job, bulk
@@ -325,7 +326,7 @@ class Archives:
         try:
             return self.database.unit(transaction)
         except Exception as error:
-            if not self.store.is_refusal(error):
+            if self.store.classify(error) not in REFUSALS:
                 raise
             if len(numbers) == 1:
                 self.log.warning("a task stays where it is: %s", error)

@@ -16,7 +16,7 @@ from xq.adapters.plain import PlainStore
 from xq.core.compile import Shape, Statement, change
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, shown
 from xq.core.machine import ABSENT, Machine
-from xq.core.ports import Address, Row, Table
+from xq.core.ports import Address, ErrorKind, Row, Table
 from xq.core.values import Catalogue, Tasks
 from xq.engine.install import Installation
 from xq.engine.unit import Database, unit_of_work
@@ -154,7 +154,7 @@ class Job:
                     break
                 except Exception as error:
                     # A value, or a key that was made, which another process has put since this one looked.
-                    if not store.is_taken(error) or not self._may_change(meant, error):
+                    if store.classify(error) is not ErrorKind.DUPLICATE or not self._may_change(meant, error):
                         raise
                     last = error
             else:

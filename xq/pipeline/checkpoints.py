@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import NamedTuple, Protocol
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
-from xq.core.ports import fits_a_column
+from xq.core.ports import UNANSWERED, fits_a_column
 from xq.engine.unit import Database
 
 LONGEST = 255  # characters of the name of a sink, and of that of a stream
@@ -37,7 +37,7 @@ def _create(database: Database, table: _Table, first: Callable[[], None] = lambd
     try:
         store.execute(table.look)
     except Exception as error:
-        if not store.is_failure(error) or store.is_loss(error):
+        if store.classify(error) in UNANSWERED:
             raise
         first()
         with opened.dialect.creating(store):
@@ -140,7 +140,7 @@ class Tally:
         try:
             store.execute(sql.fits)
         except Exception as error:
-            if not store.is_failure(error) or store.is_loss(error):
+            if store.classify(error) in UNANSWERED:
                 raise
             raise ConfigurationError(
                 f"{self.table} is there, and no table of stream()'s: give one that is not there yet"
