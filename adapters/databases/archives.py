@@ -381,7 +381,7 @@ class PostgresOutbox(Outbox):
         ]
 
 
-class MysqlOutbox(Outbox):
+class MariadbOutbox(Outbox):
     """What is read on the way to a table is locked, unless a transaction reads only what is committed."""
 
     temporary = "CREATE TEMPORARY TABLE"

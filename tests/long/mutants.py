@@ -447,7 +447,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "of MariaDB a call does not lock the task of a key",
-        "adapters/databases/mysql.py",
+        "adapters/databases/mariadb.py",
         "{self.named(rows, f'{self.table}.')}{fence}{self.lock}\"",
         "{self.named(rows, f'{self.table}.')}{fence}\"",
         (
@@ -457,7 +457,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a backslash in a status is not escaped for MariaDB",
-        "adapters/databases/mysql.py",
+        "adapters/databases/mariadb.py",
         'return text.replace("\\\\", "\\\\\\\\") if isinstance(value, str) else text',
         "return text",
         (

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
-from xq.adapters.databases.archives import MysqlOutbox
+from xq.adapters.databases.archives import MariadbOutbox
 from xq.adapters.databases.links import ALIVE, Words
-from xq.adapters.databases.mysql_extracts import MysqlRendering
-from xq.adapters.databases.mysql_utubes import MysqlUtubes
+from xq.adapters.databases.mariadb_extracts import MariadbRendering
+from xq.adapters.databases.mariadb_utubes import MariadbUtubes
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.servers import BYTES, PART, ROLL_UP, Server
 from xq.adapters.databases.sql import QUEUES, Object, Run, parts_of_uuid
@@ -55,7 +55,7 @@ class _Locked(NamedTuple):
     back: Run | None
 
 
-class Mysql(Server):
+class Mariadb(Server):
     """UPDATE returns nothing here: rows are locked by a SELECT, changed by their keys, and read back."""
 
     now = f"COALESCE(:now, {SERVER_TIME})"
@@ -68,10 +68,10 @@ class Mysql(Server):
     most_values = 10_000
     serial = "BIGINT AUTO_INCREMENT PRIMARY KEY"
     longest_name = 64
-    utubes_kind = MysqlUtubes
-    outbox_kind = MysqlOutbox
-    extracts = MysqlRendering
-    utubes: MysqlUtubes | None
+    utubes_kind = MariadbUtubes
+    outbox_kind = MariadbOutbox
+    extracts = MariadbRendering
+    utubes: MariadbUtubes | None
     layout = "6"  # 5, of xq 0.1, had indexes of virtual columns
     long_text = "LONGTEXT"
     engine = " ENGINE = InnoDB"  # of the others none locks rows, and few roll back

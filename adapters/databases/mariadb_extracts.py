@@ -19,7 +19,7 @@ SINGLE = "CAST({} AS DOUBLE)"  # which MariaDB would tell by six digits
 PATIENCE = "SET SESSION net_write_timeout = 31536000"  # who reads may be slow: the server would give up after a minute
 
 
-class MysqlReading(Reading):
+class MariadbReading(Reading):
     """Rows are there in any order of their ids: what is written and not committed yet is seen by a dirty read."""
 
     # Spark writes names in double quotes, and texts with no regard for backslashes.
@@ -98,8 +98,8 @@ class MysqlReading(Reading):
         return self._asked(connection, *self._statement(columns, Part((), (after,), (until,)), limit))
 
 
-class MysqlRendering(Rendering):
-    reading = MysqlReading
+class MariadbRendering(Rendering):
+    reading = MariadbReading
 
     def _column(self, field: Field) -> Column:
         sql, kind, declared = self.dialect.quote(field.column), type_of(field), field.type.upper()
