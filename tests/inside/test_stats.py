@@ -15,7 +15,8 @@ from tests.steps import (
     transitions,
     waiter,
 )
-from xq.adapters.databases import mariadb, postgres
+from xq.adapters.databases.mariadb import dialect as mariadb
+from xq.adapters.databases.postgres import dialect as postgres
 from xq.engine import unit
 
 FEATURES = {"buried": True, "delayed": True, "keep": True}

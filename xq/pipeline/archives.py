@@ -29,7 +29,7 @@ from xq.pipeline.scan import Extract
 from xq.pipeline.spans import LATEST, ROWS, OldHistory, Past, delete
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.archives import Outbox
+    from xq.adapters.databases.exports import Outbox
 
 DONE: Final = "D"
 OUT: Final = ("archive", DONE, ABSENT)

@@ -10,7 +10,7 @@ from xq.core.ports import Store
 from xq.engine.unit import Database
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.archives import Outbox
+    from xq.adapters.databases.exports import Outbox
 
 LATEST: Final = 2**62  # microseconds
 LOOK = 100_000  # ids of the history that one statement counts

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
-from xq.adapters.databases.reading import Reading
-from xq.adapters.databases.sql import Dialect
+from xq.adapters.databases.dialect import Dialect
+from xq.adapters.databases.readers import Reading
 from xq.core.errors import BadValue, ConfigurationError, FeatureOff, shown
 from xq.core.kinds import FRAMED, type_of
 from xq.core.machine import ELSEWHERE, NAMES

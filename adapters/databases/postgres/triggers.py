@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from xq.adapters.databases.dialect import SETTINGS, Object
 from xq.adapters.databases.links import ALIVE
-from xq.adapters.databases.servers import PART
-from xq.adapters.databases.sql import SETTINGS, Object
+from xq.adapters.databases.server import PART
 from xq.core.machine import ABSENT, TAKEN
 from xq.core.ports import TIMES
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.postgres import Postgres
+    from xq.adapters.databases.postgres.dialect import Postgres
 
 CHANNEL = "xq"
 SERVER_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS float8)"  # moves within a transaction, and is stable

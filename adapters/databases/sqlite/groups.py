@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xq.adapters.databases.utubes import FIRST, Turn, Utubes
+from xq.adapters.databases.groups import FIRST, Turn, Utubes
 
 
 class SqliteUtubes(Utubes):

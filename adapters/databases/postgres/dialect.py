@@ -7,10 +7,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from xq.adapters.databases.archives import PostgresOutbox
+from xq.adapters.databases.dialect import QUEUES, SESSIONS, SETTINGS, Object
+from xq.adapters.databases.dirty_groups import NEWS
 from xq.adapters.databases.links import ALIVE, Words
-from xq.adapters.databases.postgres_extracts import PostgresRendering
-from xq.adapters.databases.postgres_triggers import (
+from xq.adapters.databases.postgres.exports import PostgresOutbox
+from xq.adapters.databases.postgres.groups import PostgresUtubes
+from xq.adapters.databases.postgres.scans import PostgresRendering
+from xq.adapters.databases.postgres.triggers import (
     CHANNEL,
     SERVER_TIME,
     TEXT_OF_TIME,
@@ -18,10 +21,7 @@ from xq.adapters.databases.postgres_triggers import (
     part,
     unless_silenced,
 )
-from xq.adapters.databases.postgres_utubes import PostgresUtubes
-from xq.adapters.databases.servers import BYTES, ROLL_UP, Server
-from xq.adapters.databases.sql import QUEUES, SESSIONS, SETTINGS, Object
-from xq.adapters.databases.utube_news import NEWS
+from xq.adapters.databases.server import BYTES, ROLL_UP, Server
 from xq.core.compile import Selector, Statement
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import TAKEN, Guard

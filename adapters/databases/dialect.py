@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-from xq.adapters.databases.bulk import Staging
+from xq.adapters.databases.checkpoints import Sinks, TallySql
+from xq.adapters.databases.dirty_groups import Again
+from xq.adapters.databases.groups import Utubes
 from xq.adapters.databases.named import by_position, filled, picked
-from xq.adapters.databases.sinks import Sinks, TallySql
-from xq.adapters.databases.utube_news import Again
-from xq.adapters.databases.utubes import Utubes
+from xq.adapters.databases.staging import Staging
 from xq.core.compile import After, Change, Given, Own, Selector, Statement
 from xq.core.errors import ConfigurationError
 from xq.core.generated import arguments
@@ -41,8 +41,8 @@ from xq.core.ports import (
 from xq.sessions.session import UUID_LENGTH, ProofOfLife
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.archives import Outbox
-    from xq.adapters.databases.extracts import Rendering
+    from xq.adapters.databases.exports import Outbox
+    from xq.adapters.databases.scans import Rendering
     from xq.pipeline.scan import Extract, What
 
 SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may hold tasks

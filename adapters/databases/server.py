@@ -7,11 +7,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from xq.adapters.databases.dialect import QUEUES, Dialect, Number, Run
+from xq.adapters.databases.dirty_groups import Again, ServerUtubes
+from xq.adapters.databases.groups import Turn
 from xq.adapters.databases.links import ALIVE, Link, ServerWrites, Words
 from xq.adapters.databases.rights import ROLES, rights
-from xq.adapters.databases.sql import QUEUES, Dialect, Number, Run
-from xq.adapters.databases.utube_news import Again, ServerUtubes
-from xq.adapters.databases.utubes import Turn
 from xq.core.compile import Statement
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import ABSENT, TAKEN, Guard

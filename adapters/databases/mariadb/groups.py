@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xq.adapters.databases.utube_news import FULL, MISSING, News, ServerUtubes
+from xq.adapters.databases.dirty_groups import FULL, MISSING, News, ServerUtubes
 from xq.core.compile import Statement
 from xq.core.ports import Store
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.mariadb import Mariadb
+    from xq.adapters.databases.mariadb.dialect import Mariadb
 
 AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 

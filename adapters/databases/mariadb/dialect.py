@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
-from xq.adapters.databases.archives import MariadbOutbox
+from xq.adapters.databases.dialect import QUEUES, Object, Run, parts_of_uuid
+from xq.adapters.databases.dirty_groups import NEWS
 from xq.adapters.databases.links import ALIVE, Words
-from xq.adapters.databases.mariadb_extracts import MariadbRendering
-from xq.adapters.databases.mariadb_utubes import MariadbUtubes
+from xq.adapters.databases.mariadb.exports import MariadbOutbox
+from xq.adapters.databases.mariadb.groups import MariadbUtubes
+from xq.adapters.databases.mariadb.scans import MariadbRendering
 from xq.adapters.databases.named import filled
-from xq.adapters.databases.servers import BYTES, PART, ROLL_UP, Server
-from xq.adapters.databases.sql import QUEUES, Object, Run, parts_of_uuid
-from xq.adapters.databases.utube_news import NEWS
+from xq.adapters.databases.server import BYTES, PART, ROLL_UP, Server
 from xq.core.compile import Change, Selector, Statement
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import ABSENT, FOREVER, TAKEN, Guard, Machine

@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
-from xq.adapters.databases.utubes import Turn, Utubes
+from xq.adapters.databases.groups import Turn, Utubes
 from xq.core.compile import Statement
 from xq.core.machine import READY, Guard
 from xq.core.ports import Store
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.sql import Dialect
+    from xq.adapters.databases.dialect import Dialect
 
 R = TypeVar("R")
 

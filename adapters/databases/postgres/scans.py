@@ -8,9 +8,9 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
-from xq.adapters.databases.extracts import Rendering
 from xq.adapters.databases.named import NAMED
-from xq.adapters.databases.reading import ROWS, Reading
+from xq.adapters.databases.readers import ROWS, Reading
+from xq.adapters.databases.scans import Rendering
 from xq.core.kinds import type_of
 from xq.core.ports import Field
 from xq.pipeline.scan import Column, Condition, Mark, Part
