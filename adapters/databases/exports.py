@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from xq.adapters.databases.dialect import SETTINGS
+from xq.adapters.databases.records import SETTINGS
 from xq.core.compile import Statement
 from xq.core.ports import Store
 from xq.pipeline.scan import Column, Extract

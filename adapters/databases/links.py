@@ -22,9 +22,9 @@ from uuid import UUID
 from weakref import WeakKeyDictionary, finalize
 
 from xq.adapters.databases.bell import Bell
-from xq.adapters.databases.dialect import SESSIONS, session_there
 from xq.adapters.databases.named import by_position
 from xq.adapters.databases.proof import Proof
+from xq.adapters.databases.records import SESSIONS, session_there
 from xq.core.errors import ConfigurationError
 from xq.core.ports import Connector, Row, Store
 from xq.sessions.interrupts import to_the_end

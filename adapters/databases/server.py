@@ -7,10 +7,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from xq.adapters.databases.dialect import QUEUES, Dialect, Number, Run
+from xq.adapters.databases.counters import Number
+from xq.adapters.databases.dialect import Dialect, Run
 from xq.adapters.databases.dirty_groups import Again, ServerUtubes
 from xq.adapters.databases.groups import Turn
 from xq.adapters.databases.links import ALIVE, Link, ServerWrites, Words
+from xq.adapters.databases.records import QUEUES
 from xq.adapters.databases.rights import ROLES, rights
 from xq.core.compile import Statement
 from xq.core.errors import BadValue, ConfigurationError, shown

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from xq.adapters.databases.dialect import parts_of_uuid
 from xq.adapters.databases.readers import ROWS, Reading
 from xq.adapters.databases.scans import Rendering
+from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.kinds import type_of
 from xq.core.ports import Field
 from xq.pipeline.scan import Column, Condition, Mark, Part

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from xq.adapters.databases.dialect import QUEUES, SESSIONS, SETTINGS, Object
 from xq.adapters.databases.dirty_groups import NEWS
 from xq.adapters.databases.links import ALIVE, Words
+from xq.adapters.databases.objects import Object
 from xq.adapters.databases.postgres.exports import PostgresOutbox
 from xq.adapters.databases.postgres.groups import PostgresUtubes
 from xq.adapters.databases.postgres.scans import PostgresRendering
@@ -21,6 +21,7 @@ from xq.adapters.databases.postgres.triggers import (
     part,
     unless_silenced,
 )
+from xq.adapters.databases.records import QUEUES, SESSIONS, SETTINGS
 from xq.adapters.databases.server import BYTES, ROLL_UP, Server
 from xq.core.compile import Selector, Statement
 from xq.core.errors import BadValue, ConfigurationError, shown

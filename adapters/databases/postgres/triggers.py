@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from xq.adapters.databases.dialect import SETTINGS, Object
 from xq.adapters.databases.links import ALIVE
+from xq.adapters.databases.objects import Object
+from xq.adapters.databases.records import SETTINGS
 from xq.adapters.databases.server import PART
 from xq.core.machine import ABSENT, TAKEN
 from xq.core.ports import TIMES

@@ -11,11 +11,15 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-from xq.adapters.databases.dialect import SESSIONS, Dialect, Number, Object, Run, parts_of_uuid
+from xq.adapters.databases.counters import Number
+from xq.adapters.databases.dialect import Dialect, Run
+from xq.adapters.databases.objects import Object
+from xq.adapters.databases.records import SESSIONS
 from xq.adapters.databases.sqlite.exports import SqliteOutbox
 from xq.adapters.databases.sqlite.groups import SqliteUtubes
 from xq.adapters.databases.sqlite.scans import SqliteRendering
 from xq.adapters.databases.sqlite_files import FileWrites, Locks
+from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.compile import Selector, Statement
 from xq.core.machine import ABSENT, TAKEN, Guard
 from xq.core.ports import HISTORY, INTEGERS, TIMES, Connection, Field, Kind, Row, Store, Values, Writes

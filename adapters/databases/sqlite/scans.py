@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
-from xq.adapters.databases.dialect import parts_of_uuid
 from xq.adapters.databases.named import by_position
 from xq.adapters.databases.readers import ROWS, Reading
 from xq.adapters.databases.scans import Rendering
+from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.errors import ConfigurationError
 from xq.core.kinds import type_of
 from xq.core.ports import Address, Field
