@@ -117,10 +117,10 @@ class Connection:
             with self.store.atomic():
                 return work(self, values)
         try:
-            self.cursor().execute(self.driver.begin)
+            self.driver.execute(self.cursor(), self.driver.begin, ())
             self.in_transaction = True
             found = work(self, values)
-            self.cursor().execute("COMMIT")
+            self.driver.execute(self.cursor(), "COMMIT", ())
         except BaseException as error:
             self._undo(error)
             self.store.failed(error)
@@ -132,9 +132,8 @@ class Connection:
         """Roll back, unless the database has done so itself, or the connection is gone."""
         driver = self.driver
         try:
-            driver.close_if_unfinished(self.raw, self.store.of_the_driver(error))
             if driver.in_transaction(self.raw) and not driver.is_broken(self.raw):
-                self.cursor().execute("ROLLBACK")
+                self.driver.execute(self.cursor(), "ROLLBACK", ())
         except Exception as failure:
             log.debug("a transaction could not be rolled back after %r: %s", error, failure)
             if driver.in_transaction(self.raw):

@@ -43,19 +43,26 @@ class _UnderWay(threading.local):
     """What is told to the triggers of the statement that this thread runs.
 
     The event; the owner, of a take: the side table of owners does not have it yet when triggers fire; and the time of
-    a test's clock, in seconds. In one piece, since attributes of a thread take their time.
+    a test's clock, in seconds. In one piece, since attributes of a thread take their time. `interrupted` is there if a
+    signal handler raised while a trigger asked.
     """
 
-    told: Told = (WRITE, None, None)
-    interrupted: BaseException | None = None  # by the handler of a signal, while a trigger asked
+    told: Told
+    interrupted: BaseException
 
 
 UNDER_WAY = _UnderWay()
+UNTOLD: Told = (WRITE, None, None)
 ANSWERS: Mapping[tuple[int, ...], Callable[[], Any]] = {
-    tuple(map(ord, WRITE)): lambda: UNDER_WAY.told[0],
-    tuple(map(ord, OWNER)): lambda: UNDER_WAY.told[1],
-    tuple(map(ord, CLOCK)): lambda: _now_us(UNDER_WAY.told[2]),
+    tuple(map(ord, WRITE)): lambda: _told_here()[0],
+    tuple(map(ord, OWNER)): lambda: _told_here()[1],
+    tuple(map(ord, CLOCK)): lambda: _now_us(_told_here()[2]),
 }
+
+
+def _told_here() -> Told:
+    told: Told = UNDER_WAY.__dict__.get("told", UNTOLD)
+    return told
 
 
 def _now_us(now: float | None) -> int:
@@ -80,22 +87,17 @@ def telling(event: str, run: Run, atomically: bool) -> Run:
     """As `run`, whose triggers are told this event. Raises what interrupted them, if anything did."""
 
     def told(connection: Connection, values: dict[str, Any]) -> list[Row]:
-        before = UNDER_WAY.told
-        UNDER_WAY.told = event, values.get("owner"), values["now"]
+        here = UNDER_WAY.__dict__  # of this thread: looked up once, since that takes its time
+        before = here.get("told", UNTOLD)
+        here["told"] = event, values.get("owner"), values["now"]
         try:
             return connection.atomically(run, values) if atomically else run(connection, values)
         finally:
-            UNDER_WAY.told = before
-            if UNDER_WAY.interrupted is not None:
-                raise _interrupted()
+            here["told"] = before
+            if "interrupted" in here:
+                raise here.pop("interrupted")
 
     return told
-
-
-def _interrupted() -> BaseException:
-    error, UNDER_WAY.interrupted = UNDER_WAY.interrupted, None
-    assert error is not None
-    return error
 
 
 def _character(code: Any) -> str:
@@ -231,13 +233,15 @@ class Sqlite(Dialect):
         return [self.source.fields.index(field) for field in self.source.key]
 
     def change(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> int:
-        before, UNDER_WAY.told = UNDER_WAY.told, (event or WRITE, None, values["now"])
-        try:
-            return super().change(store, statement, values)
-        finally:
-            UNDER_WAY.told = before
-            if UNDER_WAY.interrupted is not None:
-                raise _interrupted()
+        changed = 0
+
+        def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            nonlocal changed
+            changed = super(Sqlite, self).change(store, statement, values)
+            return []
+
+        telling(event or WRITE, run, atomically=False)(store.ready(), {**values, "owner": None})
+        return changed
 
     def connected(self, store: Store[Any]) -> None:
         # Asked without reading a table, be it pragma_trusted_schema: a transaction that reads before its first write is
