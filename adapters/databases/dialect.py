@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from xq.adapters.databases.changes import Changes
-from xq.adapters.databases.checkpoints import Sinks, TallySql
+from xq.adapters.databases.checkpoints import Checkpoints, TallyTable
 from xq.adapters.databases.dirty_groups import Again
-from xq.adapters.databases.groups import Utubes
+from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.named import by_position, picked
 from xq.adapters.databases.objects import Objects
 from xq.adapters.databases.records import Records
@@ -28,8 +28,8 @@ from xq.core.ports import Address, Connection, Row, Store, Values, Writes
 from xq.sessions.session import ProofOfLife
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.exports import Outbox
-    from xq.adapters.databases.scans import Rendering
+    from xq.adapters.databases.exports import Exports
+    from xq.adapters.databases.scans import Scans
     from xq.pipeline.scan import Extract, What
 
 
@@ -84,20 +84,20 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
 
     # what a queue has beside these statements
 
-    utubes_kind: type[Utubes]
-    outbox_kind: type[Outbox]
-    extracts: type[Rendering]
+    groups_kind: type[Groups]
+    exports_kind: type[Exports]
+    scans_kind: type[Scans]
 
     @cached_property
-    def utubes(self) -> Utubes | None:
+    def utubes(self) -> Groups | None:
         """What the feature utube needs."""
         guard = self.machine.guard("utube")
-        return self.utubes_kind(self, guard) if guard else None
+        return self.groups_kind(self, guard) if guard else None
 
     @cached_property
-    def outbox(self) -> Outbox:
+    def outbox(self) -> Exports:
         """What leaves the table for an archive, and what comes back."""
-        return self.outbox_kind(self)
+        return self.exports_kind(self)
 
     @property
     def staging(self) -> Staging:
@@ -105,17 +105,17 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
         return Staging(self)
 
     @cached_property
-    def sinks(self) -> Sinks:
+    def checkpoints(self) -> Checkpoints:
         """Which batches of streams were written into this database."""
-        return Sinks(self)
+        return Checkpoints(self)
 
-    def tally(self, table: str) -> TallySql:
+    def tally(self, table: str) -> TallyTable:
         """A table of the application's that counts transitions."""
-        return TallySql(self, table)
+        return TallyTable(self, table)
 
     def extract(self, what: What, name: str, address: Address, snapshot: str) -> Extract:
         """What another program reads of a model of this name, at this address. Raises BadValue, ConfigurationError."""
-        return self.extracts(self).of(what, name, address, snapshot)
+        return self.scans_kind(self).of(what, name, address, snapshot)
 
     # running statements
 

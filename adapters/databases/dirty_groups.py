@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
-from xq.adapters.databases.groups import Turn, Utubes
+from xq.adapters.databases.groups import Groups, Turn
 from xq.core.compile import Statement
 from xq.core.machine import READY, Guard
 from xq.core.ports import Store
@@ -46,7 +46,7 @@ HEADS = range(3)
 MISSING, OPEN, FULL = HEADS  # no head; one from which may be taken; one from which nothing may
 
 
-class ServerUtubes(Utubes):
+class ServerGroups(Groups):
     """No step of a take waits for another's transaction: heads that others have locked are passed by."""
 
     me: ClassVar[str]  # who leaves news: a transaction, or a connection; as SQL

@@ -27,7 +27,7 @@ LONGEST = 255  # characters of a key, where the history does not hold more
 LEAVING = "xq_leaving"  # the keys of the tasks that a run means to move, on its connection alone
 
 
-class Outbox:
+class Exports:
     """The SQL of the outbox of one queue, and of its history as far as it goes to an archive."""
 
     temporary = "CREATE TEMP TABLE"

@@ -32,7 +32,7 @@ class Turn(NamedTuple):
     ready: bool = False  # whether all it does is that a task has become ready
 
 
-class Utubes(ABC):
+class Groups(ABC):
     """The SQL of the heads of one queue."""
 
     join = "JOIN"  # of the heads to their tasks

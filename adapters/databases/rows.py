@@ -15,7 +15,7 @@ from xq.core.ports import fits_a_column
 from xq.sessions.session import UUID_LENGTH
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.groups import Utubes
+    from xq.adapters.databases.groups import Groups
 
 
 class Rows(Terms):
@@ -23,7 +23,7 @@ class Rows(Terms):
 
     @property
     @abstractmethod
-    def utubes(self) -> Utubes | None:
+    def utubes(self) -> Groups | None:
         """What the feature utube needs."""
 
     # keys
@@ -82,7 +82,7 @@ class Rows(Terms):
             "take": f" AND {owner} = :mark",
         }[rows.fence]
 
-    def picked_from(self, rows: Selector) -> Utubes | None:
+    def picked_from(self, rows: Selector) -> Groups | None:
         """The heads by which these rows are picked, if they are."""
         return self.utubes if rows.state == READY and rows.way in ("first", "oldest") else None
 

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, NamedTuple
 
 from xq.adapters.databases.dialect import Run
 from xq.adapters.databases.links import ALIVE, Words
-from xq.adapters.databases.mariadb.exports import MariadbOutbox
-from xq.adapters.databases.mariadb.groups import MariadbUtubes
+from xq.adapters.databases.mariadb.exports import MariadbExports
+from xq.adapters.databases.mariadb.groups import MariadbGroups
 from xq.adapters.databases.mariadb.objects import SERVER_TIME, MariadbObjects
-from xq.adapters.databases.mariadb.scans import MariadbRendering
+from xq.adapters.databases.mariadb.scans import MariadbScans
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.records import QUEUES
 from xq.adapters.databases.server import BYTES, ROLL_UP, Server
@@ -56,9 +56,9 @@ class Mariadb(MariadbObjects):
     most_values = 10_000
     serial = "BIGINT AUTO_INCREMENT PRIMARY KEY"
     longest_name = 64
-    utubes_kind = MariadbUtubes
-    outbox_kind = MariadbOutbox
-    extracts = MariadbRendering
+    groups_kind = MariadbGroups
+    exports_kind = MariadbExports
+    scans_kind = MariadbScans
     layout = "6"  # 5, of xq 0.1, had indexes of virtual columns
     long_text = "LONGTEXT"
     engine = " ENGINE = InnoDB"  # of the others none locks rows, and few roll back

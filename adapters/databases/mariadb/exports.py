@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from xq.adapters.databases.exports import DONE_AT, LEAVING, LONGEST, NUMBER, RUN, Outbox
+from xq.adapters.databases.exports import DONE_AT, LEAVING, LONGEST, NUMBER, RUN, Exports
 from xq.core.compile import Statement
 from xq.core.errors import ConfigurationError
 from xq.core.ports import Store
 
 
-class MariadbOutbox(Outbox):
+class MariadbExports(Exports):
     """What is read on the way to a table is locked, unless a transaction reads only what is committed."""
 
     temporary = "CREATE TEMPORARY TABLE"

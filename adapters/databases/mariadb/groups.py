@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xq.adapters.databases.dirty_groups import FULL, MISSING, News, ServerUtubes
+from xq.adapters.databases.dirty_groups import FULL, MISSING, News, ServerGroups
 from xq.core.compile import Statement
 from xq.core.ports import Store
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 
 
-class MariadbUtubes(ServerUtubes):
+class MariadbGroups(ServerGroups):
     """Heads that are called by a digest of the utube: a text may be long, and compares as its collation does.
 
     There are no partial indexes: stored columns tell which utube a task is of, and which heads are open.

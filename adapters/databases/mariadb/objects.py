@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from xq.adapters.databases.dirty_groups import NEWS
-from xq.adapters.databases.mariadb.groups import MariadbUtubes
+from xq.adapters.databases.mariadb.groups import MariadbGroups
 from xq.adapters.databases.objects import Object
 from xq.adapters.databases.server import PART, Server
 from xq.core.errors import ConfigurationError
@@ -32,7 +32,7 @@ def _part(n: int) -> str:
 class MariadbObjects(Server):
     """There are no partial indexes, and each statement that creates something is a transaction of its own."""
 
-    utubes: MariadbUtubes | None
+    utubes: MariadbGroups | None
 
     @staticmethod
     def digest(value: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from xq.adapters.databases.exports import LEAVING, Outbox
+from xq.adapters.databases.exports import LEAVING, Exports
 
 
-class PostgresOutbox(Outbox):
+class PostgresExports(Exports):
     """A row is another version when somebody has written it."""
 
     over = f"DROP TABLE IF EXISTS pg_temp.{LEAVING}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from xq.adapters.databases.exports import LEAVING, NUMBER, RUN, SUFFIX, Outbox
+from xq.adapters.databases.exports import LEAVING, NUMBER, RUN, SUFFIX, Exports
 
 
-class SqliteOutbox(Outbox):
+class SqliteExports(Exports):
     """One writer at a time: what a run reads before it writes stays so."""
 
     join = "CROSS JOIN"
