@@ -411,7 +411,7 @@ class Pymysql(_Server):
         return False
 
 
-SERVERS: Mapping[str, ServerDriver] = {"postgres": Psycopg(), "mysql": Pymysql()}
+SERVERS: Mapping[str, ServerDriver] = {"postgres": Psycopg(), "mariadb": Pymysql()}
 DRIVERS: Mapping[str, Driver] = {"sqlite": Sqlite3(), **SERVERS}
 
 
@@ -424,7 +424,7 @@ def connect(address: Address) -> Any:
         import psycopg
 
         return psycopg.connect(**parameters, autocommit=True)
-    if address.engine == "mysql":
+    if address.engine == "mariadb":
         import pymysql
 
         return pymysql.connect(**parameters, autocommit=True)

@@ -74,7 +74,7 @@ ADVICE: Mapping[str, str] = {"postgres": "give the database prefer_psycopg3=True
 ENGINES: Mapping[str, type[pw.Database]] = {
     "sqlite": pw.SqliteDatabase,
     "postgres": pw.PostgresqlDatabase,
-    "mysql": pw.MySQLDatabase,
+    "mariadb": pw.MySQLDatabase,
 }
 
 

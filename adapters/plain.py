@@ -27,7 +27,7 @@ class PlainStore(ClassifiesErrors):
         parameters = {**address.parameters}
         if self.engine == "sqlite":
             parameters["timeout"] = max(PATIENCE, parameters.get("timeout", 0))
-        elif self.engine == "mysql":
+        elif self.engine == "mariadb":
             parameters["client_flag"] = parameters.get("client_flag", 0) & ~FOUND_ROWS
         self.connection = connect(replace(address, parameters=parameters))
         self._depth = 0

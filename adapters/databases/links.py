@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary, finalize
 from xq.adapters.databases.bell import Bell
 from xq.adapters.databases.named import by_position
 from xq.adapters.databases.proof import Proof
-from xq.adapters.databases.sql import SESSIONS, session_there
+from xq.adapters.databases.records import SESSIONS, session_there
 from xq.core.errors import ConfigurationError
 from xq.core.ports import Connector, ErrorKind, Row, Store
 from xq.sessions.interrupts import to_the_end

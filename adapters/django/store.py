@@ -47,12 +47,12 @@ M = TypeVar("M", bound=models.Model)
 
 log = logging.getLogger("django.db.backends")  # where Django tells of its own statements
 
-ENGINES: Final = {"sqlite": "sqlite", "postgresql": "postgres", "mysql": "mysql"}  # Django's vendor -> the dialect
+ENGINES: Final = {"sqlite": "sqlite", "postgresql": "postgres", "mysql": "mariadb"}  # Django's vendor -> the dialect
 
 # the dialect -> how Django comes to have connections of the driver that xq speaks through
 ADVICE: Final = {
     "postgres": "pip install psycopg",
-    "mysql": "pip install pymysql, and in the settings: import pymysql; pymysql.install_as_MySQLdb()",
+    "mariadb": "pip install pymysql, and in the settings: import pymysql; pymysql.install_as_MySQLdb()",
 }
 
 KINDS: Final[Mapping[str, Kind]] = {  # by get_internal_type()
@@ -506,7 +506,7 @@ class DjangoStore(OrmStore[M]):
             if connection.is_in_memory_db():
                 raise ConfigurationError(f"{self.name} is in memory, where no other process sees it: use a file")
             parameters["database"] = file if file.startswith("file:") else os.path.abspath(file)
-        elif engine == "mysql":
+        elif engine == "mariadb":
             for ours, theirs in (("database", "db"), ("password", "passwd")):
                 if theirs in parameters:
                     parameters[ours] = parameters.pop(theirs)
@@ -640,7 +640,7 @@ class DjangoStore(OrmStore[M]):
         decimal = (held.max_digits, held.decimal_places) if kind == "decimal" else None
         return Field(
             name=field.name,
-            column=_unquoted(field.column, "`" if self._engine == "mysql" else '"'),
+            column=_unquoted(field.column, "`" if self._engine == "mariadb" else '"'),
             kind=kind,
             type="" if related else self._declared(held),
             null=field.null,
@@ -705,7 +705,7 @@ class DjangoStore(OrmStore[M]):
         elif isinstance(value, type):
             raise BadType(f"{field.name!r} holds a value, not {shown(value)}")
         stored = field.get_db_prep_save(value, connection=self.connection)
-        if self._engine == "mysql":  # whose drivers take and return the one as an object, the other as text
+        if self._engine == "mariadb":  # whose drivers take and return the one as an object, the other as text
             if isinstance(field, models.DateTimeField) and isinstance(stored, str):
                 return datetime.fromisoformat(stored)
             if isinstance(stored, UUID):

@@ -7,7 +7,7 @@ from tests.steps import (
 )
 from tests.support import utube as support
 from tests.support.utube import all_heard, put, taken
-from xq.adapters.databases.utube_news import OPEN, News
+from xq.adapters.databases.dirty_groups import OPEN, News
 
 make_server = support.make_server
 

@@ -303,7 +303,7 @@ def test_what_an_interrupted_take_has_taken_comes_back_after_reconfigure(make_db
     assert eventually(Task.take).id == 1
 
 
-SLEEPS = {"postgres": "SELECT pg_sleep(0.02)", "mysql": "SELECT SLEEP(0.02)"}
+SLEEPS = {"postgres": "SELECT pg_sleep(0.02)", "mariadb": "SELECT SLEEP(0.02)"}
 
 
 @pytest.mark.parametrize("kind", [Late, KeyboardInterrupt])

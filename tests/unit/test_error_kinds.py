@@ -51,20 +51,20 @@ EXPECTED = [
     ("postgres", of_postgres(errors.DiskFull), "TRANSIENT"),
     ("postgres", DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes"), "BAD_VALUE"),
     ("postgres", ProgrammingError("cannot adapt type 'X'"), "BAD_TYPE"),
-    ("mysql", err.OperationalError(1213, "Deadlock found"), "CONFLICT"),
-    ("mysql", err.OperationalError(1305, "SAVEPOINT s1 does not exist"), "CONFLICT"),
-    ("mysql", err.OperationalError(1305, "FUNCTION f does not exist"), "PERMANENT"),
-    ("mysql", err.OperationalError(1205, "Lock wait timeout exceeded"), "LOCKED"),
-    ("mysql", err.IntegrityError(1062, "Duplicate entry"), "DUPLICATE"),
-    ("mysql", err.IntegrityError(1451, "a foreign key constraint fails"), "CONSTRAINT"),
-    ("mysql", err.OperationalError(4025, "CONSTRAINT `c` failed"), "CONSTRAINT"),
-    ("mysql", err.OperationalError(1290, "the --read-only option"), "READ_ONLY"),
-    ("mysql", err.OperationalError(1142, "UPDATE command denied"), "DENIED"),
-    ("mysql", err.DataError(1264, "Out of range value"), "BAD_VALUE"),
-    ("mysql", err.ProgrammingError("nan can not be used with MySQL"), "BAD_VALUE"),
-    ("mysql", TypeError("a collection is no value"), "BAD_TYPE"),
-    ("mysql", err.OperationalError(1021, "Disk full"), "TRANSIENT"),
-    ("mysql", err.ProgrammingError(1146, "Table 't' doesn't exist"), "PERMANENT"),
+    ("mariadb", err.OperationalError(1213, "Deadlock found"), "CONFLICT"),
+    ("mariadb", err.OperationalError(1305, "SAVEPOINT s1 does not exist"), "CONFLICT"),
+    ("mariadb", err.OperationalError(1305, "FUNCTION f does not exist"), "PERMANENT"),
+    ("mariadb", err.OperationalError(1205, "Lock wait timeout exceeded"), "LOCKED"),
+    ("mariadb", err.IntegrityError(1062, "Duplicate entry"), "DUPLICATE"),
+    ("mariadb", err.IntegrityError(1451, "a foreign key constraint fails"), "CONSTRAINT"),
+    ("mariadb", err.OperationalError(4025, "CONSTRAINT `c` failed"), "CONSTRAINT"),
+    ("mariadb", err.OperationalError(1290, "the --read-only option"), "READ_ONLY"),
+    ("mariadb", err.OperationalError(1142, "UPDATE command denied"), "DENIED"),
+    ("mariadb", err.DataError(1264, "Out of range value"), "BAD_VALUE"),
+    ("mariadb", err.ProgrammingError("nan can not be used with MySQL"), "BAD_VALUE"),
+    ("mariadb", TypeError("a collection is no value"), "BAD_TYPE"),
+    ("mariadb", err.OperationalError(1021, "Disk full"), "TRANSIENT"),
+    ("mariadb", err.ProgrammingError(1146, "Table 't' doesn't exist"), "PERMANENT"),
     *((name, error, "NOT_DATABASE") for name in DRIVERS for error in (KeyError("a"), RuntimeError({}), SystemExit(1))),
 ]
 
@@ -78,4 +78,4 @@ def test_a_driver_names_the_kind_of_an_error(driver, error, kind):
 
 def test_a_missing_privilege_may_be_granted_later_on_mariadb_only():
     passing = {name: driver.passing - PASSING for name, driver in DRIVERS.items()}
-    assert passing == {"sqlite": set(), "postgres": set(), "mysql": {ErrorKind.DENIED}}
+    assert passing == {"sqlite": set(), "postgres": set(), "mariadb": {ErrorKind.DENIED}}

@@ -13,7 +13,7 @@ from xq.core.words import PLAIN, Wording
 from xq.engine.stats import corrections
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.sql import Dialect
+    from xq.adapters.databases.dialect import Dialect
 
 # The part of a structure with a digest of each feature that the application wrote. It only names what differs: whether
 # anything does, the digest of all transitions says, and version 0.1 recorded no other.

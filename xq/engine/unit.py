@@ -23,7 +23,7 @@ from xq.sessions import session as sessions
 from xq.sessions.session import Session, Sessions
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.sql import Dialect
+    from xq.adapters.databases.dialect import Dialect
 
 
 R = TypeVar("R")

@@ -30,7 +30,7 @@ from xq.pipeline.scan import Extract
 from xq.pipeline.spans import LATEST, ROWS, OldHistory, Past, delete
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.archives import Outbox
+    from xq.adapters.databases.exports import Exports
 
 DONE: Final = "D"
 OUT: Final = ("archive", DONE, ABSENT)
@@ -86,7 +86,7 @@ class Archives:
         return self._outbox.name
 
     @property
-    def _outbox(self) -> Outbox:
+    def _outbox(self) -> Exports:
         return self.database.dialect.outbox
 
     @contextmanager

@@ -23,7 +23,7 @@ from xq.engine.unit import Database, unit_of_work
 from xq.pipeline.columns import Columns, Frame, Sources, pickled
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.sql import Dialect
+    from xq.adapters.databases.dialect import Dialect
 
 CHUNK = 10_000  # rows that one transaction stages
 AGE = 86_400.0  # seconds after which what a job has staged counts as left behind

@@ -21,7 +21,7 @@ from xq.queue import Queue
 from xq.runtime.maintenance import PAUSE, QueueKeeper
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.sql import Dialect
+    from xq.adapters.databases.dialect import Dialect
     from xq.tubes.tube import Tube
 
 AT_ONCE = (

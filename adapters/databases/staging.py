@@ -16,7 +16,8 @@ from xq.core.machine import Guard
 from xq.core.ports import Field
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.sql import Dialect, Object
+    from xq.adapters.databases.dialect import Dialect
+    from xq.adapters.databases.objects import Object
 
 JOB = "job"  # the table of jobs, by the end of its name
 PLACES = 2**32  # rows that a batch may have

@@ -11,11 +11,15 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-from xq.adapters.databases.archives import SqliteOutbox
-from xq.adapters.databases.sql import SESSIONS, Dialect, Number, Object, Run, parts_of_uuid
-from xq.adapters.databases.sqlite_extracts import SqliteRendering
+from xq.adapters.databases.counters import Number
+from xq.adapters.databases.dialect import Dialect, Run
+from xq.adapters.databases.objects import Object
+from xq.adapters.databases.records import SESSIONS
+from xq.adapters.databases.sqlite.exports import SqliteExports
+from xq.adapters.databases.sqlite.groups import SqliteGroups
+from xq.adapters.databases.sqlite.scans import SqliteScans
 from xq.adapters.databases.sqlite_files import FileWrites, Locks
-from xq.adapters.databases.sqlite_utubes import SqliteUtubes
+from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.compile import Selector, Statement
 from xq.core.machine import ABSENT, TAKEN, Guard
 from xq.core.ports import HISTORY, INTEGERS, TIMES, Connection, ErrorKind, Field, Kind, Row, Store, Values, Writes
@@ -130,10 +134,10 @@ class Sqlite(Dialect):
     most_values = 32_766
     mark = "?"
     serial = "INTEGER PRIMARY KEY"
-    utubes_kind = SqliteUtubes
-    outbox_kind = SqliteOutbox
-    extracts = SqliteRendering
-    utubes: SqliteUtubes | None
+    groups_kind = SqliteGroups
+    exports_kind = SqliteExports
+    scans_kind = SqliteScans
+    utubes: SqliteGroups | None
 
     def moment(self, kind: Kind, seconds: str) -> str:
         if kind in TIMES:
@@ -345,7 +349,7 @@ class Sqlite(Dialect):
         made = [self.side_table(suffix, body) for suffix, body in tables.items()]
         return [*made, self._heads(self.utubes)] if self.utubes else made
 
-    def _heads(self, utubes: SqliteUtubes) -> Object:
+    def _heads(self, utubes: SqliteGroups) -> Object:
         fields = [self.source.roles[role] for role in ("utube", "priority") if role in self.roles]
         names = ["utube", *utubes.columns]
         types = map(_type, [*fields, *self.source.key])
@@ -393,7 +397,7 @@ class Sqlite(Dialect):
                 self._note("NEW", absent, new, f"({moved}) AND {is_}"),
             ]
         utubes = self.in_schema("").utubes  # a trigger names none
-        if isinstance(utubes, SqliteUtubes):
+        if isinstance(utubes, SqliteGroups):
             inserted += [sql for turn in utubes.turns_of("NEW", came=True) for sql in utubes.turned(turn)]
             updated += [sql for turn in utubes.turns_of_change() for sql in utubes.turned(turn)]
             deleted += [sql for turn in utubes.turns_of("OLD", came=False) for sql in utubes.turned(turn)]

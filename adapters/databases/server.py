@@ -7,11 +7,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from xq.adapters.databases.counters import Number
+from xq.adapters.databases.dialect import Dialect, Run
+from xq.adapters.databases.dirty_groups import Again, ServerGroups
+from xq.adapters.databases.groups import Turn
 from xq.adapters.databases.links import ALIVE, Link, ServerWrites, Words
+from xq.adapters.databases.records import QUEUES
 from xq.adapters.databases.rights import ROLES, rights
-from xq.adapters.databases.sql import QUEUES, Dialect, Number, Run
-from xq.adapters.databases.utube_news import Again, ServerUtubes
-from xq.adapters.databases.utubes import Turn
 from xq.core.compile import Statement
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import ABSENT, TAKEN, Guard
@@ -33,7 +35,7 @@ class Server(Dialect):
     read_only: ClassVar[str]  # whether the server may not be written, as SQL
     first_schema: ClassVar[str]  # that of the connection, where xq has its records; as SQL
     others: ClassVar[str]  # a query of the other schemas that have such records
-    utubes: ServerUtubes | None
+    utubes: ServerGroups | None
     from_there: ClassVar[str]  # how to use that of another schema, in words that its name follows
 
     @property
@@ -286,7 +288,7 @@ class Server(Dialect):
             f"{when} AND {somebody}", f"{word} WHERE {self.same_wait('', 'OLD')} AND event IS NULL;", self.heard
         )
 
-    def _turned(self, turns: Callable[[ServerUtubes], list[Turn]]) -> list[str]:
+    def _turned(self, turns: Callable[[ServerGroups], list[Turn]]) -> list[str]:
         """What a trigger does for the utubes that a row left or came to."""
         utubes = self.utubes
         if utubes is None:

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xq.adapters.databases.utube_news import FULL, MISSING, News, ServerUtubes
+from xq.adapters.databases.dirty_groups import FULL, MISSING, News, ServerGroups
 from xq.core.compile import Statement
 from xq.core.ports import Store
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.mysql import Mysql
+    from xq.adapters.databases.mariadb.dialect import Mariadb
 
 AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 
 
-class MysqlUtubes(ServerUtubes):
+class MariadbGroups(ServerGroups):
     """Heads that are called by a digest of the utube: a text may be long, and compares as its collation does.
 
     There are no partial indexes: stored columns tell which utube a task is of, and which heads are open.
     """
 
-    of: Mysql
+    of: Mariadb
     me = "CONNECTION_ID()"
     join = "STRAIGHT_JOIN"
     by_key = " FORCE INDEX (PRIMARY)"  # all that an index of states was read for would be locked

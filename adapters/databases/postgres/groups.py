@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xq.adapters.databases.utube_news import FULL, MISSING, Again, News, ServerUtubes
+from xq.adapters.databases.dirty_groups import FULL, MISSING, Again, News, ServerGroups
 from xq.core.compile import Selector, Statement
 from xq.core.ports import INTEGERS, Store
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.postgres import Postgres
+    from xq.adapters.databases.postgres.dialect import Postgres
 
 
 def _is_in(step: str) -> str:
@@ -18,7 +18,7 @@ def _is_in(step: str) -> str:
     return f"utube = ANY(ARRAY(SELECT utube FROM {step}))"
 
 
-class PostgresUtubes(ServerUtubes):
+class PostgresGroups(ServerGroups):
     """Heads whose rows are locked together with those of their tasks."""
 
     of: Postgres

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from xq.adapters.databases.utubes import FIRST, Turn, Utubes
+from xq.adapters.databases.groups import FIRST, Groups, Turn
 
 
-class SqliteUtubes(Utubes):
+class SqliteGroups(Groups):
     """Heads whose triggers look whether they have anything to do by a condition of each statement."""
 
     join = "CROSS JOIN"  # in this order

@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
-from xq.adapters.databases.utubes import Turn, Utubes
+from xq.adapters.databases.groups import Groups, Turn
 from xq.core.compile import Statement
 from xq.core.machine import READY, Guard
 from xq.core.ports import ErrorKind, Store
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.sql import Dialect
+    from xq.adapters.databases.dialect import Dialect
 
 R = TypeVar("R")
 
@@ -46,7 +46,7 @@ HEADS = range(3)
 MISSING, OPEN, FULL = HEADS  # no head; one from which may be taken; one from which nothing may
 
 
-class ServerUtubes(Utubes):
+class ServerGroups(Groups):
     """No step of a take waits for another's transaction: heads that others have locked are passed by."""
 
     me: ClassVar[str]  # who leaves news: a transaction, or a connection; as SQL

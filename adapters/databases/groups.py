@@ -3,8 +3,8 @@
 A take looks at the heads that are open, in their order, and so finds the next task behind any number of others that
 must wait. Triggers count what is taken, whoever writes, and a condition of the table refuses one too many.
 
-SQLite has one writer at a time: its triggers look as well which task is the first now (sqlite_utubes.py). On a server
-who looks in the midst of a transaction sees the past, and triggers leave news to be heard later (utube_news.py).
+SQLite has one writer at a time: its triggers look as well which task is the first now (sqlite/groups.py). On a server
+who looks in the midst of a transaction sees the past, and triggers leave news to be heard later (dirty_groups.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from xq.core.compile import Selector
 from xq.core.machine import READY, TAKEN, Guard
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.sql import Dialect
+    from xq.adapters.databases.dialect import Dialect
 
 FIRST = "xq_first."  # the table where it is asked for the first: it may be called old or new, as a version of a row
 COUNTED = (READY, TAKEN)  # the states of which a head tells
@@ -32,7 +32,7 @@ class Turn(NamedTuple):
     ready: bool = False  # whether all it does is that a task has become ready
 
 
-class Utubes(ABC):
+class Groups(ABC):
     """The SQL of the heads of one queue."""
 
     join = "JOIN"  # of the heads to their tasks

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from xq.adapters.databases.links import ALIVE
-from xq.adapters.databases.servers import PART
-from xq.adapters.databases.sql import SETTINGS, Object
+from xq.adapters.databases.objects import Object
+from xq.adapters.databases.records import SETTINGS
+from xq.adapters.databases.server import PART
 from xq.core.machine import ABSENT, TAKEN
 from xq.core.ports import TIMES
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.postgres import Postgres
+    from xq.adapters.databases.postgres.dialect import Postgres
 
 CHANNEL = "xq"
 SERVER_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS float8)"  # moves within a transaction, and is stable
