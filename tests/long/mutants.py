@@ -391,8 +391,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the history tells every event as a write",
         "adapters/databases/sqlite/dialect.py",
-        'told = event, values.get("owner"), values["now"]',
-        'told = WRITE, values.get("owner"), values["now"]',
+        'here["told"] = event, values.get("owner"), values["now"]',
+        'here["told"] = WRITE, values.get("owner"), values["now"]',
         (f"{CORE}/test_history.py::test_put_take_and_ack_are_told",),
     ),
     Mutant(
@@ -439,7 +439,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         (f"{CORE}/test_stats.py::test_a_table_that_plain_sql_empties_is_counted_as_empty",),
     ),
     Mutant(
-        "news of a utube pile up",
+        "rows of a dirty group pile up",
         "adapters/databases/dirty_groups.py",
         "if len(of_one) >= PILE and",
         "if len(of_one) >= PILE**3 and",
