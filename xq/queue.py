@@ -142,13 +142,13 @@ class Queue(Generic[T]):
         """Have nobody look after the queue from here on: for who only installs it."""
         self._keeper.retire()
 
-    def plan(self, event: str, *options: str, fields: Sequence[str] = (), n: int = 1) -> Plan:
+    def plan(self, event: str, *options: str, update: Sequence[str] = (), n: int = 1) -> Plan:
         """Return what a call of `event` does, step by step and with its SQL: `print(Page.xq.plan("take"))`.
 
-        `options` are the names of the options that the call brings, `fields` those of the fields that a put brings, or
-        an update, and `n` the number of tasks. Raises BadValue, FeatureOff, NotInstalled.
+        `options` are the names of the options that the call brings, `update` those of the fields that it writes, and
+        `n` is the number of tasks. Raises BadValue, FeatureOff, NotInstalled.
         """
-        return plan(self._database, self._tasks, self._steps, event, options, fields, _count(n))
+        return plan(self._database, self._tasks, self._steps, event, options, update, _count(n))
 
     def __repr__(self) -> str:
         return f"<xq queue {self.store.name}: {' '.join(self.machine.states)}>"

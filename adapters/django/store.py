@@ -324,13 +324,14 @@ class DjangoStore(OrmStore[M]):
 
     def ready(self) -> Connection:
         wrapper = self.connection
-        driver, kept = self.driver, self._kept(wrapper)
+        driver, kept = self.driver, vars(wrapper).get("_xq_kept") or self._kept(wrapper)
+        within = self._transaction(wrapper, kept, driver)
         connection = kept.connections.get(self)
-        if connection is None or connection.raw is not wrapper.connection or not self._may_use(wrapper, kept, driver):
+        if within is None or connection is None or connection.raw is not wrapper.connection:
             connection = self._open()
+            within = self._within(wrapper, driver)
         if "cursor" in vars(wrapper):  # put there by who forbids all use of the database, or looks on
             wrapper.cursor().close()
-        within = self._within(wrapper, driver)
         if not within and not wrapper.autocommit and self._engine != "postgres":
             # sqlite3 does so before some statements only, and pymysql does not hear of it behind one that returns rows.
             wrapper.connection.cursor().execute("BEGIN")
@@ -361,28 +362,31 @@ class DjangoStore(OrmStore[M]):
         return found
 
     @staticmethod
-    def _may_use(wrapper: Any, kept: _Kept, driver: Driver) -> bool:
-        """Whether the open connection of this thread is to be used as it is. Raises as Django where it must not be."""
+    def _transaction(wrapper: Any, kept: _Kept, driver: Driver) -> bool | None:
+        """Whether a transaction is open on the connection of this thread; None if that is closed now, or is to be.
+
+        Raises as Django if it must not be used.
+        """
         if wrapper.in_atomic_block:
             wrapper.validate_no_broken_transaction()
             if wrapper.connection is None:
                 raise TransactionManagementError("the connection was closed within the transaction")
             return True
         if wrapper.connection is None:
-            return False
+            return None
         within = driver.transaction(wrapper.connection)
         moved = kept.at is not None and kept.at != where(wrapper)  # in a thread that the test runner does not know
-        if within or not (moved or within is None):
-            wrapper.ensure_connection()  # which some forbid: tests without databases, coroutines
-            return True
-        wrapper.close()
-        return False
+        if within is None or (moved and not within):
+            wrapper.close()
+            return None
+        wrapper.ensure_connection()  # which some forbid: tests without databases, coroutines
+        return within
 
     def _open(self) -> Connection:
         """The connection of this thread; a new one where it is known to be gone and nothing depends on it."""
         wrapper, driver = self.connection, self.driver
         kept = self._kept(wrapper)
-        if not self._may_use(wrapper, kept, driver):
+        if self._transaction(wrapper, kept, driver) is None:
             wrapper.ensure_connection()
             driver.check(wrapper.connection, ADVICE.get(self._engine, ""))
             kept.at = where(wrapper)

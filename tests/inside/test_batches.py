@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
 
 from tests.steps import is_exact
 from tests.support.batches import taken
+from xq.adapters.stores import Connection, FileConnection
 
 
 @pytest.mark.parametrize("observed", [False, True], ids=["", "observed"])
@@ -16,13 +18,17 @@ def test_no_statement_names_all_tasks_of_a_large_queue(make, monkeypatch, observ
     taken(Task, 3_000)
     if observed:
         Task.xq.on_change(lambda *told: None)
-    sent, cursor = [0], Task.xq.store._cursor
+    sent = [0]
 
-    def noting(sql: str, values: Any) -> Any:
-        sent.append(len(values))
-        return cursor(sql, values)
+    def noting(plain: Any) -> Any:
+        def noted(self: Any, sql: str, values: Any = ()) -> Any:
+            sent.append(len(values))
+            return plain(self, sql, values)
 
-    monkeypatch.setattr(Task.xq.store, "_cursor", noting)
+        return noted
+
+    for kind, name in product((Connection, FileConnection), ("execute", "change")):
+        monkeypatch.setattr(kind, name, noting(getattr(kind, name)))
     assert Task.xq.release_all() == 3_000
     assert Task.xq.truncate() == 3_000
     assert max(sent) < 3_000

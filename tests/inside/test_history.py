@@ -14,4 +14,4 @@ def test_the_newest_row_stays_in_the_table_and_is_told_no_more(make):
     Task.xq.sweep()
     assert told(Task) == []
     assert [row.id for row in Task.xq.History.select()] == [2]
-    assert Task.xq._moves.due.seconds() is None
+    assert Task.xq._takes.timers.seconds() is None

@@ -164,7 +164,7 @@ def calls(queue: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "stats", queue.stats
     yield "count", queue.count
     queue.clock.tick(2_000_000)
-    yield "due", queue._moves.due.seconds
+    yield "due", queue._takes.timers.seconds
     yield "sweep", queue.sweep
 
 
@@ -211,7 +211,7 @@ STATES = {"readme": "RTWBD", "tubes": "RTWBZ", "moments": "RTWB", "words": "RTWB
 def test_a_call_goes_by_its_index_whatever_state_most_rows_are_in(name, most, analyzed, recorder):
     queue = filled(recorder, name, most, analyzed)
     db = queue.model._meta.database
-    swept = recorded(db, lambda: (queue._moves.due.seconds(), queue.sweep()))  # a take does so before
+    swept = recorded(db, lambda: (queue._takes.timers.seconds(), queue.sweep()))  # a take does so before
     by, wrong = {}, {}
     for call, run in calls(queue):
         asked = recorded(db, run)

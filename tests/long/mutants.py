@@ -94,56 +94,56 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the first take of a process does not see what a killed one held",
         "xq/queue.py",
-        "if not found and n and self._keeper.more_have_died(than=deaths):",
-        "if not found and not n and self._keeper.more_have_died(than=deaths):",
+        "if not found and n and self._keeper.more_have_died(than=reaped):",
+        "if not found and not n and self._keeper.more_have_died(than=reaped):",
         (f"{INSIDE}/test_interleavings.py::test_the_first_take_of_a_process_finds_what_a_dead_one_held",),
         tier="rest",
     ),
     Mutant(
         "an object that another session was given opens its fence",
-        "xq/engine/moves.py",
-        'opens = mark if mark and mark.startswith(prefix) else ""',
-        'opens = mark or ""',
+        "xq/engine/finish.py",
+        'prefix, token if token and token.startswith(prefix) else ""',
+        'prefix, token or ""',
         (f"{CORE}/test_ownership.py",),
     ),
     Mutant(
         "the savepoint around many moves is left out",
-        "xq/engine/moves.py",
-        "        return self.database.whole(move)\n\n    @staticmethod\n    def _one_for_each",
-        "        return move()\n\n    @staticmethod\n    def _one_for_each",
+        "xq/engine/finish.py",
+        "        return self.database.unit(move, transaction=True)\n\n    def _written",
+        "        return self.database.unit(move)\n\n    def _written",
         (f"{CONTRACT}/test_batches.py::test_thousands_are_moved_all_or_none", f"{CONTRACT}/test_batches.py"),
     ),
     Mutant(
         "a second task with the value is an error of the ORM",
-        "xq/engine/transitions.py",
-        "if self.database.dialect.is_duplicate(self._unique, str(error)):",
-        "if not self.database.dialect.is_duplicate(self._unique, str(error)):",
+        "xq/engine/steps.py",
+        "if self.database.dialect.is_duplicate(unique, str(error)):",
+        "if not self.database.dialect.is_duplicate(unique, str(error)):",
         (f"{CORE}/test_unique.py::test_what_returns_to_a_state_where_its_value_is_taken_is_a_duplicate",),
     ),
     Mutant(
         "one sweep forgets one batch of the history",
-        "xq/engine/due.py",
+        "xq/engine/timers.py",
         "or swept.news or swept.forgotten == BATCH:",
         "or swept.news:",
         (f"{CORE}/test_history.py::test_many_rows_are_forgotten_at_once",),
     ),
     Mutant(
         "what a take took is kept where a signal handler raised BadValue",
-        "xq/engine/doubts.py",
+        "xq/engine/take.py",
         "return isinstance(error, Error) and not isinstance(error, (BadType, BadValue))",
         "return isinstance(error, Error)",
         (f"{UNIT}/test_doubts.py",),
     ),
     Mutant(
         "a batch of tasks that cannot be moved stops those behind it",
-        "xq/engine/batches.py",
+        "xq/engine/timers.py",
         "if moved or len(listed) < n:",
         "if moved or len(listed) <= n:",
         (f"{CONTRACT}/test_timers.py::test_more_than_a_batch_of_rows_that_cannot_be_moved_stops_no_other",),
     ),
     Mutant(
         "a key that is made and taken already is not made again",
-        "xq/engine/puts.py",
+        "xq/engine/insert.py",
         (
             "                    if any(new.made_key and self._is_there(new) for new in complete):\n"
             "                        continue\n"
@@ -166,13 +166,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "conflicts are not retried",
-        "xq/engine/database.py",
-        (
-            "            if not store.is_conflict(error):\n"
-            "                raise\n"
-            "        time.sleep(random.uniform(0, pause))"
-        ),
-        "            raise\n        time.sleep(random.uniform(0, pause))",
+        "xq/engine/unit.py",
+        "        if not isinstance(error, Exception) or not store.is_conflict(error):\n            break\n",
+        "        break\n",
         (
             f"{INSIDE}/test_mariadb.py::test_a_deadlock_over_the_next_number_of_a_key_is_a_conflict",
             f"{INSIDE}/test_interleavings.py",
@@ -181,9 +177,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "an error within a transaction ends it: the savepoint is left out",
-        "xq/engine/database.py",
-        "if self.store.driver.errors_end_transactions and self.store.in_transaction():",
-        "if self.store.driver.errors_end_transactions is None:",
+        "xq/engine/steps.py",
+        "if not self.store.driver.errors_end_transactions:",
+        "if self.store.driver.errors_end_transactions is not None:",
         (f"{CORE}/test_unique.py::test_a_duplicate_leaves_the_transaction_usable",),
     ),
     Mutant(
@@ -391,8 +387,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the history tells every event as a write",
         "adapters/databases/sqlite/dialect.py",
-        'here["told"] = event, values.get("owner"), values["now"]',
-        'here["told"] = WRITE, values.get("owner"), values["now"]',
+        '"] = event, values.get("owner"), values["now"]',
+        '"] = WRITE, values.get("owner"), values["now"]',
         (f"{CORE}/test_history.py::test_put_take_and_ack_are_told",),
     ),
     Mutant(
@@ -405,16 +401,16 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a transaction does not lock the file before it reads",
         "adapters/drivers.py",
-        '("IMMEDIATE",)',
-        "()",
+        'begin = "BEGIN IMMEDIATE"',
+        'begin = "BEGIN"',
         (f"{CORE}/test_unique.py::test_of_threads_that_put_the_same_value_one_puts_it", f"{CORE}/test_unique.py"),
     ),
     # PostgreSQL and MariaDB
     Mutant(
         "processes that put at once pass the limit",
         "adapters/databases/server.py",
-        "                self.one_at_a_time(connection, within)\n                return run",
-        "                return run",
+        "                self.one_at_a_time(connection, within)\n                return run(connection",
+        "                return run(connection",
         (f"{CORE}/test_limit.py::test_processes_together_put_no_more_than_the_limit", f"{CORE}/test_limit.py"),
     ),
     Mutant(

@@ -270,13 +270,7 @@ class Finish(Generic[T]):
         identified = [self.tasks.identify(key) for key in keys]
         if len({parts for parts, _ in identified}) < len(identified):
             raise BadValue(f"{event}_many: a task is named twice")
-        own = self._one_for_each("update", {} if alike else update, len(identified))
-        own = self._with_errors(own, error)
-        written = [
-            (parts, fields)
-            for (parts, _), each in zip(identified, own, strict=True)
-            if (fields := self.tasks.updates(each, sets_error=error is not None))
-        ]
+        written = [] if alike and error is None else self._written(identified, {} if alike else update, error)
         self.database.begin_writing()
 
         def move() -> list[T]:
@@ -287,16 +281,31 @@ class Finish(Generic[T]):
                 self.tasks.choose(only, asked.event, asked.seconds, asked.to)
             groups: dict[tuple[str, str | None], list[Parts]] = {}
             for parts, token in identified:
-                groups.setdefault((only or self._find(asked, parts, token), token), []).append(parts)
+                state = only or self._find(asked, parts, token)
+                if (group := groups.get((state, token))) is None:
+                    group = groups[state, token] = []
+                group.append(parts)
             for (state, token), group in groups.items():
                 if self._stays(state, asked):
                     moved |= {self.tasks.app_key(parts): self.look(parts)[0] for parts in group}
                     continue
                 for batch in chunks(group, BATCH):
                     moved |= self._batch(asked, state, token, batch)
-            return [self.tasks.returned(moved[self.tasks.app_key(parts)]) for parts, _ in identified]
+            hydrate, app_key = self.tasks.returned, self.tasks.app_key
+            return [hydrate(moved[app_key(parts)]) for parts, _ in identified]
 
         return self.database.unit(move, transaction=True)
+
+    def _written(
+        self, identified: Sequence[tuple[Parts, str | None]], update: object, error: object
+    ) -> list[tuple[Parts, dict[str, Any]]]:
+        """The fields that are written into each task, which has some of its own."""
+        own = self._with_errors(self._one_for_each("update", update, len(identified)), error)
+        return [
+            (parts, fields)
+            for (parts, _), each in zip(identified, own, strict=True)
+            if (fields := self.tasks.updates(each, sets_error=error is not None))
+        ]
 
     @staticmethod
     def _one_for_each(name: str, given: object, n: int) -> list[Any]:
@@ -344,12 +353,11 @@ class Finish(Generic[T]):
         transition = self.tasks.choose(state, asked.event, asked.seconds, asked.to)
         connection, binding = self.database.begin(), self.database.open()
         keys_listed = binding.dialect.listed(keys) if len(keys) > 1 else None
-        ways: list[tuple[Way, dict[str, Any]]] = [("key", named(parts)) for parts in keys]
         if keys_listed:
-            ways = [("keys", {"keys": keys_listed})]
-        rows = [
-            row for way, which in ways for row in self._move(connection, binding, asked, way, transition, token, which)
-        ]
+            rows = self._move(connection, binding, asked, "keys", transition, token, {"keys": keys_listed})
+        else:
+            move = partial(self._move, connection, binding, asked, "key", transition, token)
+            rows = [row for parts in keys for row in move(named(parts))]
         moved = {self.tasks.app_key_of(row): row for row in rows}
         for parts in keys if len(moved) < len(keys) else ():
             if self.tasks.app_key(parts) not in moved:

@@ -85,7 +85,8 @@ def plan(
 
 
 def _call(event: str, given: Any, fields: Sequence[str], n: str) -> str:
-    told = [n, *(f"{option}=" for option in given), *([f"update={{{', '.join(fields)}}}"] if fields else [])]
+    brings = "" if event == "put" else "update="
+    told = [n, *(f"{option}=" for option in given), *([f"{brings}{{{', '.join(fields)}}}"] if fields else [])]
     return f"{event}({', '.join(filter(None, told))})"
 
 
