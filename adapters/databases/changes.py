@@ -147,7 +147,7 @@ class Changes(Rows, Counters):
         return f"SELECT * FROM (VALUES {rows}) WHERE {self.room(guard)}", ""
 
     def room(self, guard: Guard) -> str:
-        return f"{self.crowd(guard)} + :adding <= {guard.value}"
+        return f"{self.counted_in(guard)} + :adding <= {guard.value}"
 
     def unless_held(self, guard: Guard) -> str:
         """What follows an INSERT that shall insert nothing where a unique value is held."""

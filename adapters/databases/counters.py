@@ -29,7 +29,7 @@ class Counters(Terms):
         """Whether a tube is one of those that are counted on their own."""
         return self.holds(column, f"IN ({', '.join(map(self.literal, self.tube_stats))})")
 
-    def crowd(self, guard: Guard) -> str:
+    def counted_in(self, guard: Guard) -> str:
         """How many tasks are in the states of a guard, from the counters: the same effort for any number."""
         states = ", ".join(f"'{state}'" for state in self.holding(guard))
         counts = self.side("count")

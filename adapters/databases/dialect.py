@@ -209,11 +209,11 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
 
     @cached_property
     def hears(self) -> bool:
-        """Whether there are news of utubes, without which takes do not find all."""
-        return self.utubes is not None and bool(self.utubes.has_news)
+        """Whether groups may be dirty, so that a take must refresh them to find all tasks."""
+        return self.utubes is not None and bool(self.utubes.any_dirty)
 
     def hear(self, store: Store[Any], again: Again, whole: Again, mine: bool) -> int:
-        """Have takes find what has become the first of its utube: `utubes.hear`, where there are news."""
+        """Refresh the dirty groups, so that takes find their first tasks: `ServerGroups.refresh`."""
         return 0
 
     def roll_up(self, store: Store[Any]) -> bool:

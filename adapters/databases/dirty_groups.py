@@ -1,8 +1,9 @@
-"""The heads of utubes on a server, where many write at once.
+"""Group heads on a server, where many connections write at once.
 
-Who looks in the midst of a transaction sees the past, and whoever puts must wait for nobody. So triggers leave news of
-a utube, in a table that is only appended to, whenever another task may be its first, and takes and sweeps hear them:
-they lock the head, look, and delete what they heard. A head is right as long as there are no news of its utube.
+A trigger sees the database as it was when its transaction began, and a put must wait for no other transaction. So a
+trigger does not change the head: it appends a row to the table of dirty groups, whenever another task may be the first
+of its group. Takes and sweeps refresh dirty groups: they lock the head, find the first task, and delete the rows that
+they have read. A head is right as long as its group is not dirty.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
-from xq.adapters.databases.groups import Groups, Turn
+from xq.adapters.databases.groups import GroupChange, Groups
 from xq.core.compile import Statement
 from xq.core.machine import READY, Guard
 from xq.core.ports import ErrorKind, Store
@@ -22,20 +23,20 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-NEWS = "utube_news"
-MANY = 1_000  # news to hear at once
-PILE = 50  # news of one utube that nobody could hear, to make one of
-FEW = 20  # of others, within the application's transaction, which keeps their heads locked
+DIRTY = "utube_news"
+MANY = 1_000  # rows to refresh at once
+PILE = 50  # rows of one group that could not be refreshed, which become one row
+FEW = 20  # rows of other transactions to refresh within the application's, which keeps their heads locked
 
 
 class Again(Protocol):
-    """Does work again that the database undid for another's sake."""
+    """Runs a unit of work, and repeats it after a conflict."""
 
     def __call__(self, work: Callable[[], R]) -> R: ...
 
 
-class News(NamedTuple):
-    """That a task may have become the first of its utube."""
+class DirtyGroup(NamedTuple):
+    """A row that says: another task may be the first of this group."""
 
     id: int
     utube: Any
@@ -47,140 +48,142 @@ MISSING, OPEN, FULL = HEADS  # no head; one from which may be taken; one from wh
 
 
 class ServerGroups(Groups):
-    """No step of a take waits for another's transaction: heads that others have locked are passed by."""
+    """No step of a take waits for another transaction: a take skips heads that another connection has locked."""
 
-    me: ClassVar[str]  # who leaves news: a transaction, or a connection; as SQL
+    me: ClassVar[str]  # the transaction, or the connection, that appends a row; as SQL
 
     def __init__(self, of: Dialect, guard: Guard) -> None:
         super().__init__(of, guard)
-        self.news = of.side(NEWS)
+        self.dirty_groups = of.side(DIRTY)
 
     @abstractmethod
     def among(self, utubes: Collection[Any]) -> str:
-        """What follows `utube` to mean one of these, whose values stand beside as :utubes."""
+        """Return the condition after `utube` that it is one of these, whose values are in :utubes."""
 
     @abstractmethod
     def place(self, store: Store[Any], utubes: Collection[Any]) -> None:
-        """Have heads of these utubes. Raises an error of the kind LOCKED where that would be to wait."""
+        """Insert the missing heads of these groups. Raises an error of the kind LOCKED if that would wait."""
 
     @abstractmethod
     def look_at(self, store: Store[Any], utubes: Collection[Any]) -> None:
-        """Look which tasks are the first of these, whose heads are locked."""
+        """Write the first task of these groups into their heads, which are locked."""
 
     @abstractmethod
-    def left_again(self, utubes: Collection[Any]) -> str:
-        """SQL that leaves news of these, of nobody's transaction."""
+    def mark_again(self, utubes: Collection[Any]) -> str:
+        """SQL that makes these groups dirty, as of no transaction."""
 
     def gone(self, ids: Sequence[int]) -> str:
-        """SQL that deletes news."""
-        return f"DELETE FROM {self.news} WHERE id IN ({', '.join(map(str, ids))})"
+        """SQL that deletes rows of dirty groups."""
+        return f"DELETE FROM {self.dirty_groups} WHERE id IN ({', '.join(map(str, ids))})"
 
-    def guessed(self, ids: Sequence[int]) -> str:
-        """SQL that has news be those of nobody, who need not guess again."""
-        return f"UPDATE {self.news} SET teller = NULL WHERE id IN ({', '.join(map(str, ids))}) AND teller = {self.me}"
+    def disowned(self, ids: Sequence[int]) -> str:
+        """SQL that makes rows of this transaction those of none, which it need not refresh again."""
+        rows = f"id IN ({', '.join(map(str, ids))})"
+        return f"UPDATE {self.dirty_groups} SET teller = NULL WHERE {rows} AND teller = {self.me}"
 
     @property
-    def has_news(self) -> str:  # type: ignore[override]
-        return f"SELECT 0 FROM {self.news} LIMIT 1"
+    def any_dirty(self) -> str:  # type: ignore[override]
+        return f"SELECT 0 FROM {self.dirty_groups} LIMIT 1"
 
-    def but_for_news(self, utube: str) -> str:
-        return f" AND {utube} NOT IN (SELECT utube FROM {self.news})"
+    def unless_dirty(self, utube: str) -> str:
+        return f" AND {utube} NOT IN (SELECT utube FROM {self.dirty_groups})"
 
     @property
     def nobody(self) -> str:
-        """What follows SET: no task is known to be the first."""
+        """What follows SET: the head names no first task."""
         return ", ".join(f"{column} = NULL" for column in self.columns)
 
     @property
     def first_known(self) -> str:
         table = self.of.table
         rows = f"FROM {self.of.table_in_schema} WHERE {self._is(table, [READY])}"
-        return self.left(self.head(table), rows)
+        return self.mark(self.head(table), rows)
 
     # what triggers do
 
-    def left(self, utube: str, rows: str = "") -> str:
-        """News of a utube, or of those of all `rows`."""
+    def mark(self, utube: str, rows: str = "") -> str:
+        """SQL that makes a group dirty, or the groups of all `rows`."""
         found = f"SELECT DISTINCT {utube}, {self.me} {rows}" if rows else f"VALUES ({utube}, {self.me})"
-        return f"INSERT INTO {self.news} (utube, teller) {found}"
+        return f"INSERT INTO {self.dirty_groups} (utube, teller) {found}"
 
-    def turned(self, turn: Turn, table: str = "") -> list[tuple[str, str]]:
+    def on_change(self, change: GroupChange, table: str = "") -> list[tuple[str, str]]:
         """What a trigger does for a row, or for those of a table, and the condition of such rows."""
 
         def rows(when: str) -> str:
             return f"FROM {table} WHERE {when}" if table else ""
 
-        counts = f"({turn.when}) AND {turn.taken} <> 0"
-        # A utube of which one task is taken is full: no other can be the first then.
-        tells = f"({turn.when}) AND {turn.taken} <= 0" if self.most == 1 else turn.when
-        found = [] if turn.ready else [(counts, self.count(turn.utube, turn.taken, rows(counts)))]
-        return [*found, (tells, self.left(turn.utube, rows(tells)))]
+        counts = f"({change.when}) AND {change.taken} <> 0"
+        # A group of which one task is taken is full: it needs no first task then.
+        tells = f"({change.when}) AND {change.taken} <= 0" if self.most == 1 else change.when
+        found = [] if change.ready else [(counts, self.count(change.utube, change.taken, rows(counts)))]
+        return [*found, (tells, self.mark(change.utube, rows(tells)))]
 
-    # who hears
+    # refreshing
 
-    def hear(self, store: Store[Any], again: Again, whole: Again, mine: bool = False) -> int:
-        """Hear the news, of `mine` those of the open transaction alone. Returns how many could be heard.
+    def refresh(self, store: Store[Any], again: Again, whole: Again, mine: bool = False) -> int:
+        """Refresh dirty groups, with `mine` only those of the open transaction. Returns how many rows were refreshed.
 
-        Within the application's transaction, which may see the past and lasts as long as it likes, what is heard is
-        only a first guess: others hear it again. It locks few heads there. `again` and `whole` are the Database's.
+        The application's transaction may see an old snapshot, and may stay open for long. So what it writes is a first
+        guess, which others refresh again, and it locks few heads. `again` and `whole` run units of work: without a
+        transaction of their own, and with one.
         """
-        unheard = partial(self._unheard, store, again)
+        unread = partial(self._dirty, store, again)
         if not store.in_transaction():
-            return sum(self._heard(store, again, whole, news) for news in unheard("TRUE", MANY))
-        own = partial(self._hear, store, whole, partial(self._guess, own=True))
-        heard = sum(map(own, unheard(f"teller = {self.me}", MANY)))
-        if not heard and not mine:
-            others = partial(self._hear, store, whole, self._guess)
+            return sum(self._refresh_batch(store, again, whole, dirty) for dirty in unread("TRUE", MANY))
+        own = partial(self._refresh_each, store, whole, partial(self._refresh_within, own=True))
+        refreshed = sum(map(own, unread(f"teller = {self.me}", MANY)))
+        if not refreshed and not mine:
+            others = partial(self._refresh_each, store, whole, self._refresh_within)
             unknown = self._of_head(f"k0 IS NULL AND taken < {self.most}", "TRUE")
-            heard = next(filter(None, map(others, unheard(unknown, FEW))), 0)
-        return heard
+            refreshed = next(filter(None, map(others, unread(unknown, FEW))), 0)
+        return refreshed
 
-    def _unheard(self, store: Store[Any], again: Again, which: str, n: int) -> Iterator[list[News]]:
-        """The news in the order in which they were left, so many at a time."""
+    def _dirty(self, store: Store[Any], again: Again, which: str, n: int) -> Iterator[list[DirtyGroup]]:
+        """Yield the rows of dirty groups in the order of their ids, `n` at a time."""
         head = self._of_head(f"CASE WHEN taken < {self.most} THEN {OPEN} ELSE {FULL} END", f"{MISSING}")
         after: int | None = -1
         while after is not None:
-            query = f"SELECT id, utube, {head} FROM {self.news} AS xq_n WHERE id > {after} AND {which}"
+            query = f"SELECT id, utube, {head} FROM {self.dirty_groups} AS xq_n WHERE id > {after} AND {which}"
             found = again(partial(store.execute, f"{query} ORDER BY id LIMIT {n}"))
             if found:
-                yield [News(*row) for row in found]
+                yield [DirtyGroup(*row) for row in found]
             after = found[-1][0] if len(found) == n else None
 
     def _of_head(self, found: str, missing: str) -> str:
-        """What is asked of the head of news `xq_n`; a join would be free to read all heads."""
+        """Return a subquery of the head of the row `xq_n`; with a join the planner could read all heads."""
         return f"COALESCE((SELECT {found} FROM {self.heads} AS xq_h WHERE xq_h.utube = xq_n.utube), {missing})"
 
-    def _heard(self, store: Store[Any], again: Again, whole: Again, news: list[News]) -> int:
-        heard = self._hear(store, self.learning(news, again, whole), self.learn, news)
-        for of_one in _apart(news):
+    def _refresh_batch(self, store: Store[Any], again: Again, whole: Again, dirty: list[DirtyGroup]) -> int:
+        refreshed = self._refresh_each(store, self.unit_for(dirty, again, whole), self.refresh_heads, dirty)
+        for of_one in _apart(dirty):
             if len(of_one) >= PILE and of_one[0].head != FULL:
-                whole(partial(self._gather, store, of_one))
-        return heard
+                whole(partial(self._merge, store, of_one))
+        return refreshed
 
-    def learning(self, news: Sequence[News], again: Again, whole: Again) -> Again:
-        """By which of these to learn from news."""
+    def unit_for(self, dirty: Sequence[DirtyGroup], again: Again, whole: Again) -> Again:
+        """Return the one of these that runs `refresh_heads`."""
         return whole
 
-    def _hear(
+    def _refresh_each(
         self,
         store: Store[Any],
         whole: Again,
-        hear: Callable[[Store[Any], Sequence[News]], int],
-        news: Sequence[News],
+        refresh: Callable[[Store[Any], Sequence[DirtyGroup]], int],
+        dirty: Sequence[DirtyGroup],
     ) -> int:
-        """Hear these, or if the head of one cannot be made now, each utube's on their own."""
+        """Refresh these. If a missing head cannot be inserted now, refresh each group on its own."""
         try:
-            return whole(lambda: hear(store, news))
+            return whole(lambda: refresh(store, dirty))
         except Exception as error:
             if store.classify(error) is not ErrorKind.LOCKED:
                 raise
-        each = _apart(news)
-        return sum(self._hear(store, whole, hear, of_one) for of_one in each) if len(each) > 1 else 0
+        each = _apart(dirty)
+        return sum(self._refresh_each(store, whole, refresh, of_one) for of_one in each) if len(each) > 1 else 0
 
-    def locked(self, store: Store[Any], news: Sequence[News], and_so: str = "") -> list[Any]:
-        """Those utubes of these news whose heads are open, `and_so`, and locked now."""
-        absent = dict.fromkeys(one.utube for one in news if one.head == MISSING)
-        wanted = dict.fromkeys(one.utube for one in news if one.head != FULL)
+    def locked(self, store: Store[Any], dirty: Sequence[DirtyGroup], and_so: str = "") -> list[Any]:
+        """Lock the open heads of these groups for which `and_so` holds, and return their groups."""
+        absent = dict.fromkeys(one.utube for one in dirty if one.head == MISSING)
+        wanted = dict.fromkeys(one.utube for one in dirty if one.head != FULL)
         if absent:
             self.place(store, absent)
         if not wanted:
@@ -190,24 +193,26 @@ class ServerGroups(Groups):
         found = self.of.execute(store, f"{heads} {which}", {"utubes": list(wanted)})
         return [utube for (utube,) in found]
 
-    def there(self, store: Store[Any], news: Sequence[News]) -> set[int]:
-        """The ids of those of these news that nobody has heard so far, or hears now. They are locked."""
-        ids = ", ".join(str(one.id) for one in news)
-        these = f"SELECT id FROM {self.news}{self.by_key} WHERE id IN ({ids}) ORDER BY id{self.of.lock} SKIP LOCKED"
-        return {id for (id,) in store.execute(these)} if news else set()
+    def there(self, store: Store[Any], dirty: Sequence[DirtyGroup]) -> set[int]:
+        """Lock those of these rows that no other connection has deleted or locked, and return their ids."""
+        ids = ", ".join(str(one.id) for one in dirty)
+        these = (
+            f"SELECT id FROM {self.dirty_groups}{self.by_key} WHERE id IN ({ids}) ORDER BY id{self.of.lock} SKIP LOCKED"
+        )
+        return {id for (id,) in store.execute(these)} if dirty else set()
 
-    def _guess(self, store: Store[Any], news: Sequence[News], own: bool = False) -> int:
-        """Look from here which tasks are the first of those utubes of which none is known, or of all for `own` news.
+    def _refresh_within(self, store: Store[Any], dirty: Sequence[DirtyGroup], own: bool = False) -> int:
+        """Refresh heads without a first task, or with `own` all heads of these, in the application's transaction.
 
-        Where it may have written less than others knew it leaves news of its own: those of the past somebody may have
-        heard since, who has seen more.
+        Another connection may have refreshed them since this transaction began, and may have seen more. So this makes
+        the groups dirty again wherever it may have written less than was known.
         """
-        locked, known = self.locked(store, news, " AND k0 IS NULL"), []
+        locked, known = self.locked(store, dirty, " AND k0 IS NULL"), []
         if own:
-            known = self.locked(store, news, " AND k0 IS NOT NULL")
-            # Those of an earlier transaction of the connection somebody may have heard: what is known is right then.
-            there = self.there(store, [one for one in news if one.utube in known])
-            known = [utube for utube in known if any(one.id in there for one in news if one.utube == utube)]
+            known = self.locked(store, dirty, " AND k0 IS NOT NULL")
+            # Rows of an earlier transaction of this connection may be refreshed already: then the head is right.
+            there = self.there(store, [one for one in dirty if one.utube in known])
+            known = [utube for utube in known if any(one.id in there for one in dirty if one.utube == utube)]
             locked += known
         if not locked:
             return 0
@@ -215,29 +220,29 @@ class ServerGroups(Groups):
         ready = f"SELECT utube FROM {self.heads}{self.by_key} WHERE utube {self.among(locked)} AND k0 IS NOT NULL"
         found = [utube for (utube,) in self.of.execute(store, ready, {"utubes": locked})]
         if changed := list(dict.fromkeys([*known, *found])):
-            self.of.change(store, Statement(self.left_again(changed)), {"utubes": changed})
+            self.of.change(store, Statement(self.mark_again(changed)), {"utubes": changed})
         if own:
-            store.change(self.guessed([one.id for one in news if one.utube in locked]))
+            store.change(self.disowned([one.id for one in dirty if one.utube in locked]))
         return len(found)
 
     @abstractmethod
-    def learn(self, store: Store[Any], news: Sequence[News]) -> int:
-        """Look which tasks are the first of those utubes that are open, and delete their news. Returns how many.
+    def refresh_heads(self, store: Store[Any], dirty: Sequence[DirtyGroup]) -> int:
+        """Write the first task of each open group into its head, delete the rows, and return how many it deleted.
 
-        No head is left there that is empty: of which no task is known, and without any.
+        A head without a first task and without taken tasks is deleted too.
         """
 
-    def _gather(self, store: Store[Any], news: Sequence[News]) -> None:
-        """Leave one in place of many of a utube. It is newer than they are: who sees it sees what they told of."""
-        there = self.there(store, news)
+    def _merge(self, store: Store[Any], dirty: Sequence[DirtyGroup]) -> None:
+        """Replace many rows of a group by one. It is newer than they are: who sees it sees what they stand for."""
+        there = self.there(store, dirty)
         if len(there) >= PILE:
             store.change(self.gone(sorted(there)))
-            self.of.change(store, Statement(self.left(":utube")), {"utube": news[0].utube})
+            self.of.change(store, Statement(self.mark(":utube")), {"utube": dirty[0].utube})
 
 
-def _apart(news: Iterable[News]) -> list[list[News]]:
-    """News by their utubes."""
-    found: dict[Any, list[News]] = {}
-    for one in news:
+def _apart(dirty: Iterable[DirtyGroup]) -> list[list[DirtyGroup]]:
+    """Return the rows of each group."""
+    found: dict[Any, list[DirtyGroup]] = {}
+    for one in dirty:
         found.setdefault(one.utube, []).append(one)
     return list(found.values())

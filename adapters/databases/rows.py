@@ -207,7 +207,7 @@ class Rows(Terms):
         """Whether take would find something: a look that takes no lock."""
         if self.utubes:
             picks = self.utubes.picks(["1"], Selector("first", READY))
-            found = [f"EXISTS ({look})" for look in [*picks, *filter(None, [self.utubes.has_news])]]
+            found = [f"EXISTS ({look})" for look in [*picks, *filter(None, [self.utubes.any_dirty])]]
             return f"SELECT 1{self.absent_rows} WHERE {' OR '.join(found)}"
         by = self.by_index(self.name(f"oldest_{READY}"))
         ready = f"{self.is_state(READY)}{self.not_due(READY)}"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from xq.adapters.databases.counters import Number
 from xq.adapters.databases.dialect import Dialect, Run
 from xq.adapters.databases.dirty_groups import Again, ServerGroups
-from xq.adapters.databases.groups import Turn
+from xq.adapters.databases.groups import GroupChange
 from xq.adapters.databases.links import ALIVE, Link, ServerWrites, Words
 from xq.adapters.databases.records import QUEUES
 from xq.adapters.databases.rights import ROLES, rights
@@ -252,7 +252,7 @@ class Server(Dialect):
 
     # triggers: what the change of a row brings about, in words that the languages of both servers have in common
 
-    heard = ""  # what follows a word that was left: have those hear who wait for it
+    notify_waiters = ""  # what follows the end of a task, where a waiter is there
 
     @property
     @abstractmethod
@@ -281,22 +281,24 @@ class Server(Dialect):
     def _forget_owner(self) -> str:
         return f"DELETE FROM {self.owners} WHERE {self.same_key(self.quote(self.name('owner')), 'OLD')};"
 
-    def _leave_word(self, when: str, target: str) -> str:
+    def _note_end(self, when: str, target: str) -> str:
         somebody = f"EXISTS (SELECT 1 FROM {self.waits})"
-        word = f"UPDATE {self.waits} SET event = {self.event}, target = {target}"
+        ended = f"UPDATE {self.waits} SET event = {self.event}, target = {target}"
         return self.if_(
-            f"{when} AND {somebody}", f"{word} WHERE {self.same_wait('', 'OLD')} AND event IS NULL;", self.heard
+            f"{when} AND {somebody}",
+            f"{ended} WHERE {self.same_wait('', 'OLD')} AND event IS NULL;",
+            self.notify_waiters,
         )
 
-    def _turned(self, turns: Callable[[ServerGroups], list[Turn]]) -> list[str]:
-        """What a trigger does for the utubes that a row left or came to."""
+    def _group_changes(self, changes: Callable[[ServerGroups], list[GroupChange]]) -> list[str]:
+        """What a trigger does for the groups that a row left or came to."""
         utubes = self.utubes
         if utubes is None:
             return []
-        return [self.if_(when, f"{sql};") for turn in turns(utubes) for when, sql in utubes.turned(turn)]
+        return [self.if_(when, f"{sql};") for change in changes(utubes) for when, sql in utubes.on_change(change)]
 
     def hear(self, store: Store[Any], again: Again, whole: Again, mine: bool) -> int:
-        return self.utubes.hear(store, again, whole, mine) if self.utubes else 0
+        return self.utubes.refresh(store, again, whole, mine) if self.utubes else 0
 
     def row_came(self) -> list[str]:
         """What a trigger does for a row that is NEW."""
@@ -304,7 +306,7 @@ class Server(Dialect):
         if self.has_history:
             noted = self.note("NEW", f"'{ABSENT}'", self._letters[1])
             body.append(self.if_(self._in("NEW", self.machine.states), noted))
-        return [*body, *self._turned(lambda utubes: utubes.turns_of("NEW", came=True))]
+        return [*body, *self._group_changes(lambda utubes: utubes.changes_of("NEW", came=True))]
 
     def row_changed(self) -> list[str]:
         """What a trigger does for a row that was OLD and is NEW."""
@@ -322,8 +324,8 @@ class Server(Dialect):
             taken = self.is_state(TAKEN, f"OLD.{status}")
             body.append(self.if_(f"{taken} AND ({changed} OR {moved})", self._forget_owner()))
         ended = f"{self._in('OLD', self.machine.pending)} AND (NOT {self._in('NEW', self.machine.pending)} OR {moved})"
-        body.append(self._leave_word(ended, f"CASE WHEN {moved} THEN {absent} ELSE {new} END"))
-        return [*body, *self._turned(lambda utubes: utubes.turns_of_change())]
+        body.append(self._note_end(ended, f"CASE WHEN {moved} THEN {absent} ELSE {new} END"))
+        return [*body, *self._group_changes(lambda utubes: utubes.changes_of_update())]
 
     def row_went(self) -> list[str]:
         """What a trigger does for a row that was OLD."""
@@ -333,5 +335,5 @@ class Server(Dialect):
             body.append(self.if_(self._in("OLD", self.machine.states), self.note("OLD", self._letters[0], absent)))
         if "owner" not in self.roles:
             body.append(self.if_(self.is_state(TAKEN, f"OLD.{status}"), self._forget_owner()))
-        body.append(self._leave_word(self._in("OLD", self.machine.pending), absent))
-        return [*body, *self._turned(lambda utubes: utubes.turns_of("OLD", came=False))]
+        body.append(self._note_end(self._in("OLD", self.machine.pending), absent))
+        return [*body, *self._group_changes(lambda utubes: utubes.changes_of("OLD", came=False))]

@@ -152,6 +152,6 @@ class Staging:
         value = f"s.{self.of.roles[guard.role]}"
         return f"SELECT {value} FROM {self._rows(shape, alone)} AND NOT {free} LIMIT 1"
 
-    def crowded(self, guard: Guard) -> str:
+    def overfull(self, guard: Guard) -> str:
         """A row, when more tasks are in the queue than may."""
-        return f"SELECT 1{self.of.absent_rows} WHERE {self.of.crowd(guard)} > {guard.value}"
+        return f"SELECT 1{self.of.absent_rows} WHERE {self.of.counted_in(guard)} > {guard.value}"

@@ -435,7 +435,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         (f"{CORE}/test_stats.py::test_a_table_that_plain_sql_empties_is_counted_as_empty",),
     ),
     Mutant(
-        "news of a utube pile up",
+        "rows of a dirty group pile up",
         "adapters/databases/dirty_groups.py",
         "if len(of_one) >= PILE and",
         "if len(of_one) >= PILE**3 and",

@@ -209,7 +209,7 @@ class Job:
                         f"taken {came}, so nothing was put: is there a trigger that ignores rows?"
                     )
                 put += came
-            if limit and self._execute(store, staging.crowded(limit)):
+            if limit and self._execute(store, staging.overfull(limit)):
                 raise Full(self.bulk.name, limit.value, put)
         return put
 

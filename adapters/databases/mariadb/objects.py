@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from xq.adapters.databases.dirty_groups import NEWS
+from xq.adapters.databases.dirty_groups import DIRTY
 from xq.adapters.databases.mariadb.groups import MariadbGroups
 from xq.adapters.databases.objects import Object
 from xq.adapters.databases.server import PART, Server
@@ -221,7 +221,7 @@ class MariadbObjects(Server):
                 f"taken BIGINT NOT NULL DEFAULT 0 CHECK (taken <= {utubes.most}))"
                 f"{self.engine} AS SELECT {mine} {nobody}"
             )
-            tables[NEWS] = f"(id BIGINT AUTO_INCREMENT PRIMARY KEY, utube {DIGEST}, teller BIGINT){self.engine}"
+            tables[DIRTY] = f"(id BIGINT AUTO_INCREMENT PRIMARY KEY, utube {DIGEST}, teller BIGINT){self.engine}"
         more = {utubes.suffix: [utubes.opened]} if utubes else {}
         return [self.side_table(suffix, body, *more.get(suffix, ())) for suffix, body in tables.items()]
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from xq.adapters.databases.dirty_groups import NEWS
+from xq.adapters.databases.dirty_groups import DIRTY
 from xq.adapters.databases.links import ALIVE, Words
 from xq.adapters.databases.objects import Object
 from xq.adapters.databases.postgres.exports import PostgresExports
@@ -434,7 +434,7 @@ class Postgres(Server):
                 f"AS SELECT {utubes.head(self.table)} AS utube, CAST(0 AS bigint) AS taken, {mine} {nothing}",
                 "utube",
             )
-            tables[NEWS] = (f"AS SELECT {utubes.head(self.table)} AS utube {nothing}", "")
+            tables[DIRTY] = (f"AS SELECT {utubes.head(self.table)} AS utube {nothing}", "")
         found = []
         for suffix, (body, key) in tables.items():
             more, table = [], self.side(suffix)
@@ -454,12 +454,12 @@ class Postgres(Server):
             if suffix == "history":  # read on from a number; of some bytes for a hundred pages, and as good as free
                 name = self.quote(self.name(f"{suffix}_xid"))
                 more.append(f"CREATE INDEX IF NOT EXISTS {name} ON {table} USING brin (xid) WITH (autosummarize = on)")
-            if suffix == NEWS:
+            if suffix == DIRTY:
                 more.append(
                     f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
                     "ADD COLUMN IF NOT EXISTS teller xid8"
                 )
-            if suffix in ("count", NEWS):  # rewritten all the time
+            if suffix in ("count", DIRTY):  # rewritten all the time
                 more.append(f"ALTER TABLE {table} SET ({BUSY})")
             found.append(self.side_table(suffix, body, *more))
         return found

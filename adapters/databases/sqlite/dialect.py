@@ -384,8 +384,8 @@ class Sqlite(Dialect):
         inserted = list(map(self._count, self.numbers_of("NEW", came=True)))
         updated = list(map(self._count, self.numbers_of_change()))
         deleted = list(map(self._count, self.numbers_of("OLD", came=False)))
-        updated.append(self._leave_word(ended, f"CASE WHEN {moved} THEN {absent} ELSE {new} END"))
-        deleted.append(self._leave_word(was_pending, absent))
+        updated.append(self._note_end(ended, f"CASE WHEN {moved} THEN {absent} ELSE {new} END"))
+        deleted.append(self._note_end(was_pending, absent))
         if self.has_history:
             inserted.append(self._note("NEW", absent, new, is_))
             deleted.append(self._note("OLD", old, absent, was))
@@ -398,9 +398,9 @@ class Sqlite(Dialect):
             ]
         utubes = self.in_schema("").utubes  # a trigger names none
         if isinstance(utubes, SqliteGroups):
-            inserted += [sql for turn in utubes.turns_of("NEW", came=True) for sql in utubes.turned(turn)]
-            updated += [sql for turn in utubes.turns_of_change() for sql in utubes.turned(turn)]
-            deleted += [sql for turn in utubes.turns_of("OLD", came=False) for sql in utubes.turned(turn)]
+            inserted += [sql for change in utubes.changes_of("NEW", came=True) for sql in utubes.on_change(change)]
+            updated += [sql for change in utubes.changes_of_update() for sql in utubes.on_change(change)]
+            deleted += [sql for change in utubes.changes_of("OLD", came=False) for sql in utubes.on_change(change)]
         if "owner" not in self.roles:
             taken = self.is_state(TAKEN, f"OLD.{status}")
             updated.append(self._forget_owner(f"{taken} AND ({changed} OR {moved})"))
@@ -425,7 +425,7 @@ class Sqlite(Dialect):
         row = f"{number.tube}, {number.source}, {number.target}, 1"
         return f"INSERT INTO {counts} SELECT {row} WHERE {number.when} {UPSERT};"
 
-    def _leave_word(self, when: str, target: str) -> str:
+    def _note_end(self, when: str, target: str) -> str:
         return (
             f"UPDATE {self.quote(self.name('wait'))} SET event = {asked(WRITE)}, target = {target} "
             f"WHERE {self.same_wait('', 'OLD')} AND event IS NULL AND {when};"
