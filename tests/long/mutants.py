@@ -167,7 +167,10 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "conflicts are not retried",
         "xq/engine/unit.py",
-        "        if not isinstance(error, Exception) or not store.is_conflict(error):\n            break\n",
+        (
+            "        if not isinstance(error, Exception) or store.classify(error) is not ErrorKind.CONFLICT:\n"
+            "            break\n"
+        ),
         "        break\n",
         (
             f"{INSIDE}/test_mariadb.py::test_a_deadlock_over_the_next_number_of_a_key_is_a_conflict",
@@ -520,9 +523,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "what fails for one task is asked of the database for ever",
-        "adapters/stores.py",
-        "return self.classify(error) in self.driver.passing",
-        "return self.classify(error) not in {ErrorKind.NOT_DATABASE, *REFUSALS}",
+        "adapters/drivers.py",
+        "ErrorKind.PERMANENT: (sqlite3.SQLITE_ERROR,)",
+        "ErrorKind.TRANSIENT: (sqlite3.SQLITE_ERROR,)",
         (
             f"{CONTRACT}/test_timers.py::test_a_row_for_which_a_trigger_fails_stops_no_other",
             f"{CONTRACT}/test_worker.py::test_what_fails_for_one_task_is_not_asked_of_the_database_for_ever",
