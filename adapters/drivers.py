@@ -7,12 +7,14 @@ import re
 import select
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from xq.core.errors import ConfigurationError
-from xq.core.ports import Address, Driver, Row, ServerDriver
+from xq.core.ports import PASSING, Address, Driver, ErrorKind, Row, ServerDriver
+
+T = TypeVar("T")
 
 PLANNED = 1.0  # seconds after which PostgreSQL plans prepared statements anew
 OUTDATED = -math.inf  # when that was, where what is prepared can be run no more
@@ -20,8 +22,77 @@ SHORT = 4_000  # characters of a statement that is worth preparing: longer ones 
 COLLECTIONS = frozenset({list, tuple, set, frozenset, dict, time.struct_time})
 # The other end is gone: what the system knows of it without anything being sent.
 GONE = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
-TAKEN = (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_ROWID, sqlite3.SQLITE_CONSTRAINT_UNIQUE)
 POSTGRES, MARIADB = 130_000, (10, 6)  # the oldest servers that have what the statements use
+
+
+def _kinds(codes: Mapping[ErrorKind, Iterable[T]]) -> Mapping[T, ErrorKind]:
+    return {code: kind for kind, of_kind in codes.items() for code in of_kind}
+
+
+# By the names that PEP 249 gives to classes of errors; drivers and ORMs use them alike.
+OF_CLASSES: Mapping[str, ErrorKind] = {
+    "IntegrityError": ErrorKind.CONSTRAINT,
+    "OperationalError": ErrorKind.TRANSIENT,
+    "InterfaceError": ErrorKind.TRANSIENT,
+    "DatabaseError": ErrorKind.PERMANENT,
+}
+
+OF_SQLITE = _kinds(
+    {
+        ErrorKind.DUPLICATE: (
+            sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY,
+            sqlite3.SQLITE_CONSTRAINT_ROWID,
+            sqlite3.SQLITE_CONSTRAINT_UNIQUE,
+        ),
+        # Of the statement, or of the application's triggers: an overflow, what is not there.
+        ErrorKind.PERMANENT: (sqlite3.SQLITE_ERROR,),
+    }
+)
+
+OF_POSTGRES = _kinds(
+    {
+        ErrorKind.CONFLICT: ("40001", "40P01"),  # serialization failure, deadlock
+        ErrorKind.LOCKED: ("55P03",),  # lock not available
+        ErrorKind.DUPLICATE: ("23505",),
+        ErrorKind.READ_ONLY: ("25006",),
+        ErrorKind.DENIED: ("42501",),
+        # There is no such comparison; the types are not the same, or cannot be told.
+        ErrorKind.BAD_TYPE: ("42883", "42804", "42P18", "42846"),
+        # It cannot be read as the type, is out of its range or encoding, or too long for an index. A text that is too
+        # long for its column is another's error.
+        ErrorKind.BAD_VALUE: ("22P02", "22P03", "22P05", "22003", "22007", "22008", "22021", "54000", "0A000"),
+        ErrorKind.PERMANENT: ("55000",),  # not in this state, as triggers like to say
+    }
+)
+# The functions of PostgreSQL, by the beginning of their names, from which a state is of that kind. Not what a policy
+# says of one row; of what is "not supported", a decimal that is not a number, as an integer.
+RAISED_BY: Mapping[str, str] = {"42501": "aclcheck_error", "0A000": "numeric_"}
+
+OF_MARIADB = _kinds(
+    {
+        # A deadlock, also of those who wait for the next number of a key; a row that was changed since the transaction
+        # began.
+        ErrorKind.CONFLICT: (1213, 1467, 1020),
+        ErrorKind.LOCKED: (1205,),
+        ErrorKind.DUPLICATE: (1062,),
+        ErrorKind.CONSTRAINT: (4025,),  # a condition of the table is not met
+        ErrorKind.READ_ONLY: (1290, 1836),  # what an option of the server does not allow
+        ErrorKind.DENIED: (1044, 1142, 1143, 1227, 1370),
+        # Out of range, no number, no such character, no date.
+        ErrorKind.BAD_VALUE: (1264, 1265, 1292, 1366, 1367),
+        # What MariaDB never does, though pymysql calls operational whatever it does not know: a column or a function
+        # that is not there (1054, 1305), a row too long (1118), several rows for one (1172, 1242), collations and
+        # characters that do not fit (1267, 1300), a field without a value (1364), a division by zero (1365), a value
+        # that cannot be read (1411), what a trigger may not do, or refuses (1442, 1644), an overflow (1690), a computed
+        # column that is written (1906).
+        ErrorKind.PERMANENT: (1054, 1118, 1172, 1242, 1267, 1300, 1305, 1364, 1365, 1411, 1442, 1644, 1690, 1906),
+    }
+)
+
+
+def _kind_by_class(error: BaseException) -> ErrorKind:
+    names = {each.__name__ for each in type(error).__mro__}
+    return next((kind for name, kind in OF_CLASSES.items() if name in names), ErrorKind.NOT_DATABASE)
 
 
 def _is_gone(descriptor: int) -> bool:
@@ -44,6 +115,7 @@ class Sqlite3:
     # IMMEDIATE: a transaction that reads first and then finds another writer would have to be refused.
     begin = "BEGIN IMMEDIATE"
     errors_end_transactions = False
+    passing = PASSING
 
     def check(self, connection: Any, advice: str = "") -> None:
         pass
@@ -85,33 +157,15 @@ class Sqlite3:
         rows: list[Row] = cursor.fetchall()
         return rows
 
-    def is_misfit(self, error: BaseException) -> bool:
-        return "binding parameter" in str(error)
-
-    def is_beyond(self, error: BaseException) -> bool:
-        return isinstance(error, (OverflowError, UnicodeError))
-
-    def is_taken(self, error: BaseException) -> bool:
-        return getattr(error, "sqlite_errorcode", 0) in TAKEN
-
-    def is_conflict(self, error: BaseException) -> bool:
-        return False
-
-    def is_refusal(self, error: BaseException) -> bool:
-        return False
-
-    def is_lasting(self, error: BaseException) -> bool:
-        # Of the statement, or of the application's triggers: an overflow, what is not there.
-        return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR
-
-    def is_locked(self, error: BaseException) -> bool:
-        return False
-
-    def is_only_read(self, error: BaseException) -> bool:
-        return getattr(error, "sqlite_errorcode", 0) & 0xFF == 8  # and what SQLite adds to say why
-
-    def is_denied(self, error: BaseException) -> bool:
-        return False
+    def classify(self, error: BaseException) -> ErrorKind:
+        if isinstance(error, (OverflowError, UnicodeError)):
+            return ErrorKind.BAD_VALUE
+        if "binding parameter" in str(error):
+            return ErrorKind.BAD_TYPE
+        code = getattr(error, "sqlite_errorcode", 0)
+        if code & 0xFF == sqlite3.SQLITE_READONLY:  # and what SQLite adds to say why
+            return ErrorKind.READ_ONLY
+        return OF_SQLITE.get(code) or _kind_by_class(error)
 
     def hear(self, connection: Any) -> bool:
         return False
@@ -151,6 +205,7 @@ class Psycopg(_Server):
 
     begin = "BEGIN"
     errors_end_transactions = True
+    passing = PASSING
 
     def __init__(self) -> None:
         self._planned: WeakKeyDictionary[Any, float] = WeakKeyDictionary()  # the monotonic time, by connection
@@ -236,46 +291,21 @@ class Psycopg(_Server):
         rows: list[Row] = cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
         return rows
 
-    def is_misfit(self, error: BaseException) -> bool:
-        # There is no such comparison; the types are not the same, or cannot be told. Not what a trigger of the
-        # application's own finds: a statement that was not begun yet has no context.
-        unlike = getattr(error, "sqlstate", None) in ("42883", "42804", "42P18", "42846")
-        unlike = unlike and not error.diag.context  # type: ignore[attr-defined]
-        return unlike or "cannot adapt type" in str(error) or "cannot dump" in str(error)
-
-    def is_beyond(self, error: BaseException) -> bool:
-        # It cannot be read as the type, is out of its range or encoding, or too long for an index. A text that is too
-        # long for its column is another's error.
+    def classify(self, error: BaseException) -> ErrorKind:
+        if "cannot contain NUL" in str(error) or isinstance(error, (OverflowError, ValueError)):
+            return ErrorKind.BAD_VALUE
+        if "cannot adapt type" in str(error) or "cannot dump" in str(error):
+            return ErrorKind.BAD_TYPE
         state: Any = getattr(error, "sqlstate", None)
-        unfit = state in ("22P02", "22P03", "22P05", "22003", "22007", "22008", "22021", "54000")
-        # A decimal that is not a number, as an integer: "not supported", as other things are.
-        unfit = unfit or (state == "0A000" and str(error.diag.source_function).startswith("numeric_"))  # type: ignore[attr-defined]
-        return unfit or "cannot contain NUL" in str(error) or isinstance(error, (OverflowError, ValueError))
-
-    def is_taken(self, error: BaseException) -> bool:
-        return getattr(error, "sqlstate", None) == "23505"
-
-    def is_conflict(self, error: BaseException) -> bool:
-        return getattr(error, "sqlstate", None) in ("40001", "40P01")  # serialization failure, deadlock
-
-    def is_refusal(self, error: BaseException) -> bool:
-        return False
-
-    def is_lasting(self, error: BaseException) -> bool:
-        return getattr(error, "sqlstate", None) == "55000"  # not in this state, as triggers like to say
-
-    def is_locked(self, error: BaseException) -> bool:
-        return getattr(error, "sqlstate", None) == "55P03"  # lock not available
-
-    def is_only_read(self, error: BaseException) -> bool:
-        return getattr(error, "sqlstate", None) == "25006"
-
-    def is_denied(self, error: BaseException) -> bool:
-        if getattr(error, "sqlstate", None) != "42501":
-            return False
-        # Not what a policy says of one row, nor what a trigger of the application's does for one.
-        told: Any = error
-        return str(told.diag.source_function).startswith("aclcheck_error") and not told.diag.context
+        kind = OF_POSTGRES.get(state)
+        if kind is None:
+            return _kind_by_class(error)
+        raised: Any = error.diag  # type: ignore[attr-defined]
+        # Not what a trigger of the application's own finds: a statement that was not begun yet has no context.
+        otherwise = kind in (ErrorKind.BAD_TYPE, ErrorKind.DENIED) and raised.context
+        if otherwise or not str(raised.source_function).startswith(RAISED_BY.get(state, "")):
+            return _kind_by_class(error)
+        return kind
 
     def number(self, connection: Any) -> int:
         return int(connection.info.backend_pid)
@@ -300,18 +330,12 @@ class Psycopg(_Server):
         return told
 
 
-# What MariaDB never does, though pymysql calls operational whatever it does not know: a column or a function that is
-# not there (1054, 1305), a row too long (1118), several rows for one (1172, 1242), collations and characters that do
-# not fit (1267, 1300), a field without a value (1364), a division by zero (1365), a value that cannot be read (1411),
-# what a trigger may not do, or refuses (1442, 1644), an overflow (1690), a computed column that is written (1906).
-LASTING = frozenset({1054, 1118, 1172, 1242, 1267, 1300, 1305, 1364, 1365, 1411, 1442, 1644, 1690, 1906})
-
-
 class Pymysql(_Server):
     """pymysql, in autocommit."""
 
     begin = "BEGIN"
     errors_end_transactions = False
+    passing = PASSING | {ErrorKind.DENIED}  # a right may be granted later
     IN_TRANSACTION = 1  # of the flags that the server sends
 
     def check(self, connection: Any, advice: str = "") -> None:
@@ -354,42 +378,18 @@ class Pymysql(_Server):
     def rows(self, cursor: Any) -> list[Row]:
         return list(cursor.fetchall()) if cursor.description else []
 
-    def is_misfit(self, error: BaseException) -> bool:
-        return isinstance(error, (TypeError, AttributeError))  # pymysql takes what it does not know for a text
-
-    def is_beyond(self, error: BaseException) -> bool:
+    def classify(self, error: BaseException) -> ErrorKind:
         infinite = "can not be used with MySQL" in str(error)  # or not a number
-        # Out of range, no number, no such character, no date.
-        unfit = bool(error.args) and error.args[0] in (1264, 1265, 1292, 1366, 1367)
-        return infinite or unfit or isinstance(error, (OverflowError, ValueError))
-
-    def is_taken(self, error: BaseException) -> bool:
-        return bool(error.args) and error.args[0] == 1062
-
-    def is_conflict(self, error: BaseException) -> bool:
-        # A deadlock, also of those who wait for the next number of a key; a row that was changed since the transaction
-        # began.
-        return bool(error.args) and (error.args[0] in (1213, 1467, 1020) or self._is_without_savepoint(error))
-
-    @staticmethod
-    def _is_without_savepoint(error: BaseException) -> bool:
-        """Whether the error is a missing savepoint: the server rolled the transaction back, and this hides why."""
-        return error.args[0] == 1305 and "SAVEPOINT" in str(error)
-
-    def is_refusal(self, error: BaseException) -> bool:
-        return bool(error.args) and error.args[0] == 4025  # a condition of the table is not met
-
-    def is_lasting(self, error: BaseException) -> bool:
-        return bool(error.args) and error.args[0] in LASTING and not self._is_without_savepoint(error)
-
-    def is_locked(self, error: BaseException) -> bool:
-        return bool(error.args) and error.args[0] == 1205
-
-    def is_only_read(self, error: BaseException) -> bool:
-        return bool(error.args) and error.args[0] in (1290, 1836)  # what an option of the server does not allow
-
-    def is_denied(self, error: BaseException) -> bool:
-        return bool(error.args) and error.args[0] in (1044, 1142, 1143, 1227, 1370)
+        if infinite or isinstance(error, (OverflowError, ValueError)):
+            return ErrorKind.BAD_VALUE
+        if isinstance(error, (TypeError, AttributeError)):  # pymysql takes what it does not know for a text
+            return ErrorKind.BAD_TYPE
+        kind = _kind_by_class(error)
+        if kind is ErrorKind.NOT_DATABASE or not error.args:
+            return kind
+        if error.args[0] == 1305 and "SAVEPOINT" in str(error):
+            return ErrorKind.CONFLICT  # a savepoint is missing: the server rolled the transaction back, and hides why
+        return OF_MARIADB.get(error.args[0], kind)
 
     def number(self, connection: Any) -> int:
         return int(connection.thread_id())
@@ -411,7 +411,7 @@ class Pymysql(_Server):
         return False
 
 
-SERVERS: Mapping[str, ServerDriver] = {"postgres": Psycopg(), "mysql": Pymysql()}
+SERVERS: Mapping[str, ServerDriver] = {"postgres": Psycopg(), "mariadb": Pymysql()}
 DRIVERS: Mapping[str, Driver] = {"sqlite": Sqlite3(), **SERVERS}
 
 
@@ -424,7 +424,7 @@ def connect(address: Address) -> Any:
         import psycopg
 
         return psycopg.connect(**parameters, autocommit=True)
-    if address.engine == "mysql":
+    if address.engine == "mariadb":
         import pymysql
 
         return pymysql.connect(**parameters, autocommit=True)

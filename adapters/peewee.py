@@ -74,7 +74,7 @@ ADVICE: Mapping[str, str] = {"postgres": "give the database prefer_psycopg3=True
 ENGINES: Mapping[str, type[pw.Database]] = {
     "sqlite": pw.SqliteDatabase,
     "postgres": pw.PostgresqlDatabase,
-    "mysql": pw.MySQLDatabase,
+    "mariadb": pw.MySQLDatabase,
 }
 
 
@@ -430,11 +430,7 @@ class PeeweeStore(OrmStore[M]):
         "runat": "a DoubleField or BigIntegerField (seconds since 1970) or a DateTimeField (UTC), or PostgreSQL's "
         "DateTimeTZField; a FloatField is single precision, which moves a timestamp by minutes",
     }
-    integrity_error = pw.IntegrityError
-    operational_errors = (pw.OperationalError, pw.InterfaceError)
-
-    def is_failure(self, error: BaseException) -> bool:
-        return _is_failure(error)
+    database_error = pw.PeeweeException
 
     def of_the_driver(self, error: BaseException) -> BaseException:
         return _of_the_driver(error)
@@ -454,7 +450,7 @@ class PeeweeStore(OrmStore[M]):
         def errors() -> Any:
             return pw.__exception_wrapper__  # type: ignore[attr-defined]
 
-        return Connector(connect, SERVERS[self.engine], errors, _is_failure)
+        return Connector(connect, SERVERS[self.engine], errors, lambda error: isinstance(error, pw.PeeweeException))
 
     def address(self) -> Address:
         database: Any = self._known_database
@@ -540,10 +536,6 @@ class PeeweeStore(OrmStore[M]):
                 create_table(cls, *args, **options)
 
         model.create_table = classmethod(create)
-
-
-def _is_failure(error: BaseException) -> bool:
-    return isinstance(error, pw.PeeweeException)
 
 
 def _of_the_driver(error: BaseException) -> BaseException:

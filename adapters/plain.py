@@ -9,14 +9,14 @@ from functools import cached_property
 from typing import Any
 
 from xq.adapters.drivers import DRIVERS, connect
-from xq.adapters.stores import Connection, TellsErrors
+from xq.adapters.stores import ClassifiesErrors, Connection
 from xq.core.ports import Address, Driver, Row
 
 PATIENCE = 60.0  # seconds that a statement waits for another writer of the file: whole jobs are one transaction
 FOUND_ROWS = 2  # of MariaDB's client: rows would count as changed, too, that are as they shall be already
 
 
-class PlainStore(TellsErrors):
+class PlainStore(ClassifiesErrors):
     """What of `xq.core.ports.Store` statements need that move tasks or install. Of one thread; to be closed."""
 
     installs = ""
@@ -27,11 +27,11 @@ class PlainStore(TellsErrors):
         parameters = {**address.parameters}
         if self.engine == "sqlite":
             parameters["timeout"] = max(PATIENCE, parameters.get("timeout", 0))
-        elif self.engine == "mysql":
+        elif self.engine == "mariadb":
             parameters["client_flag"] = parameters.get("client_flag", 0) & ~FOUND_ROWS
         self.connection = connect(replace(address, parameters=parameters))
         self._depth = 0
-        self.integrity_error = self.connection.IntegrityError
+        self.database_error = self.connection.Error
         self.driver.check(self.connection)
         self._connection = Connection(self, self.driver, self.connection, self.connection.cursor, self)
 
@@ -88,9 +88,6 @@ class PlainStore(TellsErrors):
     @property
     def has_threads(self) -> bool:
         return True
-
-    def is_failure(self, error: BaseException) -> bool:
-        return isinstance(error, self.connection.Error)
 
     @property
     def in_use(self) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 from weakref import ref
 
 from xq.core.errors import BadType, BadValue
-from xq.core.ports import MARK, Driver, Field, Row
+from xq.core.ports import MARK, REFUSALS, Driver, ErrorKind, Field, Row
 
 M = TypeVar("M")
 R = TypeVar("R")
@@ -24,10 +24,15 @@ SECRETS: Final = frozenset(
 )
 
 
-class TellsErrors(ABC):
-    """What errors of the database tell: of which kind they are the driver says, which are the database's the store."""
+# Those above LOST.
+ANSWERS: Final = REFUSALS | {ErrorKind.CONFLICT, ErrorKind.LOCKED, ErrorKind.READ_ONLY}
+RAISED: Final[Mapping[ErrorKind, type[Exception]]] = {ErrorKind.BAD_VALUE: BadValue, ErrorKind.BAD_TYPE: BadType}
 
-    integrity_error: type[BaseException]
+
+class ClassifiesErrors(ABC):
+    """Which errors are the database's, and whether its connection is lost; the driver has the other kinds."""
+
+    database_error: type[BaseException]  # the class of all of them
 
     @property
     @abstractmethod
@@ -38,41 +43,24 @@ class TellsErrors(ABC):
     def in_use(self) -> Any:
         """The driver's connection of this thread, None where none is open."""
 
-    @abstractmethod
-    def is_failure(self, error: BaseException) -> bool: ...
-
     def of_the_driver(self, error: BaseException) -> BaseException:
         """What the driver raised, where an ORM has put an error of its own around it."""
         return error
 
-    def is_refusal(self, error: BaseException) -> bool:
-        refused = self.is_failure(error) and self.driver.is_refusal(self.of_the_driver(error))
-        return isinstance(error, self.integrity_error) or refused
+    def classify(self, error: BaseException) -> ErrorKind:
+        if not isinstance(error, self.database_error):
+            return ErrorKind.NOT_DATABASE
+        kind = self.driver.classify(self.of_the_driver(error))
+        return ErrorKind.LOST if kind not in ANSWERS and self.driver.is_broken(self.in_use) else kind
 
-    def is_taken(self, error: BaseException) -> bool:
-        return self.is_failure(error) and self.driver.is_taken(self.of_the_driver(error))
-
-    def is_loss(self, error: BaseException) -> bool:
-        return self.is_failure(error) and self.driver.is_broken(self.in_use)
-
-    def is_conflict(self, error: BaseException) -> bool:
-        return self.is_failure(error) and self.driver.is_conflict(self.of_the_driver(error))
-
-    def is_only_read(self, error: BaseException) -> bool:
-        return self.is_failure(error) and self.driver.is_only_read(self.of_the_driver(error))
-
-    def is_denied(self, error: BaseException) -> bool:
-        return self.is_failure(error) and self.driver.is_denied(self.of_the_driver(error))
-
-    def is_locked(self, error: BaseException) -> bool:
-        return self.is_failure(error) and self.driver.is_locked(self.of_the_driver(error))
+    def may_pass(self, error: BaseException) -> bool:
+        return self.classify(error) in self.driver.passing
 
     def failed(self, error: BaseException) -> NoReturn:
         """Raise an error of a statement as the application knows it: BadValue and BadType if it was for a value."""
-        driver, cause = self.driver, self.of_the_driver(error)
-        kind = BadValue if driver.is_beyond(cause) else BadType if driver.is_misfit(cause) else None
-        if kind is not None:
-            raise kind(f"the database cannot hold a value given: {error}") from error
+        raised = RAISED.get(self.driver.classify(self.of_the_driver(error)))
+        if raised is not None:
+            raise raised(f"the database cannot hold a value given: {error}") from error
         raise error
 
 
@@ -171,7 +159,7 @@ class Waiting:
             call()
 
 
-class OrmStore(TellsErrors, Generic[M]):
+class OrmStore(ClassifiesErrors, Generic[M]):
     """What does not differ between ORMs in a `xq.core.ports.Store`."""
 
     model: type[M]
@@ -179,7 +167,6 @@ class OrmStore(TellsErrors, Generic[M]):
     fields: tuple[Field, ...]
     key: tuple[str, ...]
     installs = ""
-    operational_errors: tuple[type[BaseException], ...]
 
     connected: Callable[[], None]
 
@@ -257,13 +244,6 @@ class OrmStore(TellsErrors, Generic[M]):
             yield
         finally:
             self.disconnect()
-
-    def may_pass(self, error: BaseException) -> bool:
-        if not self.is_failure(error) or self.is_refusal(error):
-            return False
-        operational = isinstance(error, self.operational_errors)
-        lasting = self.driver.is_lasting(self.of_the_driver(error))
-        return (operational and not lasting) or self.is_only_read(error) or self.is_loss(error)
 
     def check_roles(self, roles: Mapping[str, Field]) -> None:
         """The kinds of fields tell enough."""

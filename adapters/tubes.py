@@ -33,8 +33,8 @@ DRIVERS: Mapping[str, tuple[str, str]] = {
     "postgres": ("psycopg", "postgres"),
     "postgresql": ("psycopg", "postgres"),
     "psycopg3": ("psycopg", "postgres"),
-    "mysql": ("pymysql", "mysql"),
-    "mariadb": ("pymysql", "mysql"),
+    "mysql": ("pymysql", "mariadb"),
+    "mariadb": ("pymysql", "mariadb"),
 }
 
 # role -> the field that holds it

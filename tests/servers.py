@@ -367,7 +367,7 @@ class MariaDB(Server):
     """MariaDB with pymysql; its socket is `folder / "socket"`."""
 
     NAME, PACKAGE = "MariaDB", "mariadb-server"
-    DRIVER = ("pymysql", "mysql")
+    DRIVER = ("pymysql", "mariadb")
     VARIABLE = "XQ_MARIADB_BIN"
     MAKES, SERVES = ("mariadb-install-db", "mysql_install_db"), ("mariadbd", "mysqld")
     STOPS = {"fast": signal.SIGTERM, "immediate": signal.SIGKILL}

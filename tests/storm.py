@@ -33,7 +33,7 @@ import xq
 from tests.conftest import DATABASES, Maker
 from tests.servers import MariaDB, Postgres, Server
 from tests.steps import isolate
-from xq.core.ports import MARK
+from xq.core.ports import MARK, ErrorKind
 from xq.features import FEATURES
 from xq.sessions import session as sessions
 
@@ -285,7 +285,7 @@ class Worker:
     def _gave_way(self, error: BaseException | None) -> bool:
         """Whether the database undid a transaction for another's sake. Who rolls it back may meet a second error."""
         while error is not None:
-            if isinstance(error, Exception) and self.Task.xq.store.is_conflict(error):
+            if isinstance(error, Exception) and self.Task.xq.store.classify(error) is ErrorKind.CONFLICT:
                 return True
             error = error.__context__
         return False

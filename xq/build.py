@@ -66,7 +66,8 @@ def build(
     mapped = roles_of(store, {} if fields is None else fields)
     extends = bool(store.offers) and not apart  # a definition on record, as of a queue apart, names all of its roles
     if extends:
-        used = ["status", "tube"] if tube_stats else ["status"]
+        tubes = isinstance(tube_stats, (list, tuple, set)) and tube_stats  # the length of a model is a query
+        used = ["status", "tube"] if tubes else ["status"]
         mapped |= roles_of(store, offered(store, mapped, used))
     if "status" not in mapped:
         raise ConfigurationError(

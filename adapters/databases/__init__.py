@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from xq.adapters.databases.mysql import Mysql
-from xq.adapters.databases.postgres import Postgres
-from xq.adapters.databases.sql import Dialect
-from xq.adapters.databases.sqlite import Sqlite
+from xq.adapters.databases.dialect import Dialect
+from xq.adapters.databases.mariadb.dialect import Mariadb
+from xq.adapters.databases.postgres.dialect import Postgres
+from xq.adapters.databases.sqlite.dialect import Sqlite
 
-DIALECTS: Mapping[str, type[Dialect]] = {"sqlite": Sqlite, "postgres": Postgres, "mysql": Mysql}
+DIALECTS: Mapping[str, type[Dialect]] = {"sqlite": Sqlite, "postgres": Postgres, "mariadb": Mariadb}

@@ -22,10 +22,10 @@ from weakref import WeakKeyDictionary, finalize
 
 from xq.adapters.databases.liveness import LivenessLocks
 from xq.adapters.databases.named import by_position
-from xq.adapters.databases.sql import SESSIONS, session_there
+from xq.adapters.databases.records import SESSIONS, session_there
 from xq.adapters.databases.waker import Waker
 from xq.core.errors import ConfigurationError
-from xq.core.ports import Connector, Row, Store
+from xq.core.ports import Connector, ErrorKind, Row, Store
 from xq.sessions.forking import at_fork
 
 ALIVE = "xq_alive"  # the sessions that each process holds; a lock of its own shows that it lives
@@ -375,7 +375,7 @@ class SessionConnection(LivenessLocks):
             except Exception as error:
                 # The lock may be that of the transaction of this very thread, which would wait for itself: MariaDB
                 # locks what stands beside a session that it ends, or looks for.
-                if not self._connector.driver.is_locked(error):
+                if self._connector.driver.classify(error) is not ErrorKind.LOCKED:
                     raise
                 return None
 

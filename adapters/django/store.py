@@ -20,9 +20,6 @@ from django.apps.registry import Apps
 from django.core.exceptions import FieldDoesNotExist
 from django.db import (
     DEFAULT_DB_ALIAS,
-    IntegrityError,
-    InterfaceError,
-    OperationalError,
     close_old_connections,
     connections,
     models,
@@ -50,12 +47,12 @@ M = TypeVar("M", bound=models.Model)
 
 log = logging.getLogger("django.db.backends")  # where Django tells of its own statements
 
-ENGINES: Final = {"sqlite": "sqlite", "postgresql": "postgres", "mysql": "mysql"}  # Django's vendor -> the dialect
+ENGINES: Final = {"sqlite": "sqlite", "postgresql": "postgres", "mysql": "mariadb"}  # Django's vendor -> the dialect
 
 # the dialect -> how Django comes to have connections of the driver that xq speaks through
 ADVICE: Final = {
     "postgres": "pip install psycopg",
-    "mysql": "pip install pymysql, and in the settings: import pymysql; pymysql.install_as_MySQLdb()",
+    "mariadb": "pip install pymysql, and in the settings: import pymysql; pymysql.install_as_MySQLdb()",
 }
 
 KINDS: Final[Mapping[str, Kind]] = {  # by get_internal_type()
@@ -509,7 +506,7 @@ class DjangoStore(OrmStore[M]):
             if connection.is_in_memory_db():
                 raise ConfigurationError(f"{self.name} is in memory, where no other process sees it: use a file")
             parameters["database"] = file if file.startswith("file:") else os.path.abspath(file)
-        elif engine == "mysql":
+        elif engine == "mariadb":
             for ours, theirs in (("database", "db"), ("password", "passwd")):
                 if theirs in parameters:
                     parameters[ours] = parameters.pop(theirs)
@@ -519,15 +516,12 @@ class DjangoStore(OrmStore[M]):
 
     # errors
 
-    integrity_error = IntegrityError
-    operational_errors = (OperationalError, InterfaceError)
-
-    def is_failure(self, error: BaseException) -> bool:
-        return isinstance(error, DjangoError)
+    database_error = DjangoError
 
     def of_the_driver(self, error: BaseException) -> BaseException:
-        cause = error.__cause__ if isinstance(error, DjangoError) else None
-        return cause if cause is not None else error
+        cause = error.__cause__
+        # Django's TransactionManagementError has a cause, too, of the application's.
+        return cause if isinstance(error, DjangoError) and isinstance(cause, self.connection.Database.Error) else error
 
     @property
     def in_use(self) -> Any:
@@ -646,7 +640,7 @@ class DjangoStore(OrmStore[M]):
         decimal = (held.max_digits, held.decimal_places) if kind == "decimal" else None
         return Field(
             name=field.name,
-            column=_unquoted(field.column, "`" if self._engine == "mysql" else '"'),
+            column=_unquoted(field.column, "`" if self._engine == "mariadb" else '"'),
             kind=kind,
             type="" if related else self._declared(held),
             null=field.null,
@@ -711,7 +705,7 @@ class DjangoStore(OrmStore[M]):
         elif isinstance(value, type):
             raise BadType(f"{field.name!r} holds a value, not {shown(value)}")
         stored = field.get_db_prep_save(value, connection=self.connection)
-        if self._engine == "mysql":  # whose drivers take and return the one as an object, the other as text
+        if self._engine == "mariadb":  # whose drivers take and return the one as an object, the other as text
             if isinstance(field, models.DateTimeField) and isinstance(stored, str):
                 return datetime.fromisoformat(stored)
             if isinstance(stored, UUID):

@@ -149,7 +149,7 @@ def _made(kind: str, stored: str, column: Column) -> Column:
 
 # How Java's drivers are told of a database.
 
-DRIVERS = {"sqlite": "org.sqlite.JDBC", "postgres": "org.postgresql.Driver", "mysql": "org.mariadb.jdbc.Driver"}
+DRIVERS = {"sqlite": "org.sqlite.JDBC", "postgres": "org.postgresql.Driver", "mariadb": "org.mariadb.jdbc.Driver"}
 OF_POSTGRES = {  # libpq's name -> that of Java's driver
     **{name: name for name in ("sslmode", "sslrootcert", "sslcert", "sslkey", "options")},
     "application_name": "ApplicationName",
@@ -169,7 +169,7 @@ def _postgres(parameters: Mapping[str, Any]) -> str:
     return f"jdbc:postgresql://{_servers(parameters, 5432)}/{quote(str(parameters.get('dbname', '')), safe='')}{more}"
 
 
-def _mysql(parameters: Mapping[str, Any]) -> str:
+def _mariadb(parameters: Mapping[str, Any]) -> str:
     return f"jdbc:mariadb://{_servers(parameters, 3306)}/{quote(str(parameters['database']), safe='')}"
 
 
@@ -188,7 +188,7 @@ def _servers(parameters: Mapping[str, Any], port: int) -> str:
 URLS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "sqlite": _sqlite,
     "postgres": _postgres,
-    "mysql": _mysql,
+    "mariadb": _mariadb,
 }
 
 

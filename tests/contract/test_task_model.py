@@ -118,7 +118,7 @@ def test_every_role_is_a_field_of_each_model(make):
         ({"unique": True}, {"unique"}),
         ({"utube": True}, {"utube"}),
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value)),
 )
 def test_a_queue_maps_the_roles_that_its_features_use_beside_those_that_cost_nothing(make, features, more):
     pages = xq.upgrade(page(make), features=features)

@@ -27,7 +27,7 @@ FOLDER = Path(__file__).resolve().parent
 DATABASES: dict[str, Callable[[], pw.Database]] = {
     "": lambda: pw.SqliteDatabase(":memory:"),
     "postgres": lambda: pw.PostgresqlDatabase("app", prefer_psycopg3=True),
-    "mysql": lambda: pw.MySQLDatabase("app"),
+    "mariadb": lambda: pw.MySQLDatabase("app"),
 }
 
 

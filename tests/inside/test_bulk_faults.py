@@ -17,7 +17,7 @@ from tests.steps import is_exact, make_impatient
 from tests.support.bulk import elsewhere, names, put, staged_rows, timed
 from tests.support.names import NAMES, QUOTED, is_possible
 from xq.adapters import plain
-from xq.adapters.databases.bulk import Staging
+from xq.adapters.databases.staging import Staging
 from xq.pipeline.bulk import Job
 
 __all__ = ["timed"]

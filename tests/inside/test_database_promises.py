@@ -19,7 +19,7 @@ from tests.conftest import ON_MARIADB, ON_POSTGRES, Maker, database_on
 from tests.servers import MariaDB, PgBouncer, Postgres, Server
 from tests.steps import PATIENCE, STUCK, eventually, is_exact
 from tests.support.databases import KINDS
-from xq.adapters.databases import postgres
+from xq.adapters.databases.postgres import dialect as postgres
 from xq.core.errors import ConfigurationError
 from xq.runtime import maintenance as sweep
 from xq.sessions import session as sessions

@@ -42,13 +42,13 @@ def test_what_speaks_as_postgresql_does_and_is_another_is_refused():
 )
 def test_mysql_and_an_old_mariadb_are_refused(version, words):
     with pytest.raises(ConfigurationError, match=words):
-        DRIVERS["mysql"].check(SimpleNamespace(server_version=version, server_status=2))
+        DRIVERS["mariadb"].check(SimpleNamespace(server_version=version, server_status=2))
 
 
 def test_a_mariadb_that_names_an_old_version_first_is_taken_for_what_it_is():
-    DRIVERS["mysql"].check(SimpleNamespace(server_version="5.5.5-10.11.6-MariaDB-1", server_status=2))
+    DRIVERS["mariadb"].check(SimpleNamespace(server_version="5.5.5-10.11.6-MariaDB-1", server_status=2))
 
 
 def test_another_driver_of_mariadb_than_pymysql_is_refused_by_name():
     with pytest.raises(ConfigurationError, match="through pymysql, this is a connection of builtins"):
-        DRIVERS["mysql"].check(object())
+        DRIVERS["mariadb"].check(object())

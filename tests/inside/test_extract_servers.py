@@ -9,7 +9,7 @@ from tests.conftest import DATABASES, SERVERS
 from tests.factories import task, tasks
 from tests.steps import eventually, put_late
 from tests.support.extract import rows, unpickled
-from xq.adapters.databases import mysql_extracts
+from xq.adapters.databases.mariadb import scans
 
 
 @pytest.fixture(params=SERVERS)
@@ -40,7 +40,7 @@ def test_a_mark_never_passes_what_is_not_committed(held):
 
 def test_a_mark_never_passes_what_is_not_committed_however_long_ago_it_was_written(held, monkeypatch):
     Task, _ = held
-    monkeypatch.setattr(mysql_extracts, "FRESH", -3600.0)  # as if all was written an hour ago
+    monkeypatch.setattr(scans, "FRESH", -3600.0)  # as if all was written an hour ago
     extract = unpickled(Task, "history")
     assert len(rows(extract, "id", until=extract.mark())) == 1
 
@@ -79,5 +79,5 @@ def test_a_number_of_which_no_row_is_seen_holds_a_mark_up_as_long_as_it_may_be_a
     Task.put(task())
     extract = unpickled(Task, "history")
     for fresh, n in {3600.0: 1, -3600.0: 2}.items():
-        monkeypatch.setattr(mysql_extracts, "FRESH", fresh)
+        monkeypatch.setattr(scans, "FRESH", fresh)
         assert len(rows(extract, "id", until=extract.mark())) == n

@@ -17,8 +17,8 @@ from tests.golden.regenerate import DATABASES, QUEUES, entries
 from tests.steps import bring, state
 from tests.support.features import PARK, RETRY
 from xq import Column, Detour, Feature, Timer, Transition
+from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.named import by_position
-from xq.adapters.databases.sql import Dialect
 from xq.core.machine import NUMBERED, Machine
 
 FIELDS = {"status": "status", "runat": "runat", "attempts": "attempts"}

@@ -10,7 +10,7 @@ import pytest
 from tests.factories import task
 from tests.support import sqlite_history as support
 from tests.support.history import ALL, told
-from xq.adapters.databases import sqlite
+from xq.adapters.databases.sqlite import dialect as sqlite
 
 db, shared_db = support.db, support.shared_db
 

@@ -25,6 +25,7 @@ from tests.servers import MariaDB, Postgres, Server
 from tests.steps import PATIENCE, STUCK, Work, another_process, eventually, in_threads
 from tests.support.servers_fail import ONLY_READ, Standby
 from tests.support.tubes import Rows
+from xq.core.ports import ErrorKind
 from xq.runtime import maintenance as sweep
 from xq.tubes import Tubes
 from xq.tubes.state import LOOK, STATES, State
@@ -128,7 +129,7 @@ def in_a_thread(db: pw.Database, work: Callable[[], Any]) -> Any:
 )
 def test_the_state_follows_from_what_is_found(found, state):
     questions = {name: (lambda value=value: value) for name, value in found.items()}
-    here = State(questions, lambda error: False, lambda error: False)
+    here = State(questions, lambda error: ErrorKind.NOT_DATABASE)
     assert here.look() == state
     assert answers(here.check) == ("" if state == "RUNNING" else state)
 

@@ -15,7 +15,8 @@ from tests.steps import (
     transitions,
     waiter,
 )
-from xq.adapters.databases import mysql, postgres
+from xq.adapters.databases.mariadb import dialect as mariadb
+from xq.adapters.databases.postgres import dialect as postgres
 from xq.engine import unit
 
 FEATURES = {"buried": True, "delayed": True, "keep": True}
@@ -23,7 +24,7 @@ FEATURES = {"buried": True, "delayed": True, "keep": True}
 
 @pytest.mark.parametrize("name", SERVERS)
 def test_counters_that_another_program_piles_up_are_added_up_by_a_process_that_waits(name, tmp_path, monkeypatch):
-    for module, number, value in ((unit, "MANY", 10), (postgres, "ROLL_UP", 20), (mysql, "ROLL_UP", 20)):
+    for module, number, value in ((unit, "MANY", 10), (postgres, "ROLL_UP", 20), (mariadb, "ROLL_UP", 20)):
         monkeypatch.setattr(module, number, value)
     with DATABASES[name](tmp_path) as db:
         Task = Maker(db, None)(FEATURES, roles=("runat", "tube"))

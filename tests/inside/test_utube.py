@@ -7,23 +7,23 @@ from tests.steps import (
 )
 from tests.support import utube as support
 from tests.support.utube import all_heard, put, taken
-from xq.adapters.databases.utube_news import OPEN, News
+from xq.adapters.databases.dirty_groups import OPEN, DirtyGroup
 
 make_server = support.make_server
 
 
-def test_news_are_heard_by_those_alone_who_have_looked_since_they_were_left(make_server):
+def test_a_group_stays_dirty_until_a_refresh_that_begins_after_it_became_dirty(make_server):
     Task = make_server({"utube": True}, roles=("utube", "owner"))
     utubes, store = Task.xq._database.open().dialect.utubes, Task.xq.store
 
-    def news() -> list[News]:
-        return [News(id, utube, OPEN) for id, utube in store.execute("SELECT id, utube FROM task_xq_utube_news")]
+    def dirty() -> list[DirtyGroup]:
+        return [DirtyGroup(id, utube, OPEN) for id, utube in store.execute("SELECT id, utube FROM task_xq_utube_news")]
 
     Task.xq.kill(put(Task, "a0")[0])
-    heard = news()
+    read = dirty()
     all_heard(Task)
     put(Task, "a1")
     with store.atomic():
-        utubes.learn(store, [*news(), *heard])  # as one does that begins before, and comes to it later
+        utubes.refresh_heads(store, [*dirty(), *read])  # as one does that begins before, and comes to it later
     assert taken(Task, 2) == ["a1"]
     assert is_exact(Task)

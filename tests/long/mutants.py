@@ -167,7 +167,10 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "conflicts are not retried",
         "xq/engine/unit.py",
-        "        if not isinstance(error, Exception) or not store.is_conflict(error):\n            break\n",
+        (
+            "        if not isinstance(error, Exception) or store.classify(error) is not ErrorKind.CONFLICT:\n"
+            "            break\n"
+        ),
         "        break\n",
         (
             f"{INSIDE}/test_mariadb.py::test_a_deadlock_over_the_next_number_of_a_key_is_a_conflict",
@@ -314,63 +317,63 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # SQL of every database
     Mutant(
         "a token fences nothing",
-        "adapters/databases/sql.py",
+        "adapters/databases/rows.py",
         'f" AND {owner} = :mark"',
         '""',
         (f"{CORE}/test_ownership.py::test_an_object_of_an_earlier_take_is_refused_even_in_the_same_session",),
     ),
     Mutant(
         "the source state does not stand in the WHERE",
-        "adapters/databases/sql.py",
+        "adapters/databases/rows.py",
         'return f"{self.by_key(of)} AND {self.is_state(rows.state)}{due}"',
         'return f"{self.by_key(of)}{due}"',
         (f"{CONTRACT}/test_operators.py::test_only_a_taken_task_can_be_snatched", f"{CORE}/test_transitions.py"),
     ),
     Mutant(
         "what is due at this very moment is not moved",
-        "adapters/databases/sql.py",
+        "adapters/databases/rows.py",
         'return f"{of}{self.roles[role]} <= {self.bound(self.kind(role))}"',
         'return f"{of}{self.roles[role]} < {self.bound(self.kind(role))}"',
         (f"{CORE}/test_take.py::test_take_sees_what_fell_due_though_nothing_swept", f"{CORE}/test_transitions.py"),
     ),
     Mutant(
         "a take hands out what is past its time and not swept yet",
-        "adapters/databases/sql.py",
+        "adapters/databases/rows.py",
         "        timers = self.machine.timers.get(state, ())\n        return",
         "        timers = self.machine.timers.get(state, ())[1:]\n        return",
         (f"{CORE}/test_take.py::test_a_task_past_its_ttl_is_never_taken_though_the_database_refuses_to_delete_it",),
     ),
     Mutant(
         "attempts are not counted",
-        "adapters/databases/sql.py",
+        "adapters/databases/changes.py",
         'PLUS_ONE.name: f"COALESCE({self.roles[role]}, 0) + 1",',
         'PLUS_ONE.name: f"COALESCE({self.roles[role]}, 0)",',
         (f"{CORE}/test_history.py::test_a_row_tells_task_tube_owner_and_attempt", f"{CORE}/test_take.py"),
     ),
     Mutant(
         "a queue is full one task too early",
-        "adapters/databases/sql.py",
+        "adapters/databases/changes.py",
         "+ :adding <= {guard.value}",
         "+ :adding < {guard.value}",
         (f"{CORE}/test_limit.py::test_put_into_a_full_queue_is_refused",),
     ),
     Mutant(
         "quotes in names are not doubled",
-        "adapters/databases/sql.py",
+        "adapters/databases/terms.py",
         "return '\"' + name.replace('\"', '\"\"') + '\"'",
         "return '\"' + name + '\"'",
         (f"{CONTRACT}/test_names.py",),
     ),
     Mutant(
         "one more task of a utube is taken",
-        "adapters/databases/utubes.py",
+        "adapters/databases/groups.py",
         'return f"{of}taken < {self.most} AND',
         'return f"{of}taken <= {self.most} AND',
         (f"{CORE}/test_utube.py::test_of_each_utube_one_task_is_taken_at_a_time_in_the_order_of_put",),
     ),
     Mutant(
         "the newest row of the history goes to the archive",
-        "adapters/databases/archives.py",
+        "adapters/databases/exports.py",
         "return f\"id < {mark['id']} AND",
         "return f\"id <= {mark['id']} AND",
         (f"{INSIDE}/test_archive.py::test_old_history_goes_out_but_for_the_newest_row",),
@@ -378,7 +381,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "the row of a mark is read in the next part",
-        "adapters/databases/reading.py",
+        "adapters/databases/readers.py",
         'self._beside(part.until, "<=", values)',
         'self._beside(part.until, "<", values)',
         (f"{CONTRACT}/test_extract.py::test_marks_cut_the_history_where_they_are_told_to",),
@@ -386,7 +389,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # SQLite
     Mutant(
         "the history tells every event as a write",
-        "adapters/databases/sqlite.py",
+        "adapters/databases/sqlite/dialect.py",
         '"] = event, values.get("owner"), values["now"]',
         '"] = WRITE, values.get("owner"), values["now"]',
         (f"{CORE}/test_history.py::test_put_take_and_ack_are_told",),
@@ -408,7 +411,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # PostgreSQL and MariaDB
     Mutant(
         "processes that put at once pass the limit",
-        "adapters/databases/servers.py",
+        "adapters/databases/server.py",
         "                self.one_at_a_time(connection, within)\n                return run(connection",
         "                return run(connection",
         (f"{CORE}/test_limit.py::test_processes_together_put_no_more_than_the_limit", f"{CORE}/test_limit.py"),
@@ -422,28 +425,28 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "of PostgreSQL a take does not lock the task that it picks",
-        "adapters/databases/postgres.py",
+        "adapters/databases/postgres/dialect.py",
         'locked = f"{query}{self.lock} SKIP LOCKED"',
         "locked = query",
         (f"{CORE}/test_ownership.py::test_threads_never_take_one_task_twice", f"{CORE}/test_processes.py"),
     ),
     Mutant(
         "PostgreSQL does not count a TRUNCATE",
-        "adapters/databases/postgres_triggers.py",
+        "adapters/databases/postgres/triggers.py",
         '            self._trigger("truncate", "BEFORE TRUNCATE", each, self._went(table)),\n',
         "",
         (f"{CORE}/test_stats.py::test_a_table_that_plain_sql_empties_is_counted_as_empty",),
     ),
     Mutant(
-        "news of a utube pile up",
-        "adapters/databases/utube_news.py",
+        "rows of a dirty group pile up",
+        "adapters/databases/dirty_groups.py",
         "if len(of_one) >= PILE and",
         "if len(of_one) >= PILE**3 and",
         (f"{CORE}/test_utube.py::test_news_that_nobody_can_hear_yet_do_not_pile_up",),
     ),
     Mutant(
         "of MariaDB a call does not lock the task of a key",
-        "adapters/databases/mysql.py",
+        "adapters/databases/mariadb/dialect.py",
         "{self.named(rows, f'{self.table}.')}{fence}{self.lock}\"",
         "{self.named(rows, f'{self.table}.')}{fence}\"",
         (
@@ -453,7 +456,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a backslash in a status is not escaped for MariaDB",
-        "adapters/databases/mysql.py",
+        "adapters/databases/mariadb/dialect.py",
         'return text.replace("\\\\", "\\\\\\\\") if isinstance(value, str) else text',
         "return text",
         (
@@ -462,7 +465,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a history is read beyond what is committed",
-        "adapters/databases/postgres_extracts.py",
+        "adapters/databases/postgres/scans.py",
         'last = self._row(connection, Part(settled, after), "DESC") or after',
         'last = self._row(connection, Part((), after), "DESC") or after',
         (f"{INSIDE}/test_extract_servers.py",),
@@ -520,9 +523,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "what fails for one task is asked of the database for ever",
-        "adapters/stores.py",
-        "return (operational and not lasting) or",
-        "return operational or",
+        "adapters/drivers.py",
+        "ErrorKind.PERMANENT: (sqlite3.SQLITE_ERROR,)",
+        "ErrorKind.TRANSIENT: (sqlite3.SQLITE_ERROR,)",
         (
             f"{CONTRACT}/test_timers.py::test_a_row_for_which_a_trigger_fails_stops_no_other",
             f"{CONTRACT}/test_worker.py::test_what_fails_for_one_task_is_not_asked_of_the_database_for_ever",

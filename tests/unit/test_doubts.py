@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 import xq
+from xq.core.ports import ErrorKind
 from xq.engine.take import InDoubtTakes
 
 
 class Store:
     """A database that has raised none of these errors."""
 
-    def is_failure(self, error):
-        return False
+    def classify(self, error):
+        return ErrorKind.NOT_DATABASE
 
 
 class Batches:

@@ -169,7 +169,7 @@ def test_all_sql_stands_in_adapters_databases():
     elsewhere = [path for path in SOURCES if databases not in path.parents]
     assert len(elsewhere) > 20
     assert [found for path in elsewhere for found in sql_in(path)] == []
-    assert all(sql_in(databases / name) for name in ("sql.py", "sqlite.py"))
+    assert all(sql_in(databases / name) for name in ("dialect.py", "sqlite/dialect.py"))
 
 
 def test_sql_is_found_where_it_stands(tmp_path):
@@ -187,7 +187,7 @@ def test_sql_is_found_where_it_stands(tmp_path):
 
 def test_the_mechanism_names_no_feature_and_no_database():
     # Roles and options have names that features have too: ttl, ttr, unique.
-    names = ({*FEATURES} - {"ttl", "ttr", "unique"}) | {*DIALECTS, "postgres", "mysql", "mariadb", "peewee"}
+    names = ({*FEATURES} - {"ttl", "ttr", "unique"}) | {*DIALECTS, "postgres", "mysql", "peewee"}
     for module in ("core/machine", "core/compile", "queue"):
         mine = {text for _, text in texts(ROOT / "xq" / f"{module}.py")}
         assert mine & names == set(), module

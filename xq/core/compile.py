@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from xq.core.machine import ABSENT, KEEP, Machine, Timer, Transition
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.sql import Dialect
+    from xq.adapters.databases.dialect import Dialect
 
 Way = Literal["key", "keys", "first", "oldest", "due", "held", "all", "each"]
 Fence = Literal["", "session", "take"]

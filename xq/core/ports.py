@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any, Final, Literal, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -145,11 +146,43 @@ class Reader(Protocol):
         """An instance of the model, which carries what is not a column as a plain attribute."""
 
 
+class ErrorKind(Enum):
+    """What kind of error a statement raised.
+
+    If the connection is gone, the kinds above LOST still apply, since the server answered; the others become LOST.
+    """
+
+    CONFLICT = auto()  # a deadlock or a serialization failure, which undid the transaction: retry it
+    LOCKED = auto()  # a server gave up waiting for a lock, and undid the statement only
+    DUPLICATE = auto()  # another row has this key or this unique value
+    CONSTRAINT = auto()  # the row breaks any other constraint of the table
+    READ_ONLY = auto()  # the server, the file or the transaction accepts no writes
+    LOST = auto()  # the connection is gone, or could not be made: the statement may have been applied
+    DENIED = auto()  # the user lacks a privilege, whichever the row
+    BAD_TYPE = auto()  # the driver cannot send a value of this type, or the database cannot compare it with the column
+    BAD_VALUE = auto()  # the type of the column cannot hold the value
+    PERMANENT = auto()  # any other error that a retry raises again
+    TRANSIENT = auto()  # any other error that a retry may not raise: the disk is full, SQLite's file is locked
+    NOT_DATABASE = auto()  # not raised by the database, its driver or the ORM
+
+
+REFUSALS: Final = frozenset({ErrorKind.DUPLICATE, ErrorKind.CONSTRAINT})
+# The statement, its values or the row are at fault.
+FAULTS: Final = REFUSALS | {ErrorKind.BAD_TYPE, ErrorKind.BAD_VALUE, ErrorKind.PERMANENT}
+# The database has not reported what became of the statement.
+UNANSWERED: Final = frozenset({ErrorKind.LOST, ErrorKind.NOT_DATABASE})
+# The same statement may succeed later.
+PASSING: Final = frozenset(
+    {ErrorKind.CONFLICT, ErrorKind.LOCKED, ErrorKind.READ_ONLY, ErrorKind.LOST, ErrorKind.TRANSIENT}
+)
+
+
 class Driver(Protocol):
     """One driver. Imports nothing of it: a connection that is handed over tells enough."""
 
     begin: str  # the statement that begins a transaction of xq's own
     errors_end_transactions: bool  # whether an error undoes a transaction but for what a savepoint saves
+    passing: frozenset[ErrorKind]  # PASSING, and what else this driver calls operational
 
     def check(self, connection: Any, advice: str = "") -> None:
         """Raise ConfigurationError when this driver, or its server, cannot be used.
@@ -188,32 +221,8 @@ class Driver(Protocol):
     def rows(self, cursor: Any) -> list[Row]:
         """All rows of the statement that a cursor has run, or none."""
 
-    def is_misfit(self, error: BaseException) -> bool:
-        """Whether the driver refused to send a value, or the database to compare it with what it has."""
-
-    def is_beyond(self, error: BaseException) -> bool:
-        """Whether the type of a column cannot hold a value."""
-
-    def is_refusal(self, error: BaseException) -> bool:
-        """Whether the database refused what would break a promise of a table, where the driver calls it otherwise."""
-
-    def is_lasting(self, error: BaseException) -> bool:
-        """Whether a statement fails so however often it is run, where the driver calls that operational."""
-
-    def is_taken(self, error: BaseException) -> bool:
-        """Whether a row was refused because another has its key already, or a value that is to be unique."""
-
-    def is_conflict(self, error: BaseException) -> bool:
-        """Whether the database undid a transaction for another's sake: run again, it may succeed."""
-
-    def is_only_read(self, error: BaseException) -> bool:
-        """Whether a write was refused as such: the server, the file or the transaction only reads."""
-
-    def is_denied(self, error: BaseException) -> bool:
-        """Whether the user of the database has no right to what a statement does, to whichever row."""
-
-    def is_locked(self, error: BaseException) -> bool:
-        """Whether a statement was given up because another transaction had locked what it needed."""
+    def classify(self, error: BaseException) -> ErrorKind:
+        """Return the kind of an error that this driver, or any other program, raised. Never LOST."""
 
     def hear(self, connection: Any) -> bool:
         """Whether a server has told something since this was last asked. Finds out when the connection is gone.
@@ -371,26 +380,8 @@ class Store(Protocol[T]):
     def has_threads(self) -> bool:
         """Whether other threads may have connections of their own."""
 
-    def is_refusal(self, error: BaseException) -> bool:
-        """Whether `error` is a constraint of the database refusing a row."""
-
-    def is_failure(self, error: BaseException) -> bool:
-        """Whether `error` came from the database at all."""
-
-    def is_loss(self, error: BaseException) -> bool:
-        """Whether this thread's connection was lost with `error`, or could not be made: nobody knows what was done."""
-
-    def is_conflict(self, error: BaseException) -> bool:
-        """Whether the database undid a transaction for another's sake (a deadlock): run again, it may succeed."""
-
-    def is_only_read(self, error: BaseException) -> bool:
-        """Whether a write was refused as such: the server, the file or the transaction only reads."""
-
-    def is_denied(self, error: BaseException) -> bool:
-        """Whether the user of the database has no right to what a statement does, to whichever row."""
-
-    def is_locked(self, error: BaseException) -> bool:
-        """Whether a statement was given up because another transaction had locked what it needed."""
+    def classify(self, error: BaseException) -> ErrorKind:
+        """Return the kind of an error."""
 
     def may_pass(self, error: BaseException) -> bool:
         """Whether the same may succeed later, as when a connection was lost, a row is locked or a disk is full.

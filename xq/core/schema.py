@@ -152,7 +152,7 @@ def words_of(machine: Machine, field: Field, statuses: Mapping[str, str | int]) 
 
 
 def tubes_of(table: Table, tube_stats: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(tube_stats, str) or not isinstance(tube_stats, Collection):
+    if isinstance(tube_stats, (str, type)) or not isinstance(tube_stats, Collection):  # a model is one, by queries
         raise ConfigurationError(f"tube_stats is a list of names of tubes, not {shown(tube_stats)}")
     if not all(isinstance(tube, str) for tube in tube_stats):
         raise ConfigurationError(f"tube_stats is a list of names of tubes, not {shown(tube_stats)}")

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 from xq.core.compile import Selector
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, WrongState
 from xq.core.machine import ABSENT, REMEMBERED, TAKEN, Transition
-from xq.core.ports import Connection, Row
+from xq.core.ports import REFUSALS, Connection, Row
 from xq.core.values import New, Parts, Seconds, Tasks, chunks, named
 from xq.engine.steps import Steps
 
@@ -135,7 +135,7 @@ class Inserts(Generic[T]):
             try:
                 rows = database.perform(step, connection, values)
             except Exception as error:
-                if store.is_refusal(error):
+                if store.classify(error) in REFUSALS:
                     if any(new.made_key and self._is_there(new) for new in complete):
                         continue
                     if self._unique and binding.dialect.is_duplicate(self._unique, str(error)):

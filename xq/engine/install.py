@@ -8,12 +8,12 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from xq.core.errors import ConfigurationError, NotInstalled
-from xq.core.ports import Store
+from xq.core.ports import REFUSALS, UNANSWERED, ErrorKind, Store
 from xq.core.words import PLAIN, Wording
 from xq.engine.stats import corrections
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.sql import Dialect
+    from xq.adapters.databases.dialect import Dialect
 
 # The part of a structure with a digest of each feature that the application wrote. It only names what differs: whether
 # anything does, the digest of all transitions says, and version 0.1 recorded no other.
@@ -56,7 +56,7 @@ class Installation:
                     self.close_outbox()
                     self.create()
         except Exception as error:
-            if not self.store.is_refusal(error):
+            if self.store.classify(error) not in REFUSALS:
                 raise
             raise ConfigurationError(
                 f"{self.store.name} cannot be installed: rows that are there already hold one value of the role "
@@ -74,7 +74,7 @@ class Installation:
                 for sql in [sql for table in tables for sql in table.create]:
                     self.store.execute(sql)
         except Exception as error:
-            if not self.store.is_failure(error) or self.store.is_loss(error) or self.store.is_conflict(error):
+            if self.store.classify(error) in (ErrorKind.CONFLICT, *UNANSWERED):
                 raise
             raise ConfigurationError(
                 f"{self.store.name} has no tables yet to stage jobs in, and they cannot be made ({error}): have the "
@@ -183,8 +183,7 @@ class Installation:
             with self.store.atomic() if self.store.in_transaction() else nullcontext():
                 records = self.store.execute(self.dialect.installed)
         except Exception as error:
-            failed = self.store.is_failure(error) and not self.store.is_loss(error)
-            if not failed or self._shared_are_in(self.dialect.existing(self.store)):
+            if self.store.classify(error) in UNANSWERED or self._shared_are_in(self.dialect.existing(self.store)):
                 raise
             return self._missing_objects()  # another process has dropped them since
         return missing + self._differences(records)

@@ -10,7 +10,7 @@ from typing import Any
 from xq.core.compile import Selector, Statement
 from xq.core.errors import Duplicate
 from xq.core.machine import ABSENT, Machine, Transition
-from xq.core.ports import Connection, Row
+from xq.core.ports import REFUSALS, Connection, Row
 from xq.core.values import Tasks
 from xq.engine.stats import apart
 from xq.engine.unit import Binding, Database, Step
@@ -133,7 +133,7 @@ class Steps:
             try:
                 return run(connection, values)
             except Exception as error:
-                if unique and store.is_refusal(error):
+                if unique and store.classify(error) in REFUSALS:
                     if self.database.dialect.is_duplicate(unique, str(error)):
                         raise Duplicate(store.name) from error
                 raise

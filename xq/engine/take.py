@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 from xq.core.compile import Selector
 from xq.core.errors import BadType, BadValue, Error, UnknownSession
 from xq.core.machine import READY, TAKEN, Transition
-from xq.core.ports import Row
+from xq.core.ports import ErrorKind, Row
 from xq.core.values import Seconds, Tasks
 from xq.engine.steps import Steps
 from xq.engine.timers import SWEEP_AFTER, Batches, Swept, Timers
@@ -189,8 +189,9 @@ class InDoubtTakes:
 
     def excluded_by(self, error: BaseException) -> bool:
         """Whether this error shows that nothing was done."""
-        if self.store.is_failure(error):
-            return not self.store.is_loss(error)
+        kind = self.store.classify(error)
+        if kind is not ErrorKind.NOT_DATABASE:
+            return kind is not ErrorKind.LOST
         # What neither the database nor xq has raised, a signal handler may have, at any place. An error of a value may
         # have been that one's, too.
         return isinstance(error, Error) and not isinstance(error, (BadType, BadValue))

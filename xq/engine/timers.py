@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from xq.core.compile import Fence, Selector, Statement
 from xq.core.errors import BadValue
 from xq.core.machine import TAKEN, Transition
+from xq.core.ports import FAULTS
 from xq.core.values import Parts, named
 from xq.engine.steps import BATCH, Steps
 
@@ -85,10 +86,7 @@ class Batches:
 
         Not where it would let none go, for want of a right: that is told to who asks for the move.
         """
-        store = self.store
-        if isinstance(error, BadValue):
-            return True
-        return store.is_failure(error) and not store.may_pass(error) and not store.is_denied(error)
+        return isinstance(error, BadValue) or self.store.classify(error) in FAULTS
 
     def _batch(self, event: str, which: Selector, transition: Transition, values: Mapping[str, Any]) -> int:
         return self._run(event, which, transition, {**values, "n": BATCH}, guarded=True)

@@ -14,7 +14,7 @@ from xq.core.clock import Clock
 from xq.core.compile import Statement, Statements
 from xq.core.errors import BadValue, ConfigurationError, NotInstalled, shown
 from xq.core.machine import Machine
-from xq.core.ports import Connection, Notifier, Row, Store, Table, Values
+from xq.core.ports import REFUSALS, UNANSWERED, Connection, ErrorKind, Notifier, Row, Store, Table, Values
 from xq.core.values import Catalogue, Seconds
 from xq.core.words import Wording
 from xq.engine.install import Installation
@@ -23,7 +23,7 @@ from xq.sessions import session as sessions
 from xq.sessions.session import Session, Sessions
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.sql import Dialect
+    from xq.adapters.databases.dialect import Dialect
 
 
 R = TypeVar("R")
@@ -90,7 +90,7 @@ def unit_of_work(store: Store[Any], work: Callable[[], R]) -> R:
 def _retried(store: Store[Any], again: Callable[[], R], error: BaseException) -> R:
     """Return what `again` returns, tried until there is no conflict. Raise any other error."""
     for pause in PAUSES:
-        if not isinstance(error, Exception) or not store.is_conflict(error):
+        if not isinstance(error, Exception) or store.classify(error) is not ErrorKind.CONFLICT:
             break
         time.sleep(random.uniform(0, pause))
         try:
@@ -179,8 +179,9 @@ class Database:
             with self.store.atomic() if within else nullcontext():
                 as_it_was = binding.installation.is_recorded()
         except Exception as error:
-            undone = within and self.store.is_conflict(error)  # the whole transaction: its owner must learn of that
-            if undone or not self.store.is_failure(error) or self.store.is_loss(error):
+            kind = self.store.classify(error)
+            undone = within and kind is ErrorKind.CONFLICT  # the whole transaction: its owner must learn of that
+            if undone or kind in UNANSWERED:
                 raise
             as_it_was = False  # even the records are gone
         if not as_it_was and (lacking := binding.installation.not_installed()) and not self.gives_way:
@@ -247,7 +248,7 @@ class Database:
             except BaseException as error:
                 return self._retried(run, error, within)
         except Exception as error:
-            if transaction and self.store.is_failure(error):
+            if transaction and self.store.classify(error) is not ErrorKind.NOT_DATABASE:
                 self._explain(self.bind(), error)  # within the transaction that failed no look was possible
             raise
 
@@ -282,7 +283,7 @@ class Database:
         try:
             return _retried(self.store, again, error)
         except BaseException as last:
-            if not self.store.is_failure(last):
+            if self.store.classify(last) is ErrorKind.NOT_DATABASE:
                 self.store.undo_interrupted()
             raise
 
@@ -347,7 +348,7 @@ class Database:
         try:
             return self.may_move and self.unit(lambda: dialect.roll_up(self.store))
         except Exception as error:
-            if not self.store.is_failure(error):  # a standby cannot
+            if self.store.classify(error) is ErrorKind.NOT_DATABASE:  # a standby cannot
                 raise
             return False
 
@@ -360,10 +361,8 @@ class Database:
 
     def _explain(self, binding: Binding, error: Exception) -> None:
         """Raise NotInstalled if that is the reason for an error of the database."""
-        store = self.store
         # A look would wait for the same lock once more, or would be made where a transaction was undone.
-        otherwise = any(of(error) for of in (store.is_refusal, store.is_loss, store.is_locked, store.is_conflict))
-        if store.is_failure(error) and not otherwise:
+        if self.store.classify(error) not in (ErrorKind.LOCKED, ErrorKind.CONFLICT, *REFUSALS, *UNANSWERED):
             lacking = self._not_installed(binding)
             if lacking:
                 self.close()
@@ -382,7 +381,7 @@ class Database:
         try:
             return binding.installation.not_installed()
         except Exception as error:
-            if not self.store.is_failure(error):
+            if self.store.classify(error) is ErrorKind.NOT_DATABASE:
                 raise
             return None  # the database itself is in trouble, which the first error tells
 

@@ -21,6 +21,7 @@ from uuid import NAMESPACE_OID, uuid4, uuid5
 from xq.core.compile import Statement
 from xq.core.errors import ArchiveBusy, ConfigurationError, Error, FeatureOff
 from xq.core.machine import ABSENT
+from xq.core.ports import REFUSALS
 from xq.core.values import microseconds
 from xq.engine.steps import Steps
 from xq.pipeline.bulk import Job, bulk
@@ -29,7 +30,7 @@ from xq.pipeline.scan import Extract
 from xq.pipeline.spans import LATEST, ROWS, OldHistory, Past, delete
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.archives import Outbox
+    from xq.adapters.databases.exports import Exports
 
 DONE: Final = "D"
 OUT: Final = ("archive", DONE, ABSENT)
@@ -85,7 +86,7 @@ class Archives:
         return self._outbox.name
 
     @property
-    def _outbox(self) -> Outbox:
+    def _outbox(self) -> Exports:
         return self.database.dialect.outbox
 
     @contextmanager
@@ -325,7 +326,7 @@ class Archives:
         try:
             return self.database.unit(transaction)
         except Exception as error:
-            if not self.store.is_refusal(error):
+            if self.store.classify(error) not in REFUSALS:
                 raise
             if len(numbers) == 1:
                 self.log.warning("a task stays where it is: %s", error)

@@ -16,14 +16,14 @@ from xq.adapters.plain import PlainStore
 from xq.core.compile import Shape, Statement, change
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, shown
 from xq.core.machine import ABSENT, Machine
-from xq.core.ports import Address, Row, Table
+from xq.core.ports import Address, ErrorKind, Row, Table
 from xq.core.values import Catalogue, Tasks
 from xq.engine.install import Installation
 from xq.engine.unit import Database, unit_of_work
 from xq.pipeline.columns import Columns, Frame, Sources, pickled
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.sql import Dialect
+    from xq.adapters.databases.dialect import Dialect
 
 CHUNK = 10_000  # rows that one transaction stages
 AGE = 86_400.0  # seconds after which what a job has staged counts as left behind
@@ -154,7 +154,7 @@ class Job:
                     break
                 except Exception as error:
                     # A value, or a key that was made, which another process has put since this one looked.
-                    if not store.is_taken(error) or not self._may_change(meant, error):
+                    if store.classify(error) is not ErrorKind.DUPLICATE or not self._may_change(meant, error):
                         raise
                     last = error
             else:
@@ -209,7 +209,7 @@ class Job:
                         f"taken {came}, so nothing was put: is there a trigger that ignores rows?"
                     )
                 put += came
-            if limit and self._execute(store, staging.crowded(limit)):
+            if limit and self._execute(store, staging.overfull(limit)):
                 raise Full(self.bulk.name, limit.value, put)
         return put
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import NamedTuple, Protocol
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
-from xq.core.ports import fits_a_column
+from xq.core.ports import UNANSWERED, fits_a_column
 from xq.engine.unit import Database
 
 LONGEST = 255  # characters of the name of a sink, and of that of a stream
@@ -37,7 +37,7 @@ def _create(database: Database, table: _Table, first: Callable[[], None] = lambd
     try:
         store.execute(table.look)
     except Exception as error:
-        if not store.is_failure(error) or store.is_loss(error):
+        if store.classify(error) in UNANSWERED:
             raise
         first()
         with opened.dialect.creating(store):
@@ -55,11 +55,11 @@ class Sinks:
         """Make their table, if it is not there. Raises BadValue within a transaction, which that might end."""
         if self.database.store.in_transaction():
             raise BadValue("once() makes transactions of its own: call it outside of one")
-        _create(self.database, self.database.dialect.sinks)
+        _create(self.database, self.database.dialect.checkpoints)
 
     def claim(self, sink: str, stream: str) -> str:
         """Note of which stream a sink is to be, if it is of none. Returns of which it is."""
-        database, sql = self.database, self.database.dialect.sinks
+        database, sql = self.database, self.database.dialect.checkpoints
 
         def write() -> str:
             database.execute(sql.begin, {"sink": sink, "stream": stream})
@@ -85,7 +85,7 @@ class Sinks:
         if not callable(work):
             raise BadType(f"once calls a function, not {shown(work)}")
         self.install()
-        database, sql = self.database, self.database.dialect.sinks
+        database, sql = self.database, self.database.dialect.checkpoints
         values = {"sink": sink, "stream": stream, "batch": batch}
 
         def write() -> bool:
@@ -110,7 +110,7 @@ class Sinks:
     def forget(self, sink: str) -> None:
         database = self.database
         self.install()
-        database.unit(lambda: database.execute(database.dialect.sinks.forget, {"sink": sink}), transaction=True)
+        database.unit(lambda: database.execute(database.dialect.checkpoints.forget, {"sink": sink}), transaction=True)
 
 
 class Tally:
@@ -140,7 +140,7 @@ class Tally:
         try:
             store.execute(sql.fits)
         except Exception as error:
-            if not store.is_failure(error) or store.is_loss(error):
+            if store.classify(error) in UNANSWERED:
                 raise
             raise ConfigurationError(
                 f"{self.table} is there, and no table of stream()'s: give one that is not there yet"

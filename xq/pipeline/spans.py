@@ -10,7 +10,7 @@ from xq.core.ports import Store
 from xq.engine.unit import Database
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.archives import Outbox
+    from xq.adapters.databases.exports import Exports
 
 LATEST: Final = 2**62  # microseconds
 LOOK = 100_000  # ids of the history that one statement counts
@@ -37,7 +37,7 @@ class OldHistory:
         self.turn = turn
 
     @property
-    def _outbox(self) -> Outbox:
+    def _outbox(self) -> Exports:
         return self.database.dialect.outbox
 
     @property

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from xq.core.errors import ConfigurationError, Error, Full, InTransaction, NotFound
 from xq.core.machine import ABSENT, READY, TAKEN
-from xq.core.ports import Row
+from xq.core.ports import ErrorKind, Row
 from xq.core.values import Parts, Tasks, named
 from xq.engine.finish import Finish
 from xq.engine.insert import Inserts
@@ -240,7 +240,7 @@ class Waiting(Generic[T]):
 
     def _forgive(self, error: Exception, deadline: Deadline) -> None:
         """Raise it again, unless it is that the connection was lost, and there is time to wait for another one."""
-        if deadline.left <= 0 or not self.database.store.is_loss(error):
+        if deadline.left <= 0 or self.database.store.classify(error) is not ErrorKind.LOST:
             raise error
 
     def _pass_on(self) -> None:
@@ -248,7 +248,7 @@ class Waiting(Generic[T]):
         try:
             more = self.takes.any_ready()
         except Exception as error:
-            if not isinstance(error, Error) and not self.database.store.is_failure(error):
+            if not isinstance(error, Error) and self.database.store.classify(error) is ErrorKind.NOT_DATABASE:
                 raise
             more = True
         if more:
@@ -464,7 +464,7 @@ class Waiting(Generic[T]):
         except BaseException as error:
             if not isinstance(error, Error):  # of xq's own: then there is no table
                 self._left.append(ending)
-            if not self.database.store.is_failure(error):
+            if self.database.store.classify(error) is ErrorKind.NOT_DATABASE:
                 raise  # else what is known of the end is more than that its row could not be deleted
 
     def _end_in_database(self, ending: Ending) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from xq.core.errors import ConfigurationError, Error, NotFound, NotOwner, Undone, WrongState, shown
 from xq.core.machine import Machine
+from xq.core.ports import REFUSALS, ErrorKind
 from xq.core.values import Held
 from xq.engine.finish import Finish
 
@@ -290,7 +291,7 @@ class Workers(Generic[T]):
 
     def _wait_for_the_database(self, error: Exception) -> None:
         """What the database refuses now, it may grant in a second. Raises what is no failure of a database."""
-        if not self._store.is_failure(error) or self._store.is_refusal(error):
+        if self._store.classify(error) in (ErrorKind.NOT_DATABASE, *REFUSALS):
             raise error
         self._log.warning("the database fails, and is asked again: %s", error)
         self._stop.wait(BACKOFF)

@@ -91,8 +91,7 @@ class Tubes:
             "awaited": lambda: any(tube.is_awaited for tube in list(self._open.values())),
             "paused": lambda: maintenance.is_paused(self.database),
         }
-        store = self._queue.store
-        return State(questions, store.is_only_read, store.is_failure)
+        return State(questions, self._queue.store.classify)
 
     def state(self) -> str:
         """The state of the tubes, as the database now has it on this thread's connection.

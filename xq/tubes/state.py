@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from xq.core.errors import NotRunning
+from xq.core.ports import ErrorKind
 
 LOOK = 1.0  # seconds between two looks, as long as all is well
 
@@ -31,14 +32,10 @@ class State:
     """
 
     def __init__(
-        self,
-        questions: Mapping[str, Callable[[], bool]],
-        is_only_read: Callable[[BaseException], bool],
-        is_failure: Callable[[BaseException], bool],
+        self, questions: Mapping[str, Callable[[], bool]], classify: Callable[[BaseException], ErrorKind]
     ) -> None:
         self._questions = questions  # by the names in STATES; asked only as far as it matters
-        self._is_only_read = is_only_read  # whether an error is that the database refused to write
-        self._is_failure = is_failure  # whether it is one of the database's at all
+        self._classify = classify  # an error of the database
         self._known = threading.local()
 
     def look(self) -> str:
@@ -66,7 +63,7 @@ class State:
         try:
             self.check()
         except Exception as error:
-            if not self._is_failure(error):
+            if self._classify(error) is ErrorKind.NOT_DATABASE:
                 raise
 
     __enter__ = check
@@ -77,11 +74,11 @@ class State:
 
     def explain(self, error: BaseException) -> None:
         """Raise NotRunning where that is what is behind an error of the database."""
-        if self._is_only_read(error):
+        if self._classify(error) is ErrorKind.READ_ONLY:
             try:
                 found = self.look()
             except Exception as another:
-                if not self._is_failure(another):
+                if self._classify(another) is ErrorKind.NOT_DATABASE:
                     raise
                 return  # in a transaction of PostgreSQL, which an error ends, nobody can look
             if found != RUNNING:

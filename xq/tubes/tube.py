@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from xq.adapters import tubes as tables
 from xq.adapters.tubes import Record
 from xq.core.errors import BadType, BadValue, FeatureOff, Full, NotInstalled, TubeBusy, TubeDropped, shown
-from xq.core.ports import fits_a_column
+from xq.core.ports import UNANSWERED, ErrorKind, fits_a_column
 from xq.core.words import Wording, called
 from xq.queue import Queue
 from xq.runtime.maintenance import QueueMaintenance
@@ -192,12 +192,12 @@ class Tube:
     def is_gone(self, error: BaseException) -> bool:
         """Whether an error came of it that the tube was dropped."""
         store = self._host.records.store
-        if not isinstance(error, NotInstalled) and (not store.is_failure(error) or store.is_loss(error)):
+        if not isinstance(error, NotInstalled) and store.classify(error) in UNANSWERED:
             return False
         try:
             return not tables.is_there(self.model)
         except Exception as another:
-            if not store.is_failure(another):
+            if store.classify(another) is ErrorKind.NOT_DATABASE:
                 raise
             return False  # in a transaction of PostgreSQL, which an error ends, nobody can look
 

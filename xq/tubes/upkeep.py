@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from xq.adapters.tubes import Record, Records
 from xq.core.errors import Error
+from xq.core.ports import FAULTS, UNANSWERED, ErrorKind
 from xq.queue import Queue
 from xq.runtime.maintenance import PAUSE, QueueMaintenance
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.sql import Dialect
+    from xq.adapters.databases.dialect import Dialect
     from xq.tubes.tube import Tube
 
 AT_ONCE = (
@@ -99,9 +100,8 @@ class Upkeep:
 
     def _give_up(self, table: str, error: Exception) -> None:
         """Look at a tube no more for a while. Raises the error again where it is not that of one tube."""
-        store = self._queue.store
-        of_the_tube = not store.may_pass(error) or store.is_denied(error)
-        if not isinstance(error, Error) and not (store.is_failure(error) and of_the_tube):
+        kind = self._queue.store.classify(error)
+        if not isinstance(error, Error) and kind not in (ErrorKind.DENIED, *FAULTS):
             raise error
         self._absent[table] = time.monotonic() + ABSENT
         log.debug("the tube in %s cannot be maintained: %s", table, error)
@@ -148,7 +148,7 @@ class Upkeep:
             try:
                 rows = self._queue.store.execute(sql) if sql else []
             except Exception as error:
-                if not self._queue.store.is_failure(error) or self._queue.store.is_loss(error):
+                if self._queue.store.classify(error) in UNANSWERED:
                     raise
                 yield from self._look_singly(asked_tables, ask)
             else:

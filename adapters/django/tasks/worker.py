@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from django.utils import timezone
 
-from xq.adapters.databases.mysql import LONGEST_STATEMENT
+from xq.adapters.databases.mariadb.dialect import LONGEST_STATEMENT
 from xq.adapters.django.tasks import interface
 from xq.adapters.django.tasks.backend import XQBackend
 from xq.adapters.django.tasks.models import Task
@@ -91,7 +91,7 @@ def _call(result: Any) -> Any:
 def _check_size(text: str) -> None:
     """Raise ValueError for a return value, as JSON, for which MariaDB would hang up, however often it is sent."""
     store = Task.xq.store
-    if len(text) <= SMALL or store.engine != "mysql":
+    if len(text) <= SMALL or store.engine != "mariadb":
         return
     ((most,),) = store.execute(LONGEST_STATEMENT)
     sent = len(text) + sum(map(text.count, "\"'\\"))  # which are escaped

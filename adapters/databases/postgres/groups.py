@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xq.adapters.databases.utube_news import FULL, MISSING, Again, News, ServerUtubes
+from xq.adapters.databases.dirty_groups import FULL, MISSING, Again, DirtyGroup, ServerGroups
 from xq.core.compile import Selector, Statement
 from xq.core.ports import INTEGERS, Store
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.postgres import Postgres
+    from xq.adapters.databases.postgres.dialect import Postgres
 
 
 def _is_in(step: str) -> str:
@@ -18,7 +18,7 @@ def _is_in(step: str) -> str:
     return f"utube = ANY(ARRAY(SELECT utube FROM {step}))"
 
 
-class PostgresUtubes(ServerUtubes):
+class PostgresGroups(ServerGroups):
     """Heads whose rows are locked together with those of their tasks."""
 
     of: Postgres
@@ -64,30 +64,30 @@ class PostgresUtubes(ServerUtubes):
         )
         self.of.change(store, Statement(looked), {"utubes": list(utubes)})
 
-    def left_again(self, utubes: Collection[Any]) -> str:
-        return f"INSERT INTO {self.news} (utube) SELECT unnest({self._listed()})"
+    def mark_again(self, utubes: Collection[Any]) -> str:
+        return f"INSERT INTO {self.dirty_groups} (utube) SELECT unnest({self._listed()})"
 
-    def learning(self, news: Sequence[News], again: Again, whole: Again) -> Again:
-        return whole if any(one.head == MISSING for one in news) else again
+    def unit_for(self, dirty: Sequence[DirtyGroup], again: Again, whole: Again) -> Again:
+        return whole if any(one.head == MISSING for one in dirty) else again
 
-    def learn(self, store: Store[Any], news: Sequence[News]) -> int:
-        placed = list(dict.fromkeys(one.utube for one in news if one.head == MISSING))
+    def refresh_heads(self, store: Store[Any], dirty: Sequence[DirtyGroup]) -> int:
+        placed = list(dict.fromkeys(one.utube for one in dirty if one.head == MISSING))
         if placed:
             self.place(store, placed)
-        # All at once: as in any snapshot, what it looks at is at least as new as the news that are still there.
+        # One statement: its snapshot is at least as new as the rows of dirty groups that are still there.
         values = {
-            "utubes": list(dict.fromkeys(one.utube for one in news if one.head != FULL)),
+            "utubes": list(dict.fromkeys(one.utube for one in dirty if one.head != FULL)),
             "placed": placed,
-            "ids": [one.id for one in news],
-            "of": [one.utube for one in news],
-            "over": [one.id for one in news if one.head == FULL],  # whoever makes room there leaves news
+            "ids": [one.id for one in dirty],
+            "of": [one.utube for one in dirty],
+            "over": [one.id for one in dirty if one.head == FULL],  # what makes room there makes them dirty
         }
-        ((heard,),) = self.of.execute(store, self._learned, values)
-        return int(heard)
+        ((refreshed,),) = self.of.execute(store, self._refreshing, values)
+        return int(refreshed)
 
     @property
-    def _learned(self) -> str:
-        """SQL that hears the news `ids` of the utubes `of`; `over` nobody needs, `utubes` may be open.
+    def _refreshing(self) -> str:
+        """SQL that refreshes the groups `of` by the rows `ids`; those in `over` are only deleted, `utubes` may be open.
 
         Those that were `placed` for that are not left there if they are empty.
         """
@@ -99,22 +99,22 @@ class PostgresUtubes(ServerUtubes):
         some = f"({self.first('TRUE', f'{self.name}.utube')})"
         steps = {
             "locked": f"SELECT utube FROM {self.heads} WHERE utube {self.among(())} AND taken < {self.most}{passing}",
-            "there": f"SELECT id, utube FROM {self.news} WHERE id = ANY(CAST(:ids AS bigint[])){passing}",
-            # Where some were heard meanwhile, somebody has looked, and may have seen more than this statement does.
+            "there": f"SELECT id, utube FROM {self.dirty_groups} WHERE id = ANY(CAST(:ids AS bigint[])){passing}",
+            # If another connection refreshed some meanwhile, it may have seen more than this statement does.
             "lost": f"SELECT utube FROM {told} WHERE id NOT IN (SELECT id FROM there)",
             "sure": "SELECT utube FROM locked WHERE utube NOT IN (SELECT utube FROM lost)",
             "looked": (
                 f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')} WHERE {_is_in('sure')} "
                 f"AND (taken > 0 OR {some}) AND ROW({known}) IS DISTINCT FROM ({first}) RETURNING 1"
             ),
-            # Also what was placed for news that others have heard: without a known task it is empty, or there are news.
+            # Also heads placed for groups that others refreshed: one without a task is empty, or its group is dirty.
             "gone": (
                 f"DELETE FROM {self.heads} WHERE taken = 0 AND ({_is_in('sure')} AND {some} IS NULL "
                 f"OR utube = ANY({self._listed('placed')}) AND {_is_in('locked')} AND NOT {_is_in('sure')} "
                 "AND k0 IS NULL) RETURNING 1"
             ),
             "heard": (
-                f"DELETE FROM {self.news} WHERE id = ANY(ARRAY(SELECT id FROM there "
+                f"DELETE FROM {self.dirty_groups} WHERE id = ANY(ARRAY(SELECT id FROM there "
                 f"WHERE id = ANY(CAST(:over AS bigint[])) OR {_is_in('sure')})) RETURNING 1"
             ),
         }

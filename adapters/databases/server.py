@@ -7,15 +7,17 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from xq.adapters.databases.counters import Number
+from xq.adapters.databases.dialect import Dialect, Run
+from xq.adapters.databases.dirty_groups import Again, ServerGroups
+from xq.adapters.databases.groups import GroupChange
+from xq.adapters.databases.records import QUEUES
 from xq.adapters.databases.rights import ROLES, rights
 from xq.adapters.databases.session_connection import ALIVE, ServerNotifier, SessionConnection, SessionSql
-from xq.adapters.databases.sql import QUEUES, Dialect, Number, Run
-from xq.adapters.databases.utube_news import Again, ServerUtubes
-from xq.adapters.databases.utubes import Turn
 from xq.core.compile import Statement
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import ABSENT, TAKEN, Guard
-from xq.core.ports import Connection, Notifier, Row, Store, Values
+from xq.core.ports import UNANSWERED, Connection, Notifier, Row, Store, Values
 from xq.sessions.liveness import Liveness
 from xq.sessions.session import UUID_LENGTH
 
@@ -34,7 +36,7 @@ class Server(Dialect):
     read_only: ClassVar[str]  # whether the server may not be written, as SQL
     first_schema: ClassVar[str]  # that of the connection, where xq has its records; as SQL
     others: ClassVar[str]  # a query of the other schemas that have such records
-    utubes: ServerUtubes | None
+    utubes: ServerGroups | None
     from_there: ClassVar[str]  # how to use that of another schema, in words that its name follows
 
     @property
@@ -188,7 +190,7 @@ class Server(Dialect):
             try:
                 found = store.execute(f"SELECT name FROM {records} WHERE name IN ({listed})")
             except Exception as error:
-                if not store.is_failure(error) or store.is_loss(error):
+                if store.classify(error) in UNANSWERED:
                     raise
                 continue  # it may not be read; PostgreSQL lists none of those, since an error ends a transaction
             for (name,) in found:
@@ -251,7 +253,7 @@ class Server(Dialect):
 
     # triggers: what the change of a row brings about, in words that the languages of both servers have in common
 
-    heard = ""  # what follows a word that was left: have those hear who wait for it
+    notify_waiters = ""  # what follows the end of a task, where a waiter is there
 
     @property
     @abstractmethod
@@ -280,22 +282,24 @@ class Server(Dialect):
     def _forget_owner(self) -> str:
         return f"DELETE FROM {self.owners} WHERE {self.same_key(self.quote(self.name('owner')), 'OLD')};"
 
-    def _leave_word(self, when: str, target: str) -> str:
+    def _note_end(self, when: str, target: str) -> str:
         somebody = f"EXISTS (SELECT 1 FROM {self.waits})"
-        word = f"UPDATE {self.waits} SET event = {self.event}, target = {target}"
+        ended = f"UPDATE {self.waits} SET event = {self.event}, target = {target}"
         return self.if_(
-            f"{when} AND {somebody}", f"{word} WHERE {self.same_wait('', 'OLD')} AND event IS NULL;", self.heard
+            f"{when} AND {somebody}",
+            f"{ended} WHERE {self.same_wait('', 'OLD')} AND event IS NULL;",
+            self.notify_waiters,
         )
 
-    def _turned(self, turns: Callable[[ServerUtubes], list[Turn]]) -> list[str]:
-        """What a trigger does for the utubes that a row left or came to."""
+    def _group_changes(self, changes: Callable[[ServerGroups], list[GroupChange]]) -> list[str]:
+        """What a trigger does for the groups that a row left or came to."""
         utubes = self.utubes
         if utubes is None:
             return []
-        return [self.if_(when, f"{sql};") for turn in turns(utubes) for when, sql in utubes.turned(turn)]
+        return [self.if_(when, f"{sql};") for change in changes(utubes) for when, sql in utubes.on_change(change)]
 
     def hear(self, store: Store[Any], again: Again, whole: Again, mine: bool) -> int:
-        return self.utubes.hear(store, again, whole, mine) if self.utubes else 0
+        return self.utubes.refresh(store, again, whole, mine) if self.utubes else 0
 
     def row_came(self) -> list[str]:
         """What a trigger does for a row that is NEW."""
@@ -303,7 +307,7 @@ class Server(Dialect):
         if self.has_history:
             noted = self.note("NEW", f"'{ABSENT}'", self._letters[1])
             body.append(self.if_(self._in("NEW", self.machine.states), noted))
-        return [*body, *self._turned(lambda utubes: utubes.turns_of("NEW", came=True))]
+        return [*body, *self._group_changes(lambda utubes: utubes.changes_of("NEW", came=True))]
 
     def row_changed(self) -> list[str]:
         """What a trigger does for a row that was OLD and is NEW."""
@@ -321,8 +325,8 @@ class Server(Dialect):
             taken = self.is_state(TAKEN, f"OLD.{status}")
             body.append(self.if_(f"{taken} AND ({changed} OR {moved})", self._forget_owner()))
         ended = f"{self._in('OLD', self.machine.pending)} AND (NOT {self._in('NEW', self.machine.pending)} OR {moved})"
-        body.append(self._leave_word(ended, f"CASE WHEN {moved} THEN {absent} ELSE {new} END"))
-        return [*body, *self._turned(lambda utubes: utubes.turns_of_change())]
+        body.append(self._note_end(ended, f"CASE WHEN {moved} THEN {absent} ELSE {new} END"))
+        return [*body, *self._group_changes(lambda utubes: utubes.changes_of_update())]
 
     def row_went(self) -> list[str]:
         """What a trigger does for a row that was OLD."""
@@ -332,5 +336,5 @@ class Server(Dialect):
             body.append(self.if_(self._in("OLD", self.machine.states), self.note("OLD", self._letters[0], absent)))
         if "owner" not in self.roles:
             body.append(self.if_(self.is_state(TAKEN, f"OLD.{status}"), self._forget_owner()))
-        body.append(self._leave_word(self._in("OLD", self.machine.pending), absent))
-        return [*body, *self._turned(lambda utubes: utubes.turns_of("OLD", came=False))]
+        body.append(self._note_end(self._in("OLD", self.machine.pending), absent))
+        return [*body, *self._group_changes(lambda utubes: utubes.changes_of("OLD", came=False))]

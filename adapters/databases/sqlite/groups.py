@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from xq.adapters.databases.utubes import FIRST, Turn, Utubes
+from xq.adapters.databases.groups import FIRST, GroupChange, Groups
 
 
-class SqliteUtubes(Utubes):
-    """Heads whose triggers look whether they have anything to do by a condition of each statement."""
+class SqliteGroups(Groups):
+    """Each statement of a trigger has a condition: whether the row changes anything in the head."""
 
     join = "CROSS JOIN"  # in this order
 
@@ -28,17 +28,17 @@ class SqliteUtubes(Utubes):
     def first_known(self) -> str:
         return f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')}"
 
-    def turned(self, turn: Turn) -> list[str]:
+    def on_change(self, change: GroupChange) -> list[str]:
         """What a trigger does for a row."""
-        if turn.ready:
+        if change.ready:
             # Most come behind others, and that must be found out but once.
             mine = ", ".join(f"NEW.{column}" for column in self.ordered)
             known = ", ".join(f"{column} = excluded.{column}" for column in self.columns)
             return [
-                f"INSERT INTO {self.heads} (utube, taken, {', '.join(self.columns)}) SELECT {turn.utube}, 0, {mine} "
-                f"WHERE {turn.when} AND {self._is_first(turn.utube)}{self.of.on_conflict('utube', known)};"
+                f"INSERT INTO {self.heads} (utube, taken, {', '.join(self.columns)}) SELECT {change.utube}, 0, {mine} "
+                f"WHERE {change.when} AND {self._is_first(change.utube)}{self.of.on_conflict('utube', known)};"
             ]
-        counted = f"INSERT INTO {self.heads} (utube, taken) SELECT {turn.utube}, {turn.taken} WHERE {turn.when}"
-        looked = f"{self.first_known} WHERE utube = {turn.utube} AND {turn.when}"
-        left = f"DELETE FROM {self.heads} WHERE utube = {turn.utube} AND taken = 0 AND k0 IS NULL AND {turn.when}"
+        counted = f"INSERT INTO {self.heads} (utube, taken) SELECT {change.utube}, {change.taken} WHERE {change.when}"
+        looked = f"{self.first_known} WHERE utube = {change.utube} AND {change.when}"
+        left = f"DELETE FROM {self.heads} WHERE utube = {change.utube} AND taken = 0 AND k0 IS NULL AND {change.when}"
         return [f"{counted}{self.adding};", f"{looked};", f"{left};"]

@@ -1,10 +1,11 @@
-"""The heads of utubes: of each, how many tasks are taken, and which one comes next.
+"""The heads of groups: a group is the tasks of one utube. Its head holds how many are taken, and which one is next.
 
-A take looks at the heads that are open, in their order, and so finds the next task behind any number of others that
-must wait. Triggers count what is taken, whoever writes, and a condition of the table refuses one too many.
+A take reads the open heads in their order. So it finds the next task behind any number of tasks that must wait.
+Triggers count the taken tasks, whichever program writes, and a CHECK of the table refuses one too many.
 
-SQLite has one writer at a time: its triggers look as well which task is the first now (sqlite_utubes.py). On a server
-who looks in the midst of a transaction sees the past, and triggers leave news to be heard later (utube_news.py).
+SQLite has one writer at a time: its triggers also write the first task into the head (sqlite/groups.py). On a server a
+trigger sees the database as it was when its transaction began: it makes the group dirty, and a take refreshes it
+(dirty_groups.py).
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from xq.core.compile import Selector
 from xq.core.machine import READY, TAKEN, Guard
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.sql import Dialect
+    from xq.adapters.databases.dialect import Dialect
 
-FIRST = "xq_first."  # the table where it is asked for the first: it may be called old or new, as a version of a row
-COUNTED = (READY, TAKEN)  # the states of which a head tells
+FIRST = "xq_first."  # the alias of the table in a query of the first task: the table may be called old or new
+COUNTED = (READY, TAKEN)  # the states that a head counts
 
 
-class Turn(NamedTuple):
-    """What a change of a row does to a utube, as SQL: so many more are taken; `when` says for which rows."""
+class GroupChange(NamedTuple):
+    """What a change of a row does to its group, as SQL: so many more are taken, for the rows with `when`."""
 
     utube: str
     taken: str
@@ -32,7 +33,7 @@ class Turn(NamedTuple):
     ready: bool = False  # whether all it does is that a task has become ready
 
 
-class Utubes(ABC):
+class Groups(ABC):
     """The SQL of the heads of one queue."""
 
     join = "JOIN"  # of the heads to their tasks
@@ -106,10 +107,10 @@ class Utubes(ABC):
         return f"({', '.join(self.columns)}) = ({self.first(self.wanted, utube)})"
 
     alone = ""  # SQL that keeps others from the heads until the transaction ends
-    has_news = ""  # a query that finds a row where there are news
+    any_dirty = ""  # a query that finds a row if a group is dirty
 
-    def but_for_news(self, utube: str) -> str:
-        """What follows a condition of a utube, of which there are no news."""
+    def unless_dirty(self, utube: str) -> str:
+        """Return what follows a condition of a group: that it is not dirty."""
         return ""
 
     # which task is the next
@@ -160,14 +161,17 @@ class Utubes(ABC):
 
     # what a change of a row does: OLD is what it was, NEW what it is
 
-    def turns_of(self, version: str, came: bool) -> list[Turn]:
+    def changes_of(self, version: str, came: bool) -> list[GroupChange]:
         """What a row does that has come, or gone."""
         head = self.head(version)
         if not came:
-            return [Turn(head, f"-{self._taken(version)}", self._is(version, COUNTED))]
-        return [Turn(head, "1", self._is(version, [TAKEN])), Turn(head, "0", self._is(version, [READY]), ready=True)]
+            return [GroupChange(head, f"-{self._taken(version)}", self._is(version, COUNTED))]
+        return [
+            GroupChange(head, "1", self._is(version, [TAKEN])),
+            GroupChange(head, "0", self._is(version, [READY]), ready=True),
+        ]
 
-    def turns_of_change(self) -> list[Turn]:
+    def changes_of_update(self) -> list[GroupChange]:
         """What a row does that was OLD and is NEW."""
         of = self.of
         moved = of.differ(f"OLD.{self.role}", f"NEW.{self.role}")
@@ -176,10 +180,10 @@ class Utubes(ABC):
         stayed = f"NOT ({moved}) AND ({changed})"
         old, new = self.head("OLD"), self.head("NEW")
         return [
-            Turn(new, f"{self._taken('NEW')} - {self._taken('OLD')}", f"{stayed} AND ({was} OR {taken})"),
-            Turn(old, f"-{self._taken('OLD')}", f"({moved}) AND {was}"),
-            Turn(new, "1", f"({moved}) AND {taken}"),
-            Turn(new, "0", f"(({moved}) OR ({changed}) AND NOT {was}) AND {ready}", ready=True),
+            GroupChange(new, f"{self._taken('NEW')} - {self._taken('OLD')}", f"{stayed} AND ({was} OR {taken})"),
+            GroupChange(old, f"-{self._taken('OLD')}", f"({moved}) AND {was}"),
+            GroupChange(new, "1", f"({moved}) AND {taken}"),
+            GroupChange(new, "0", f"(({moved}) OR ({changed}) AND NOT {was}) AND {ready}", ready=True),
         ]
 
     @property
@@ -239,11 +243,11 @@ class Utubes(ABC):
             of.differ(f"xq_h.{column}", f"({self.first(FIRST + mine, 'xq_t.utube')})")
             for column, mine in zip(self.columns, self.ordered, strict=True)
         )
-        first = f"(xq_t.taken < {self.most} AND (xq_h.utube IS NULL OR {differ}){self.but_for_news('xq_t.utube')})"
+        first = f"(xq_t.taken < {self.most} AND (xq_h.utube IS NULL OR {differ}){self.unless_dirty('xq_t.utube')})"
         each = f"SELECT {utube} AS utube, SUM({self._taken(table)}) AS taken {rows} GROUP BY 1"
         return (
             f"SELECT (SELECT COUNT(*) FROM ({each}) AS xq_t LEFT JOIN {self.heads} AS xq_h "
             f"ON xq_h.utube = xq_t.utube WHERE COALESCE(xq_h.taken, 0) <> xq_t.taken OR {first}) + "
             f"(SELECT COUNT(*) FROM (SELECT utube FROM {self.heads} AS xq_h WHERE TRUE"
-            f"{self.but_for_news('xq_h.utube')} EXCEPT SELECT {utube} {rows}) AS xq_e)"
+            f"{self.unless_dirty('xq_h.utube')} EXCEPT SELECT {utube} {rows}) AS xq_e)"
         )

@@ -8,15 +8,15 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
-from xq.adapters.databases.extracts import Rendering
 from xq.adapters.databases.named import NAMED
-from xq.adapters.databases.reading import ROWS, Reading
+from xq.adapters.databases.readers import ROWS, Reader
+from xq.adapters.databases.scans import Scans
 from xq.core.kinds import type_of
 from xq.core.ports import Field
 from xq.pipeline.scan import Column, Condition, Mark, Part
 
 
-class PostgresReading(Reading):
+class PostgresReader(Reader):
     """Rows are settled when every transaction that began before the one of theirs has ended."""
 
     def _stock(self, column: Column) -> Column:
@@ -103,8 +103,8 @@ class PostgresReading(Reading):
         return f"CAST(CAST({xid} AS text) AS bigint)"
 
 
-class PostgresRendering(Rendering):
-    reading = PostgresReading
+class PostgresScans(Scans):
+    reading = PostgresReader
     has_snapshots = True
     order = ("xid", "id")
     witness = ()  # numbers of transactions go on

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xq.adapters.databases.utube_news import FULL, MISSING, News, ServerUtubes
+from xq.adapters.databases.dirty_groups import FULL, MISSING, DirtyGroup, ServerGroups
 from xq.core.compile import Statement
 from xq.core.ports import Store
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.mysql import Mysql
+    from xq.adapters.databases.mariadb.dialect import Mariadb
 
 AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 
 
-class MysqlUtubes(ServerUtubes):
+class MariadbGroups(ServerGroups):
     """Heads that are called by a digest of the utube: a text may be long, and compares as its collation does.
 
     There are no partial indexes: stored columns tell which utube a task is of, and which heads are open.
     """
 
-    of: Mysql
+    of: Mariadb
     me = "CONNECTION_ID()"
     join = "STRAIGHT_JOIN"
     by_key = " FORCE INDEX (PRIMARY)"  # all that an index of states was read for would be locked
@@ -93,25 +93,26 @@ class MysqlUtubes(ServerUtubes):
 
     # A list of keys it may look for in the whole table, and then it waits for what others have locked of that.
 
-    def left_again(self, utubes: Collection[Any]) -> str:
-        return f"INSERT INTO {self.news} (utube) VALUES {', '.join(f'({self.of.literal(utube)})' for utube in utubes)}"
+    def mark_again(self, utubes: Collection[Any]) -> str:
+        rows = ", ".join(f"({self.of.literal(utube)})" for utube in utubes)
+        return f"INSERT INTO {self.dirty_groups} (utube) VALUES {rows}"
 
-    def learn(self, store: Store[Any], news: Sequence[News]) -> int:
-        locked, there = self.locked(store, news), self.there(store, news)
-        # Where some were heard meanwhile, somebody has looked, and may have seen more than this transaction does.
-        lost = {one.utube for one in news if one.id not in there}
+    def refresh_heads(self, store: Store[Any], dirty: Sequence[DirtyGroup]) -> int:
+        locked, there = self.locked(store, dirty), self.there(store, dirty)
+        # If another connection refreshed some meanwhile, it may have seen more than this transaction does.
+        lost = {one.utube for one in dirty if one.id not in there}
         sure = [utube for utube in locked if utube not in lost]
         if sure:
             self.look_at(store, sure)
-        # Also what was placed for news that others have heard: without a known task it is empty, or there are news.
-        placed = {one.utube for one in news if one.head == MISSING}
+        # Also heads placed for groups that others refreshed: one without a task is empty, or its group is dirty.
+        placed = {one.utube for one in dirty if one.head == MISSING}
         if emptied := [utube for utube in locked if utube in sure or utube in placed]:
             self._leave(store, emptied)
-        # Whoever makes room in a full utube leaves news.
-        heard = [one.id for one in news if one.id in there and (one.head == FULL or one.utube in sure)]
-        if heard:
-            store.change(self.gone(heard))
-        return len(heard)
+        # The statement that makes room in a full group makes it dirty.
+        refreshed = [one.id for one in dirty if one.id in there and (one.head == FULL or one.utube in sure)]
+        if refreshed:
+            store.change(self.gone(refreshed))
+        return len(refreshed)
 
     def _leave(self, store: Store[Any], utubes: Collection[Any]) -> None:
         """Leave no head of these that is empty."""
@@ -119,11 +120,11 @@ class MysqlUtubes(ServerUtubes):
         store.change(f"{AT_ONCE}DELETE xq_o FROM {heads} WHERE xq_o.taken = 0 AND xq_o.k0 IS NULL")
 
     def gone(self, ids: Sequence[int]) -> str:
-        return f"{AT_ONCE}DELETE xq_o FROM {self._joined(self.news, 'id', ids)}"
+        return f"{AT_ONCE}DELETE xq_o FROM {self._joined(self.dirty_groups, 'id', ids)}"
 
-    def guessed(self, ids: Sequence[int]) -> str:
-        news = self._joined(self.news, "id", ids)
-        return f"{AT_ONCE}UPDATE {news} SET xq_o.teller = NULL WHERE xq_o.teller = {self.me}"
+    def disowned(self, ids: Sequence[int]) -> str:
+        rows = self._joined(self.dirty_groups, "id", ids)
+        return f"{AT_ONCE}UPDATE {rows} SET xq_o.teller = NULL WHERE xq_o.teller = {self.me}"
 
     @staticmethod
     def _joined(table: str, key: str, keys: Iterable[Any]) -> str:

@@ -11,14 +11,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from xq.adapters.databases.sql import SETTINGS
+from xq.adapters.databases.records import SETTINGS
 from xq.core.compile import Statement
-from xq.core.errors import ConfigurationError
 from xq.core.ports import Store
 from xq.pipeline.scan import Column, Extract
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.sql import Dialect
+    from xq.adapters.databases.dialect import Dialect
 
 DONE = "D"
 SUFFIX = "archive"
@@ -28,7 +27,7 @@ LONGEST = 255  # characters of a key, where the history does not hold more
 LEAVING = "xq_leaving"  # the keys of the tasks that a run means to move, on its connection alone
 
 
-class Outbox:
+class Exports:
     """The SQL of the outbox of one queue, and of its history as far as it goes to an archive."""
 
     temporary = "CREATE TEMP TABLE"
@@ -312,142 +311,3 @@ class Outbox:
 
     def forget_old(self, mark: Mapping[str, Any]) -> str:
         return f"DELETE FROM {self.history} WHERE {self.old(mark)} AND id BETWEEN :low AND :high"
-
-
-class SqliteOutbox(Outbox):
-    """One writer at a time: what a run reads before it writes stays so."""
-
-    join = "CROSS JOIN"
-    over = f"DROP TABLE IF EXISTS temp.{LEAVING}"
-
-    @property
-    def types(self) -> str:  # type: ignore[override]
-        source = self.of.source
-        there = f"{self.of.literal(source.name)}, {self.of.literal(source.schema or 'main')}"
-        return f"SELECT name, type FROM pragma_table_xinfo({there})"
-
-    @property
-    def close(self) -> str:  # type: ignore[override]
-        return f"DELETE FROM {self.table} WHERE 1 = 0"
-
-    def as_text(self, told: str) -> str:
-        return f"CAST({told} AS TEXT)"
-
-    def made(self) -> list[str]:
-        table, index = self.of.quote(self.name), self.of.object(self.of.name(f"{SUFFIX}_key"))
-        return [super().made()[0], f"CREATE UNIQUE INDEX IF NOT EXISTS {index} ON {table} ({RUN}, {NUMBER})"]
-
-    def analyzed(self) -> list[str]:
-        return [
-            f"CREATE UNIQUE INDEX temp.xq_leaving_n ON {LEAVING} (n)",
-            f"CREATE INDEX temp.xq_leaving_told ON {LEAVING} (told)",
-        ]
-
-    @property
-    def stays(self) -> str:  # type: ignore[override]
-        # SQLite gives the highest key and one: that of a task in an archive must not be given to another.
-        (key, *more), (field, *_) = self.of.keys, self.of.source.key
-        if more or field.kind not in ("auto", "bigauto"):
-            return ""
-        return f" AND t.{key} < (SELECT MAX({key}) FROM {self.of.table_in_schema})"
-
-
-class PostgresOutbox(Outbox):
-    """A row is another version when somebody has written it."""
-
-    over = f"DROP TABLE IF EXISTS pg_temp.{LEAVING}"
-    version = "CAST(t.xmin AS text)"
-    same_version = " AND CAST(t.xmin AS text) = l.version"
-    settled = "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)"
-    lock = " FOR UPDATE OF t"
-
-    @property
-    def types(self) -> str:  # type: ignore[override]
-        return (
-            "SELECT attname, format_type(atttypid, atttypmod), CAST(attcollation AS bigint) FROM pg_attribute "
-            f"WHERE attrelid = to_regclass({self.of.literal(self.of.table_in_schema)}) "
-            "AND attnum > 0 AND NOT attisdropped"
-        )
-
-    @property
-    def close(self) -> str:  # type: ignore[override]
-        return f"LOCK TABLE {self.table} IN ACCESS EXCLUSIVE MODE"
-
-    def analyzed(self) -> list[str]:
-        return [
-            f"CREATE UNIQUE INDEX xq_leaving_n ON {LEAVING} (n)",
-            f"CREATE INDEX xq_leaving_told ON {LEAVING} (told)",
-            f"ANALYZE {LEAVING}",
-        ]
-
-
-class MysqlOutbox(Outbox):
-    """What is read on the way to a table is locked, unless a transaction reads only what is committed."""
-
-    temporary = "CREATE TEMPORARY TABLE"
-    over = f"DROP TEMPORARY TABLE IF EXISTS {LEAVING}"
-    join = "STRAIGHT_JOIN"
-    one_more = "value = value + 1"
-    looks_ahead = True
-    lock = " FOR UPDATE"
-
-    @property
-    def keyed(self) -> str:  # type: ignore[override]
-        return f" (n BIGINT DEFAULT 0 PRIMARY KEY, told {self.of.varying(LONGEST + 1)}, INDEX (told)){self.of.engine}"
-
-    # The history has no more of a key than this, and so tells nothing of a longer one, or of several as of one.
-    stays = f" AND CHAR_LENGTH(l.told) <= {LONGEST}"
-
-    def as_text(self, told: str) -> str:
-        return f"LEFT({told}, {LONGEST + 1})"
-
-    @property
-    def types(self) -> str:  # type: ignore[override]
-        schema = self.of.literal(self.of.source.schema) if self.of.source.schema else "DATABASE()"
-        return (
-            "SELECT column_name, column_type, collation_name FROM information_schema.columns "
-            f"WHERE table_schema = {schema} AND table_name = {self.of.literal(self.of.source.name)}"
-        )
-
-    def made(self) -> list[str]:
-        own = f"{RUN} {self.of.varying(64)} DEFAULT '', {NUMBER} BIGINT DEFAULT 0, {DONE_AT} BIGINT"
-        return [
-            f"CREATE TABLE IF NOT EXISTS {self.table} ({own}, PRIMARY KEY ({RUN}, {NUMBER})){self.of.engine} "
-            f"AS SELECT {self.of.columns} FROM {self.of.table_in_schema} LIMIT 0"
-        ]
-
-    @contextmanager
-    def closed(self, store: Store[Any]) -> Iterator[None]:
-        if store.in_transaction():
-            raise ConfigurationError("MariaDB ends a transaction where a table is dropped: do it outside of it")
-        store.execute(f"LOCK TABLES {self.table} WRITE")
-        try:
-            yield
-        finally:
-            store.execute("UNLOCK TABLES")
-
-    def prepare(self, store: Store[Any]) -> None:
-        store.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-
-    def refuse_misfits(self, store: Store[Any]) -> None:
-        store.execute("SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')")
-
-    def forget_old(self, mark: Mapping[str, Any]) -> str:
-        # So many: it would read on to one that does not belong to them, and wait for who has just written that.
-        return f"{super().forget_old(mark)} ORDER BY id LIMIT :many"
-
-    def look_ahead(self, store: Store[Any]) -> None:
-        store.execute("SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
-
-    def those(self, numbers: Iterable[int], keys: Sequence[Sequence[Any]]) -> tuple[str, dict[str, Any]]:
-        # By their keys: for a query it would read, and lock, the whole table.
-        named = {f"k{i}_{j}": part for i, key in enumerate(keys) for j, part in enumerate(key)}
-        listed = (", ".join(f":k{i}_{j}" for j in range(len(self.of.keys))) for i in range(len(keys)))
-        return f"{self.of.key} IN ({', '.join(f'({one})' for one in listed)})", named
-
-    def take_out(self, numbers: Iterable[int], keys: Sequence[Sequence[Any]]) -> tuple[Statement, Mapping[str, Any]]:
-        those, values = self.those(numbers, keys)
-        return Statement(
-            f"DELETE FROM {self.of.table_in_schema} WHERE {those} AND {self.of.telling} "  # type: ignore[attr-defined]
-            f"RETURNING {self.of.columns}"
-        ), values

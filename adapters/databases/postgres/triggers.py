@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from xq.adapters.databases.servers import PART
+from xq.adapters.databases.objects import Object
+from xq.adapters.databases.records import SETTINGS
+from xq.adapters.databases.server import PART
 from xq.adapters.databases.session_connection import ALIVE
-from xq.adapters.databases.sql import SETTINGS, Object
 from xq.core.machine import ABSENT, TAKEN
 from xq.core.ports import TIMES
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.postgres import Postgres
+    from xq.adapters.databases.postgres.dialect import Postgres
 
 CHANNEL = "xq"
 SERVER_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS float8)"  # moves within a transaction, and is stable
@@ -63,9 +64,9 @@ class Triggers:
         self.listened_to = f"EXISTS (SELECT 1 FROM {self.here}.{ALIVE} WHERE uuid = '')"
         # Looked at with each: a process that waits learns only later that it is switched off.
         self.notify = f"PERFORM pg_notify('{CHANNEL}', '') WHERE {unless_silenced(f'{self.here}.{SETTINGS}')};"
-        self.of.heard = f"IF FOUND THEN {self.notify} END IF;"
+        self.of.notify_waiters = f"IF FOUND THEN {self.notify} END IF;"
         limit = of.machine.guard("limit")
-        self.crowd = of.holding(limit) if limit else []  # the states of the feature limit
+        self.limited = of.holding(limit) if limit else []  # the states of the feature limit
         # Those out of whose way a move may put others.
         self.in_the_way = [state for state in of.machine.states if of.machine.frees(state, ABSENT)]
 
@@ -85,7 +86,7 @@ class Triggers:
         # One look at the rows, in which who listens is looked for once, if at all.
         called = [f"({ready} AND {self.waited_for})", *self._soon("changed")]
         notify = self.of.if_(f"EXISTS (SELECT 1 FROM changed WHERE {' OR '.join(called)})", self.notify)
-        return [*self._count_and_note("changed", came=True), *self._turned(came=True), notify]
+        return [*self._count_and_note("changed", came=True), *self._group_changes(came=True), notify]
 
     def _went(self, rows: str = "changed") -> list[str]:
         of, status = self.of, f"changed.{self.status}"
@@ -96,22 +97,22 @@ class Triggers:
             body.append(f"DELETE FROM {of.owners} AS o USING (SELECT * FROM {rows}) AS changed WHERE {theirs};")
         word = f"UPDATE {of.waits} AS w SET event = {of.event}, target = '{ABSENT}' FROM {rows}"
         mine = f"{of.same_wait('w', 'changed')} AND w.event IS NULL AND {pending}"
-        body.append(of.if_(f"EXISTS (SELECT 1 FROM {of.waits})", f"{word} WHERE {mine};", of.heard))
-        if self.crowd or self.in_the_way:
-            states = dict.fromkeys([*self.crowd, *self.in_the_way])
+        body.append(of.if_(f"EXISTS (SELECT 1 FROM {of.waits})", f"{word} WHERE {mine};", of.notify_waiters))
+        if self.limited or self.in_the_way:
+            states = dict.fromkeys([*self.limited, *self.in_the_way])
             left = f"{self.waited_for} AND EXISTS (SELECT 1 FROM {rows} WHERE {of.in_states(states, status)})"
             body.append(of.if_(left, self.notify))
         if rows == "changed":
-            body += self._turned(came=False)
+            body += self._group_changes(came=False)
         elif of.utubes:
-            body += [f"DELETE FROM {of.utubes.heads};", f"DELETE FROM {of.utubes.news};"]
+            body += [f"DELETE FROM {of.utubes.heads};", f"DELETE FROM {of.utubes.dirty_groups};"]
         return body
 
-    def _turned(self, came: bool) -> list[str]:
-        """The heads of utubes of all rows that came or went."""
+    def _group_changes(self, came: bool) -> list[str]:
+        """What a trigger does for the groups of all rows that came or went."""
         utubes = self.of.utubes
-        turns = utubes.turns_of("changed", came) if utubes else []
-        return [f"{sql};" for turn in turns for _, sql in utubes.turned(turn, "changed")] if utubes else []
+        changes = utubes.changes_of("changed", came) if utubes else []
+        return [f"{sql};" for change in changes for _, sql in utubes.on_change(change, "changed")] if utubes else []
 
     def _count_and_note(self, rows: str, came: bool) -> list[str]:
         of = self.of
@@ -181,8 +182,8 @@ class Triggers:
     def _calls(self) -> str:
         """When a change of a row is of interest to others: it can be taken, or will be, or there is room."""
         called = [self.of.is_state("R", f"NEW.{self.status}")]
-        if self.crowd:
-            left = [self.of.in_states(self.crowd, f"{version}.{self.status}") for version in ("OLD", "NEW")]
+        if self.limited:
+            left = [self.of.in_states(self.limited, f"{version}.{self.status}") for version in ("OLD", "NEW")]
             called.append(f"({left[0]} AND NOT {left[1]})")
         if self.in_the_way:
             was = self.of.in_states(self.in_the_way, f"OLD.{self.status}")

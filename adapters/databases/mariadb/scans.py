@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from xq.adapters.databases.extracts import Rendering
-from xq.adapters.databases.reading import ROWS, Reading
-from xq.adapters.databases.sql import parts_of_uuid
+from xq.adapters.databases.readers import ROWS, Reader
+from xq.adapters.databases.scans import Scans
+from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.kinds import type_of
 from xq.core.ports import Field
 from xq.pipeline.scan import Column, Condition, Mark, Part
@@ -19,7 +19,7 @@ SINGLE = "CAST({} AS DOUBLE)"  # which MariaDB would tell by six digits
 PATIENCE = "SET SESSION net_write_timeout = 31536000"  # who reads may be slow: the server would give up after a minute
 
 
-class MysqlReading(Reading):
+class MariadbReader(Reader):
     """Rows are there in any order of their ids: what is written and not committed yet is seen by a dirty read."""
 
     # Spark writes names in double quotes, and texts with no regard for backslashes.
@@ -98,8 +98,8 @@ class MysqlReading(Reading):
         return self._asked(connection, *self._statement(columns, Part((), (after,), (until,)), limit))
 
 
-class MysqlRendering(Rendering):
-    reading = MysqlReading
+class MariadbScans(Scans):
+    reading = MariadbReader
 
     def _column(self, field: Field) -> Column:
         sql, kind, declared = self.dialect.quote(field.column), type_of(field), field.type.upper()

@@ -11,14 +11,18 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-from xq.adapters.databases.archives import SqliteOutbox
+from xq.adapters.databases.counters import Number
+from xq.adapters.databases.dialect import Dialect, Run
 from xq.adapters.databases.file_liveness import FileLocks, FileNotifier
-from xq.adapters.databases.sql import SESSIONS, Dialect, Number, Object, Run, parts_of_uuid
-from xq.adapters.databases.sqlite_extracts import SqliteRendering
-from xq.adapters.databases.sqlite_utubes import SqliteUtubes
+from xq.adapters.databases.objects import Object
+from xq.adapters.databases.records import SESSIONS
+from xq.adapters.databases.sqlite.exports import SqliteExports
+from xq.adapters.databases.sqlite.groups import SqliteGroups
+from xq.adapters.databases.sqlite.scans import SqliteScans
+from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.compile import Selector, Statement
 from xq.core.machine import ABSENT, TAKEN, Guard
-from xq.core.ports import HISTORY, INTEGERS, TIMES, Connection, Field, Kind, Notifier, Row, Store, Values
+from xq.core.ports import HISTORY, INTEGERS, TIMES, Connection, ErrorKind, Field, Kind, Notifier, Row, Store, Values
 from xq.sessions.liveness import Liveness
 
 SWITCHING = 10.0  # seconds that switching a file to WAL is tried for
@@ -130,10 +134,10 @@ class Sqlite(Dialect):
     most_values = 32_766
     mark = "?"
     serial = "INTEGER PRIMARY KEY"
-    utubes_kind = SqliteUtubes
-    outbox_kind = SqliteOutbox
-    extracts = SqliteRendering
-    utubes: SqliteUtubes | None
+    groups_kind = SqliteGroups
+    exports_kind = SqliteExports
+    scans_kind = SqliteScans
+    utubes: SqliteGroups | None
 
     def moment(self, kind: Kind, seconds: str) -> str:
         if kind in TIMES:
@@ -257,7 +261,7 @@ class Sqlite(Dialect):
                 return  # a file that cannot have it keeps its mode, and check() says so
             except Exception as error:
                 # Of processes that switch at once all but one are refused, and SQLite does not let them wait.
-                if not store.is_failure(error) or time.monotonic() > deadline:
+                if store.classify(error) is ErrorKind.NOT_DATABASE or time.monotonic() > deadline:
                     raise
                 time.sleep(random.uniform(0.01, 0.05))
 
@@ -345,7 +349,7 @@ class Sqlite(Dialect):
         made = [self.side_table(suffix, body) for suffix, body in tables.items()]
         return [*made, self._heads(self.utubes)] if self.utubes else made
 
-    def _heads(self, utubes: SqliteUtubes) -> Object:
+    def _heads(self, utubes: SqliteGroups) -> Object:
         fields = [self.source.roles[role] for role in ("utube", "priority") if role in self.roles]
         names = ["utube", *utubes.columns]
         types = map(_type, [*fields, *self.source.key])
@@ -380,8 +384,8 @@ class Sqlite(Dialect):
         inserted = list(map(self._count, self.numbers_of("NEW", came=True)))
         updated = list(map(self._count, self.numbers_of_change()))
         deleted = list(map(self._count, self.numbers_of("OLD", came=False)))
-        updated.append(self._leave_word(ended, f"CASE WHEN {moved} THEN {absent} ELSE {new} END"))
-        deleted.append(self._leave_word(was_pending, absent))
+        updated.append(self._note_end(ended, f"CASE WHEN {moved} THEN {absent} ELSE {new} END"))
+        deleted.append(self._note_end(was_pending, absent))
         if self.has_history:
             inserted.append(self._note("NEW", absent, new, is_))
             deleted.append(self._note("OLD", old, absent, was))
@@ -393,10 +397,10 @@ class Sqlite(Dialect):
                 self._note("NEW", absent, new, f"({moved}) AND {is_}"),
             ]
         utubes = self.in_schema("").utubes  # a trigger names none
-        if isinstance(utubes, SqliteUtubes):
-            inserted += [sql for turn in utubes.turns_of("NEW", came=True) for sql in utubes.turned(turn)]
-            updated += [sql for turn in utubes.turns_of_change() for sql in utubes.turned(turn)]
-            deleted += [sql for turn in utubes.turns_of("OLD", came=False) for sql in utubes.turned(turn)]
+        if isinstance(utubes, SqliteGroups):
+            inserted += [sql for change in utubes.changes_of("NEW", came=True) for sql in utubes.on_change(change)]
+            updated += [sql for change in utubes.changes_of_update() for sql in utubes.on_change(change)]
+            deleted += [sql for change in utubes.changes_of("OLD", came=False) for sql in utubes.on_change(change)]
         if "owner" not in self.roles:
             taken = self.is_state(TAKEN, f"OLD.{status}")
             updated.append(self._forget_owner(f"{taken} AND ({changed} OR {moved})"))
@@ -421,7 +425,7 @@ class Sqlite(Dialect):
         row = f"{number.tube}, {number.source}, {number.target}, 1"
         return f"INSERT INTO {counts} SELECT {row} WHERE {number.when} {UPSERT};"
 
-    def _leave_word(self, when: str, target: str) -> str:
+    def _note_end(self, when: str, target: str) -> str:
         return (
             f"UPDATE {self.quote(self.name('wait'))} SET event = {asked(WRITE)}, target = {target} "
             f"WHERE {self.same_wait('', 'OLD')} AND event IS NULL AND {when};"

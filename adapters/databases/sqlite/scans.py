@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
-from xq.adapters.databases.extracts import Rendering
 from xq.adapters.databases.named import by_position
-from xq.adapters.databases.reading import ROWS, Reading
-from xq.adapters.databases.sql import parts_of_uuid
+from xq.adapters.databases.readers import ROWS, Reader
+from xq.adapters.databases.scans import Scans
+from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.errors import ConfigurationError
 from xq.core.kinds import type_of
 from xq.core.ports import Address, Field
@@ -20,7 +20,7 @@ from xq.pipeline.scan import WHOLE, Column, Extract, Mark, Part, What
 NUMBERS = ("BIGINT", "DOUBLE")
 
 
-class SqliteReading(Reading):
+class SqliteReader(Reader):
     """Of a file: one writer at a time, so rows are there in the order of their ids."""
 
     mark_of_driver = "?"
@@ -70,8 +70,8 @@ class SqliteReading(Reading):
         return self._cut(connection, after, limit, until) if limit and until > after else until
 
 
-class SqliteRendering(Rendering):
-    reading = SqliteReading
+class SqliteScans(Scans):
+    reading = SqliteReader
     told_key = "CAST({} AS TEXT)"  # the column of the history makes text of it by itself
 
     def of(self, what: What, name: str, address: Address, snapshot: str) -> Extract:

@@ -5,46 +5,33 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
-from xq.adapters.databases.archives import MysqlOutbox
-from xq.adapters.databases.mysql_extracts import MysqlRendering
-from xq.adapters.databases.mysql_utubes import MysqlUtubes
+from xq.adapters.databases.dialect import Run
+from xq.adapters.databases.mariadb.exports import MariadbExports
+from xq.adapters.databases.mariadb.groups import MariadbGroups
+from xq.adapters.databases.mariadb.objects import SERVER_TIME, MariadbObjects
+from xq.adapters.databases.mariadb.scans import MariadbScans
 from xq.adapters.databases.named import filled
-from xq.adapters.databases.servers import BYTES, PART, ROLL_UP, Server
+from xq.adapters.databases.records import QUEUES
+from xq.adapters.databases.server import BYTES, ROLL_UP, Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
-from xq.adapters.databases.sql import QUEUES, Object, Run, parts_of_uuid
-from xq.adapters.databases.utube_news import NEWS
+from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.compile import Change, Selector, Statement
 from xq.core.errors import BadValue, ConfigurationError, shown
-from xq.core.machine import ABSENT, FOREVER, TAKEN, Guard, Machine
-from xq.core.ports import HISTORY, INTEGERS, TIMES, Connection, Field, Kind, Row, Store, Table, Values
-from xq.sessions.session import UUID_LENGTH
+from xq.core.machine import FOREVER, Guard, Machine
+from xq.core.ports import INTEGERS, TIMES, Connection, ErrorKind, Field, Kind, Row, Store, Table, Values
 
-SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
 EXACTLY = "COLLATE utf8mb4_nopad_bin"  # and with the spaces at its end
 EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
-NO_TRIGGERS = 1419  # the number of the error
-UNSEEN = 1227  # the number of the error: no right to see what is there
-DENIED = (1142, 1143)  # the numbers of the errors: no right on a table, or on a column
 CHANGED = 1020  # the number of the error: a row was changed since the transaction began to read
 PUT_SINCE = "another put since this transaction began to read, and the number of tasks is limited: begin it anew"
 HIGHEST = "\uffff"  # of the characters in names
-DIGEST = "CHAR(64) CHARACTER SET ascii"  # the type of one
 BATCH = 1_000  # rows that one statement changes by their keys: its text names each
-PREFIX = 191  # characters of a long text that an index holds
-LONG = 255  # characters, beyond which an index of several columns cannot be sure to hold the whole
 LONGEST_STATEMENT = "SELECT @@max_allowed_packet"  # bytes: who sends more is hung up on
-
-
-def _part(n: int) -> str:
-    """A part of what the statement told, as SQL."""
-    told = "CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
-    return f"SUBSTRING_INDEX(SUBSTRING_INDEX({told}, '{PART}', {n}), '{PART}', -1)"
 
 
 class _Locked(NamedTuple):
@@ -55,7 +42,7 @@ class _Locked(NamedTuple):
     back: Run | None
 
 
-class Mysql(Server):
+class Mariadb(MariadbObjects):
     """UPDATE returns nothing here: rows are locked by a SELECT, changed by their keys, and read back."""
 
     now = f"COALESCE(:now, {SERVER_TIME})"
@@ -68,16 +55,15 @@ class Mysql(Server):
     most_values = 10_000
     serial = "BIGINT AUTO_INCREMENT PRIMARY KEY"
     longest_name = 64
-    utubes_kind = MysqlUtubes
-    outbox_kind = MysqlOutbox
-    extracts = MysqlRendering
-    utubes: MysqlUtubes | None
+    groups_kind = MariadbGroups
+    exports_kind = MariadbExports
+    scans_kind = MariadbScans
     layout = "6"  # 5, of xq 0.1, had indexes of virtual columns
     long_text = "LONGTEXT"
     engine = " ENGINE = InnoDB"  # of the others none locks rows, and few roll back
     more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # how often somebody put where the number is limited
     absent_rows = " FROM DUAL"
-    afresh = Server.lock
+    afresh = MariadbObjects.lock
     telling = f"(@xq_told := CONCAT(:told, {SERVER_TIME})) IS NOT NULL"
     list_kinds: ClassVar[Mapping[str, str]] = dict.fromkeys((*INTEGERS, "text", "uuid"), "")
     keys_at_once = ":listed"  # for as many marks as there are keys
@@ -112,11 +98,6 @@ class Mysql(Server):
         unless_there=" ON DUPLICATE KEY UPDATE uuid = uuid",
         apart="SET STATEMENT innodb_lock_wait_timeout = 0 FOR ",
     )
-
-    @staticmethod
-    def digest(value: str) -> str:
-        """What stands for a text of any length, equal to the last byte."""
-        return f"SHA2(CONVERT({value} USING utf8mb4), 256)"
 
     def __init__(
         self, table: Table, machine: Machine, words: Mapping[str, str | int], tube_stats: Sequence[str] = ()
@@ -388,66 +369,6 @@ class Mysql(Server):
         first, *more = states
         return self._locked(Selector("all", first, more=tuple(more)), "COUNT(*)")
 
-    @contextmanager
-    def installing(self, store: Store[Any]) -> Iterator[None]:
-        # Each statement that creates something is a transaction of its own, and ends the one that is open.
-        if store.in_transaction():
-            raise ConfigurationError("MariaDB ends a transaction where something is installed: install outside of it")
-        with self.creating(store):
-            there, triggers = self.existing(store), self._triggers(store)
-            try:
-                yield
-            except Exception as error:
-                # No rollback brings back what was taken down. Its triggers may be those of another definition.
-                lost = there.keys() - self.existing(store).keys()
-                indexes = [
-                    sql for item in self.objects() if item.kind == "index" and item.name in lost for sql in item.create
-                ]
-                for sql in [*indexes, *sorted(triggers - self._triggers(store))]:
-                    store.execute(sql)
-                if store.is_failure(error) and f"({NO_TRIGGERS}," in str(error):
-                    raise ConfigurationError(
-                        f"this user may not create triggers while the server keeps a binary log ({error}): have the "
-                        "administrator SET GLOBAL log_bin_trust_function_creators = 1, or install as one"
-                    ) from error
-                raise
-
-    @contextmanager
-    def creating(self, store: Store[Any]) -> Iterator[None]:
-        locks = [f"CONCAT('xq.', {self.literal(schema)})" for schema in self.installed_in(store)]
-        try:
-            ((locked,),) = store.execute(f"SELECT {' AND '.join(f'GET_LOCK({lock}, 60)' for lock in locks)}")
-            if not locked:
-                raise ConfigurationError("another process has been installing for a minute: try again")
-            yield
-        finally:
-            store.execute(f"SELECT {', '.join(f'RELEASE_LOCK({lock})' for lock in locks)}")
-
-    @contextmanager
-    def closing(self, store: Store[Any]) -> Iterator[int]:
-        if store.in_transaction():
-            raise ConfigurationError("MariaDB ends a transaction where a table is dropped: do it outside of it")
-        try:
-            store.execute(f"LOCK TABLES {self.table_in_schema} WRITE")
-            taken = self.taken_now(store)
-            if not taken:
-                store.execute(f"DROP TABLE {self.table_in_schema}")  # other tables are out of reach until the unlock
-        finally:
-            store.execute("UNLOCK TABLES")
-        yield taken
-
-    def _triggers(self, store: Store[Any]) -> set[str]:
-        """The SQL that makes the triggers of the table as they are."""
-        found = store.execute(
-            "SELECT trigger_name, action_timing, event_manipulation, action_statement FROM information_schema.triggers "
-            f"WHERE event_object_schema = {self._schema} AND event_object_table = {self.literal(self.source.name)}"
-        )
-        return {
-            f"CREATE OR REPLACE TRIGGER {self.object(name)} {timing} {event} ON {self.table_in_schema} "
-            f"FOR EACH ROW {action}"
-            for name, timing, event, action in found
-        }
-
     # rights: triggers have those of whoever installed them, and numbers of keys need none
 
     def grantee(self, user: str) -> str:
@@ -467,7 +388,7 @@ class Mysql(Server):
         try:
             store.change(f"UPDATE {self.table_in_schema} SET {key} = {key} WHERE FALSE")
         except Exception as error:
-            if not store.is_failure(error) or not any(f"({number}," in str(error) for number in DENIED):
+            if store.classify(error) is not ErrorKind.DENIED:
                 raise
             return False
         return True
@@ -481,226 +402,8 @@ class Mysql(Server):
     def held_by_one(self, guard: Guard, of: str = "") -> str:
         return f"{of}{self.quote(self.name('held'))} = CONVERT({self.digest(':unique')} USING ascii)"
 
-    # what is installed
-
-    def unfit(self, store: Store[Any]) -> str | None:
-        found = store.execute(
-            "SELECT table_schema, table_name, engine FROM information_schema.tables "
-            f"WHERE {self._tables} AND engine <> 'InnoDB' ORDER BY table_name"
-        )
-        for schema, name, engine in found:
-            return (
-                f"{name} is a table of {engine}, where no row is locked for a take and nothing is rolled back: "
-                f"ALTER TABLE {self.quote(schema)}.{self.quote(name)} ENGINE = InnoDB"
-            )
-        ((lowered,),) = store.execute("SELECT @@lower_case_table_names = 1")
-        if lowered and self.source.name != self.source.name.lower():
-            return f"the server keeps the names of tables in lower case: call {self.source.name} so in the model's Meta"
-        return self._cascade(store) or super().unfit(store)
-
-    def _cascade(self, store: Store[Any]) -> str | None:
-        """Which foreign key changes a column that a stored one is made of, in words: MariaDB allows none."""
-        unique, utube = self.machine.guard("unique"), self.machine.guard("utube")
-        roles = {*((unique.role, "status") if unique else ()), *((utube.role,) if utube else ())}
-        if not roles:
-            return None
-        listed = ", ".join(self.literal(self.source.roles[role].column) for role in sorted(roles))
-        found = store.execute(
-            "SELECT k.constraint_name, k.column_name FROM information_schema.key_column_usage AS k "
-            "JOIN information_schema.referential_constraints AS r ON r.constraint_schema = k.constraint_schema "
-            "AND r.table_name = k.table_name AND r.constraint_name = k.constraint_name "
-            f"WHERE k.table_schema = {self._schema} AND k.table_name = {self.literal(self.source.name)} "
-            f"AND k.column_name IN ({listed}) "
-            "AND (r.update_rule IN ('CASCADE', 'SET NULL') OR r.delete_rule = 'SET NULL') ORDER BY 1, 2"
-        )
-        for name, column in found:
-            return (
-                f"xq has a digest of {column} in a stored column, and MariaDB allows none while the foreign key {name} "
-                f"changes {column} by itself: make that key anew, without ON UPDATE CASCADE and without SET NULL"
-            )
-        return None
-
-    def drop(self, kind: str, name: str) -> str:
-        if kind == "index":
-            # With the column it is of, also that of a definition which is no longer this one.
-            column = {self.name("unique"): "held", self.name("utube"): "turn"}.get(name)
-            dropped = self._without(name, self.quote(self.name(column)) if column else "")
-            return f"ALTER TABLE IF EXISTS {self.table_in_schema} {dropped}"
-        return super().drop(kind, name)
-
-    def _without(self, index: str, column: str) -> str:
-        """What follows ALTER TABLE: no index of this name, and not the column that was made for it, if there is one."""
-        drop = f"DROP INDEX IF EXISTS {self.quote(index)}"
-        return f"{drop}, DROP COLUMN IF EXISTS {column}" if column else drop
-
-    def stored(self, table: str, column: str, kind: str, made: str, index: str, listed: str, unique: str = "") -> str:
-        """SQL that adds a column which the database makes of others, and an index; anew where these names are there.
-
-        It is stored: InnoDB damages an index of a virtual column, when it purges and when it recovers from a crash.
-        All is one statement: where rows hold a value twice that may be held once, nothing of it stays.
-        """
-        return (
-            f"ALTER TABLE {table} {self._without(index, column)}, "
-            f"ADD COLUMN {column} {kind} GENERATED ALWAYS AS ({made}) STORED INVISIBLE, "
-            f"ADD {unique}INDEX {self.quote(index)} ({listed})"
-        )
-
-    @property
-    def _schema(self) -> str:
-        return self.literal(self.source.schema) if self.source.schema else "DATABASE()"
-
-    @property
-    def _tables(self) -> str:
-        """The condition of the table itself, of those that belong to this queue, and of those that queues share."""
-        shared = ", ".join(self.literal(item.name) for item in self.shared())
-        return (
-            f"((table_schema = {self._schema} AND (table_name = {self.literal(self.source.name)} "
-            f"OR BINARY table_name LIKE {self.like_mine})) OR (table_schema = DATABASE() AND table_name IN ({shared})))"
-        )
-
-    def existing(self, store: Store[Any]) -> dict[str, str]:
-        table = self.literal(self.source.name)
-        found = store.execute(
-            f"SELECT table_name, 'table' FROM information_schema.tables WHERE {self._tables} "
-            "UNION ALL SELECT DISTINCT index_name, 'index' FROM information_schema.statistics "
-            f"WHERE table_schema = {self._schema} AND table_name = {table} "
-            "UNION ALL SELECT trigger_name, 'trigger' FROM information_schema.triggers "
-            f"WHERE event_object_schema = {self._schema} AND event_object_table = {table}"
-        )
-        known = {name: str(kind) for name, kind in found}
-        if self.name("count") in known:
-            triggers = [item for item in self.triggers() if item.name not in known]
-            known |= {item.name: item.kind for item in triggers if self._is_hidden(store, item.name)}
-        return known
-
-    def _is_hidden(self, store: Store[Any], trigger: str) -> bool:
-        """Whether there is a trigger that this user may not see, as one who may only read the table."""
-        try:
-            store.execute(f"SHOW CREATE TRIGGER {self.object(trigger)}")
-        except Exception as error:
-            if not store.is_failure(error) or store.is_loss(error):
-                raise
-            return f"({UNSEEN}," in str(error)
-        return True
-
-    def table_columns(self, store: Store[Any]) -> set[str]:
-        present = {name.lower() for name in self.columns_of(store, self.source.name)}
-        return {field.column for field in self.source.fields if field.column.lower() in present}
-
-    def columns_of(self, store: Store[Any], table: str) -> dict[str, bool]:
-        found = store.execute(
-            "SELECT column_name, generation_expression IS NOT NULL FROM information_schema.columns "
-            f"WHERE table_schema = {self._schema} AND table_name = {self.literal(table)}"
-        )
-        return {name: bool(made) for name, made in found}
-
-    def side_tables(self) -> list[Object]:
-        keys, parts = ", ".join(self.keys), ", ".join(self._parts())
-        letter, text = self.varying(1), self.varying(255)
-        nothing = f"FROM {self.table_in_schema} LIMIT 0"
-        # In the types of the key, whatever they are.
-        tables = {
-            "count": f"(id BIGINT AUTO_INCREMENT PRIMARY KEY, tube {text} NOT NULL, source {letter} NOT NULL, "
-            f"target {letter} NOT NULL, n BIGINT NOT NULL){self.engine}",
-            "wait": f"(waiter {self.varying(64)} DEFAULT '', session {self.varying(UUID_LENGTH)} DEFAULT '', "
-            f"since DOUBLE, event {text}, target {letter}, PRIMARY KEY ({parts}, waiter)){self.engine} "
-            f"AS SELECT {self.keys_as_parts} {nothing}",
-        }
-        if "owner" not in self.roles:
-            owner = f"(owner {self.varying(64)} DEFAULT '', PRIMARY KEY ({keys}))"
-            tables["owner"] = f"{owner}{self.engine} AS SELECT {keys} {nothing}"
-        if self.has_history:
-            types = {"bigauto": self.serial, "bigint": "BIGINT", "text": text}
-            columns = ", ".join(f"{self.quote(column)} {types[kind]}" for column, kind in HISTORY.items())
-            tables["history"] = f"({columns}){self.engine}"
-        if utubes := self.utubes:
-            # Columns that may be NULL, and else as the table's.
-            nobody = f"FROM {self.table_in_schema} UNION ALL SELECT {', '.join(['NULL'] * len(utubes.columns))} LIMIT 0"
-            mine = ", ".join(
-                f"{self.table}.{column} AS {name}" for name, column in zip(utubes.columns, utubes.ordered, strict=True)
-            )
-            tables[utubes.suffix] = (
-                f"(utube {DIGEST} DEFAULT '' PRIMARY KEY, "
-                f"taken BIGINT NOT NULL DEFAULT 0 CHECK (taken <= {utubes.most}))"
-                f"{self.engine} AS SELECT {mine} {nobody}"
-            )
-            tables[NEWS] = f"(id BIGINT AUTO_INCREMENT PRIMARY KEY, utube {DIGEST}, teller BIGINT){self.engine}"
-        more = {utubes.suffix: [utubes.opened]} if utubes else {}
-        return [self.side_table(suffix, body, *more.get(suffix, ())) for suffix, body in tables.items()]
-
-    def stage_body(self, place: str, options: Sequence[str]) -> tuple[str, ...]:
-        own = ", ".join([f"{place} BIGINT DEFAULT 0 PRIMARY KEY", *(f"{option} DOUBLE" for option in options)])
-        nobody = f"UNION ALL SELECT {', '.join(['NULL'] * len(self.source.fields))} LIMIT 0"
-        return (f"({own}){self.engine} AS SELECT {self.columns} FROM {self.table_in_schema} {nobody}",)
-
     def loading(self, table: str, columns: Sequence[str]) -> str:
         return super().loading(table.replace("%", "%%"), [column.replace("%", "%%") for column in columns])
-
-    def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
-        name, table = self.name(suffix), self.table_in_schema
-        leading = self.roles["status"]
-        listed = columns if columns.startswith(leading) else f"{leading}, {columns}"
-        short = ", ".join(self._short(column) for column in listed.split(", "))
-        if suffix == "utube" and self.utubes:
-            made = self.digest(self.roles["utube"])
-            return self.made("index", suffix, self.stored(table, self.utubes.column, DIGEST, made, name, short))
-        if unique:
-            # There are no partial indexes: a column that is NULL outside the states that count is in their place. It
-            # holds a digest: a text may be too long for an index, and compares as loosely as its collation does.
-            held = self.quote(self.name("held"))
-            made = f"CASE WHEN {condition} THEN {self.digest(columns)} END"
-            return self.made("index", suffix, self.stored(table, held, DIGEST, made, name, held, "UNIQUE "))
-        return self.made("index", suffix, f"CREATE INDEX IF NOT EXISTS {self.quote(name)} ON {table} ({short})")
-
-    def _short(self, column: str) -> str:
-        """A column of an index, or so much of it as one can hold."""
-        field = next((field for field in self.source.fields if self.quote(field.column) == column), None)
-        long = field is not None and (field.type.upper().endswith("TEXT") or (field.max_length or 0) > LONG)
-        return f"{column}({PREFIX})" if long else column
-
-    def triggers(self) -> list[Object]:
-        bodies = {"insert": self.row_came(), "update": self.row_changed(), "delete": self.row_went()}
-        return [self._trigger(suffix, body) for suffix, body in bodies.items()]
-
-    @property
-    def _ours(self) -> str:
-        """That what is told is of this statement, and of this queue."""
-        return f"{_part(2)} = {self.literal(self.source_name)} AND {_part(4)} = CAST({SERVER_TIME} AS CHAR)"
-
-    @property
-    def event(self) -> str:
-        return f"IF({self._ours}, {_part(1)}, 'write')"
-
-    def note(self, version: str, source: str, target: str, rows: str = "") -> str:
-        noted = super().note(version, source, target, rows)
-        if "owner" in self.roles:
-            return noted
-        # Read apart, and for taken rows alone: within the INSERT it would be read for any, and where there is none the
-        # place of the next owner would be locked, so that no other could take.
-        found, status = "", self.roles["status"]
-        for row in (row for row, letter in {"OLD": source, "NEW": target}.items() if letter != f"'{ABSENT}'"):
-            holder = f"SELECT o.owner FROM {self.owners} AS o WHERE {self.same_key('o', row)} LOCK IN SHARE MODE"
-            found += f"IF ({self.is_state(TAKEN, f'{row}.{status}')}) THEN SET holder = ({holder}); ELSE"
-        return f"{found} SET holder = NULL; END IF; {noted}"
-
-    def owner_noted(self, versions: Mapping[str, str]) -> str:
-        return super().owner_noted(versions) if "owner" in self.roles else "holder"
-
-    def _trigger(self, suffix: str, body: Sequence[str]) -> Object:
-        declared = ""
-        if self.has_history:
-            at = f"IF({self._ours} AND {_part(3)} <> '', {_part(3)} * 1e0, {SERVER_TIME})"
-            declared = (
-                f"DECLARE told {self.varying(255)} DEFAULT {self.event}; "
-                f"DECLARE at_us BIGINT DEFAULT ROUND({at} * 1000000); "
-                f"DECLARE holder {self.varying(64)}; "
-            )
-        return self.made(
-            "trigger",
-            suffix,
-            f"CREATE OR REPLACE TRIGGER {self.side(suffix)} AFTER {suffix.upper()} "
-            f"ON {self.table_in_schema} FOR EACH ROW BEGIN {declared}{' '.join(body)} END",
-        )
 
 
 def _told(field: Field, part: str) -> str:

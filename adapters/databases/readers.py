@@ -91,7 +91,7 @@ def _comparable(column: Column, value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Reading(Extract):
+class Reader(Extract):
     """An extract of any database; what differs says a class for each."""
 
     mark_of_driver: ClassVar[str] = "%s"

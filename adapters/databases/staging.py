@@ -16,7 +16,8 @@ from xq.core.machine import Guard
 from xq.core.ports import Field
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.sql import Dialect, Object
+    from xq.adapters.databases.dialect import Dialect
+    from xq.adapters.databases.objects import Object
 
 JOB = "job"  # the table of jobs, by the end of its name
 PLACES = 2**32  # rows that a batch may have
@@ -151,6 +152,6 @@ class Staging:
         value = f"s.{self.of.roles[guard.role]}"
         return f"SELECT {value} FROM {self._rows(shape, alone)} AND NOT {free} LIMIT 1"
 
-    def crowded(self, guard: Guard) -> str:
+    def overfull(self, guard: Guard) -> str:
         """A row, when more tasks are in the queue than may."""
-        return f"SELECT 1{self.of.absent_rows} WHERE {self.of.crowd(guard)} > {guard.value}"
+        return f"SELECT 1{self.of.absent_rows} WHERE {self.of.counted_in(guard)} > {guard.value}"

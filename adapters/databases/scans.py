@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
-from xq.adapters.databases.reading import Reading
-from xq.adapters.databases.sql import Dialect
+from xq.adapters.databases.dialect import Dialect
+from xq.adapters.databases.readers import Reader
 from xq.core.errors import BadValue, ConfigurationError, FeatureOff, shown
 from xq.core.kinds import FRAMED, type_of
 from xq.core.machine import ELSEWHERE, NAMES
@@ -19,10 +19,10 @@ BURIED = "B"
 NONE = "CAST(NULL AS CHAR)"
 
 
-class Rendering(ABC):
+class Scans(ABC):
     """The extracts of the queue of a dialect; what differs says a class for each database."""
 
-    reading: ClassVar[type[Reading]]
+    reading: ClassVar[type[Reader]]
     has_snapshots: ClassVar[bool] = False
     told_key: ClassVar[str] = "{}"  # the text of a key as a trigger tells it
     order: ClassVar[tuple[str, ...]] = ("id",)  # of the history

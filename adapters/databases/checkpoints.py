@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.sql import Dialect
+    from xq.adapters.databases.dialect import Dialect
 
 SINKS = "xq_sink"  # the batch that each sink has taken last, and of which stream
 
@@ -22,7 +22,7 @@ THROUGHPUT: Final[Mapping[str, str]] = {
 }
 
 
-class Sinks:
+class Checkpoints:
     """Which batches were written."""
 
     def __init__(self, dialect: Dialect) -> None:
@@ -38,7 +38,7 @@ class Sinks:
         self.forget = f"DELETE FROM {SINKS} WHERE sink = :sink"
 
 
-class TallySql:
+class TallyTable:
     """A table that counts transitions, by the time at which they were, and a view of it that tells the throughput."""
 
     def __init__(self, dialect: Dialect, table: str) -> None:

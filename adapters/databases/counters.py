@@ -1,0 +1,119 @@
+"""The counters of a queue: what triggers add to them, and what `stats` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from xq.adapters.databases.terms import Terms
+from xq.core.machine import ABSENT, ELSEWHERE, Guard
+
+
+class Number(NamedTuple):
+    """What a change adds one to, as SQL: `when` says for which rows."""
+
+    tube: str
+    source: str
+    target: str
+    when: str
+
+
+class Counters(Terms):
+    """A row of the counters is a transition and how often it was seen.
+
+    The tube '' counts all tasks; each tube that is counted on its own has rows too. A row whose source is '' holds the
+    tasks that were there before counting began.
+    """
+
+    def counted(self, column: str) -> str:
+        """Whether a tube is one of those that are counted on their own."""
+        return self.holds(column, f"IN ({', '.join(map(self.literal, self.tube_stats))})")
+
+    def counted_in(self, guard: Guard) -> str:
+        """How many tasks are in the states of a guard, from the counters: the same effort for any number."""
+        states = ", ".join(f"'{state}'" for state in self.holding(guard))
+        counts = self.side("count")
+        into, out = (f"CASE WHEN {column} IN ({states}) THEN n ELSE 0 END" for column in ("target", "source"))
+        return f"(SELECT COALESCE(SUM({into} - {out}), 0) FROM {counts} WHERE tube = '')"
+
+    @property
+    def counters(self) -> str:
+        """Tube, source, target, how often, and how many rows of the table tell it."""
+        return f"SELECT tube, source, target, n, 1 FROM {self.side('count')}"
+
+    @property
+    def add_counter(self) -> str:
+        return (
+            f"INSERT INTO {self.side('count')} (tube, source, target, n) "
+            f"VALUES (:tube, :source, :target, :count){self.on_conflict('tube, source, target', 'n = n + :count')}"
+        )
+
+    @property
+    def audit(self) -> str:
+        """The counters, and the tasks as the table itself has them (source NULL), at one moment: reads it whole."""
+        actual = f"SELECT tube, NULL AS source, state AS target, n, 0 FROM ({self.actual_counts}) AS actual"
+        return f"{self.counters} UNION ALL {actual}"
+
+    @property
+    def actual_counts(self) -> str:
+        """Tube, letter and number of tasks as the table itself has them: reads it whole."""
+        letter = self.letter(self.roles["status"])
+        states = self.in_states(self.machine.states)
+        rows = f"FROM {self.table_in_schema} WHERE {states}"
+        everything = f"SELECT '' AS tube, {letter} AS state, COUNT(*) AS n {rows} GROUP BY 1, 2"
+        if not self.tube_stats:
+            return everything
+        tube, counted = self.exact(self.roles["tube"]), self.counted(self.roles["tube"])
+        return f"{everything} UNION ALL SELECT {tube}, {letter}, COUNT(*) {rows} AND {counted} GROUP BY 1, 2"
+
+    @property
+    def count_what_is_there(self) -> str:
+        """The tasks that are there before counting begins, unless it has begun."""
+        counts = self.side("count")
+        return (
+            f"INSERT INTO {counts} (tube, source, target, n) "
+            f"SELECT tube, '', state, n FROM ({self.actual_counts}) AS actual "
+            f"WHERE NOT EXISTS (SELECT 1 FROM {counts})"
+        )
+
+    def numbers_of(self, version: str, came: bool) -> list[Number]:
+        """What a row counts that has come, or gone."""
+        status = f"{version}.{self.roles['status']}"
+        letter, mine = self.letter(status), self.in_states(self.machine.states, status)
+        ends = (f"'{ABSENT}'", letter) if came else (letter, f"'{ABSENT}'")
+        found = [Number("''", *ends, mine)]
+        if self.tube_stats:
+            tube = f"{version}.{self.roles['tube']}"
+            found.append(Number(tube, *ends, f"{mine} AND {self.counted(tube)}"))
+        return found
+
+    def numbers_of_change(self) -> list[Number]:
+        """What a row counts that was OLD and is NEW."""
+        old, new = self._letters
+        was, is_ = self._in("OLD", self.machine.states), self._in("NEW", self.machine.states)
+        found = [Number("''", old, new, f"{old} <> {new}")]
+        if self.tube_stats:
+            tube = self.roles["tube"]
+            before, after = self.counted(f"OLD.{tube}"), self.counted(f"NEW.{tube}")
+            moved = self.differ(f"OLD.{tube}", f"NEW.{tube}")
+            gone = f"CASE WHEN {is_} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"
+            come = f"CASE WHEN {was} THEN '{ELSEWHERE}' ELSE '{ABSENT}' END"
+            found += [
+                Number(f"NEW.{tube}", old, new, f"NOT {moved} AND {after} AND {old} <> {new}"),
+                Number(f"OLD.{tube}", old, gone, f"{moved} AND {before} AND {was}"),
+                Number(f"NEW.{tube}", come, new, f"{moved} AND {after} AND {is_}"),
+            ]
+        return found
+
+    @property
+    def _letters(self) -> tuple[str, str]:
+        status = self.roles["status"]
+        return self.letter(f"OLD.{status}"), self.letter(f"NEW.{status}")
+
+    def _in(self, version: str, states: Iterable[str]) -> str:
+        status = f"{version}.{self.roles['status']}"
+        return f"COALESCE({self.in_states(states, status)}, FALSE)"
+
+    @property
+    def moved_key(self) -> str:
+        return " OR ".join(self.differ(f"OLD.{key}", f"NEW.{key}") for key in self.keys)

@@ -1,0 +1,248 @@
+"""Group heads on a server, where many connections write at once.
+
+A trigger sees the database as it was when its transaction began, and a put must wait for no other transaction. So a
+trigger does not change the head: it appends a row to the table of dirty groups, whenever another task may be the first
+of its group. Takes and sweeps refresh dirty groups: they lock the head, find the first task, and delete the rows that
+they have read. A head is right as long as its group is not dirty.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
+
+from xq.adapters.databases.groups import GroupChange, Groups
+from xq.core.compile import Statement
+from xq.core.machine import READY, Guard
+from xq.core.ports import ErrorKind, Store
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.dialect import Dialect
+
+R = TypeVar("R")
+
+DIRTY = "utube_news"
+MANY = 1_000  # rows to refresh at once
+PILE = 50  # rows of one group that could not be refreshed, which become one row
+FEW = 20  # rows of other transactions to refresh within the application's, which keeps their heads locked
+
+
+class Again(Protocol):
+    """Runs a unit of work, and repeats it after a conflict."""
+
+    def __call__(self, work: Callable[[], R]) -> R: ...
+
+
+class DirtyGroup(NamedTuple):
+    """A row that says: another task may be the first of this group."""
+
+    id: int
+    utube: Any
+    head: int  # as in HEADS
+
+
+HEADS = range(3)
+MISSING, OPEN, FULL = HEADS  # no head; one from which may be taken; one from which nothing may
+
+
+class ServerGroups(Groups):
+    """No step of a take waits for another transaction: a take skips heads that another connection has locked."""
+
+    me: ClassVar[str]  # the transaction, or the connection, that appends a row; as SQL
+
+    def __init__(self, of: Dialect, guard: Guard) -> None:
+        super().__init__(of, guard)
+        self.dirty_groups = of.side(DIRTY)
+
+    @abstractmethod
+    def among(self, utubes: Collection[Any]) -> str:
+        """Return the condition after `utube` that it is one of these, whose values are in :utubes."""
+
+    @abstractmethod
+    def place(self, store: Store[Any], utubes: Collection[Any]) -> None:
+        """Insert the missing heads of these groups. Raises an error of the kind LOCKED if that would wait."""
+
+    @abstractmethod
+    def look_at(self, store: Store[Any], utubes: Collection[Any]) -> None:
+        """Write the first task of these groups into their heads, which are locked."""
+
+    @abstractmethod
+    def mark_again(self, utubes: Collection[Any]) -> str:
+        """SQL that makes these groups dirty, as of no transaction."""
+
+    def gone(self, ids: Sequence[int]) -> str:
+        """SQL that deletes rows of dirty groups."""
+        return f"DELETE FROM {self.dirty_groups} WHERE id IN ({', '.join(map(str, ids))})"
+
+    def disowned(self, ids: Sequence[int]) -> str:
+        """SQL that makes rows of this transaction those of none, which it need not refresh again."""
+        rows = f"id IN ({', '.join(map(str, ids))})"
+        return f"UPDATE {self.dirty_groups} SET teller = NULL WHERE {rows} AND teller = {self.me}"
+
+    @property
+    def any_dirty(self) -> str:  # type: ignore[override]
+        return f"SELECT 0 FROM {self.dirty_groups} LIMIT 1"
+
+    def unless_dirty(self, utube: str) -> str:
+        return f" AND {utube} NOT IN (SELECT utube FROM {self.dirty_groups})"
+
+    @property
+    def nobody(self) -> str:
+        """What follows SET: the head names no first task."""
+        return ", ".join(f"{column} = NULL" for column in self.columns)
+
+    @property
+    def first_known(self) -> str:
+        table = self.of.table
+        rows = f"FROM {self.of.table_in_schema} WHERE {self._is(table, [READY])}"
+        return self.mark(self.head(table), rows)
+
+    # what triggers do
+
+    def mark(self, utube: str, rows: str = "") -> str:
+        """SQL that makes a group dirty, or the groups of all `rows`."""
+        found = f"SELECT DISTINCT {utube}, {self.me} {rows}" if rows else f"VALUES ({utube}, {self.me})"
+        return f"INSERT INTO {self.dirty_groups} (utube, teller) {found}"
+
+    def on_change(self, change: GroupChange, table: str = "") -> list[tuple[str, str]]:
+        """What a trigger does for a row, or for those of a table, and the condition of such rows."""
+
+        def rows(when: str) -> str:
+            return f"FROM {table} WHERE {when}" if table else ""
+
+        counts = f"({change.when}) AND {change.taken} <> 0"
+        # A group of which one task is taken is full: it needs no first task then.
+        tells = f"({change.when}) AND {change.taken} <= 0" if self.most == 1 else change.when
+        found = [] if change.ready else [(counts, self.count(change.utube, change.taken, rows(counts)))]
+        return [*found, (tells, self.mark(change.utube, rows(tells)))]
+
+    # refreshing
+
+    def refresh(self, store: Store[Any], again: Again, whole: Again, mine: bool = False) -> int:
+        """Refresh dirty groups, with `mine` only those of the open transaction. Returns how many rows were refreshed.
+
+        The application's transaction may see an old snapshot, and may stay open for long. So what it writes is a first
+        guess, which others refresh again, and it locks few heads. `again` and `whole` run units of work: without a
+        transaction of their own, and with one.
+        """
+        unread = partial(self._dirty, store, again)
+        if not store.in_transaction():
+            return sum(self._refresh_batch(store, again, whole, dirty) for dirty in unread("TRUE", MANY))
+        own = partial(self._refresh_each, store, whole, partial(self._refresh_within, own=True))
+        refreshed = sum(map(own, unread(f"teller = {self.me}", MANY)))
+        if not refreshed and not mine:
+            others = partial(self._refresh_each, store, whole, self._refresh_within)
+            unknown = self._of_head(f"k0 IS NULL AND taken < {self.most}", "TRUE")
+            refreshed = next(filter(None, map(others, unread(unknown, FEW))), 0)
+        return refreshed
+
+    def _dirty(self, store: Store[Any], again: Again, which: str, n: int) -> Iterator[list[DirtyGroup]]:
+        """Yield the rows of dirty groups in the order of their ids, `n` at a time."""
+        head = self._of_head(f"CASE WHEN taken < {self.most} THEN {OPEN} ELSE {FULL} END", f"{MISSING}")
+        after: int | None = -1
+        while after is not None:
+            query = f"SELECT id, utube, {head} FROM {self.dirty_groups} AS xq_n WHERE id > {after} AND {which}"
+            found = again(partial(store.execute, f"{query} ORDER BY id LIMIT {n}"))
+            if found:
+                yield [DirtyGroup(*row) for row in found]
+            after = found[-1][0] if len(found) == n else None
+
+    def _of_head(self, found: str, missing: str) -> str:
+        """Return a subquery of the head of the row `xq_n`; with a join the planner could read all heads."""
+        return f"COALESCE((SELECT {found} FROM {self.heads} AS xq_h WHERE xq_h.utube = xq_n.utube), {missing})"
+
+    def _refresh_batch(self, store: Store[Any], again: Again, whole: Again, dirty: list[DirtyGroup]) -> int:
+        refreshed = self._refresh_each(store, self.unit_for(dirty, again, whole), self.refresh_heads, dirty)
+        for of_one in _apart(dirty):
+            if len(of_one) >= PILE and of_one[0].head != FULL:
+                whole(partial(self._merge, store, of_one))
+        return refreshed
+
+    def unit_for(self, dirty: Sequence[DirtyGroup], again: Again, whole: Again) -> Again:
+        """Return the one of these that runs `refresh_heads`."""
+        return whole
+
+    def _refresh_each(
+        self,
+        store: Store[Any],
+        whole: Again,
+        refresh: Callable[[Store[Any], Sequence[DirtyGroup]], int],
+        dirty: Sequence[DirtyGroup],
+    ) -> int:
+        """Refresh these. If a missing head cannot be inserted now, refresh each group on its own."""
+        try:
+            return whole(lambda: refresh(store, dirty))
+        except Exception as error:
+            if store.classify(error) is not ErrorKind.LOCKED:
+                raise
+        each = _apart(dirty)
+        return sum(self._refresh_each(store, whole, refresh, of_one) for of_one in each) if len(each) > 1 else 0
+
+    def locked(self, store: Store[Any], dirty: Sequence[DirtyGroup], and_so: str = "") -> list[Any]:
+        """Lock the open heads of these groups for which `and_so` holds, and return their groups."""
+        absent = dict.fromkeys(one.utube for one in dirty if one.head == MISSING)
+        wanted = dict.fromkeys(one.utube for one in dirty if one.head != FULL)
+        if absent:
+            self.place(store, absent)
+        if not wanted:
+            return []
+        heads = f"SELECT utube FROM {self.heads}{self.by_key} WHERE utube {self.among(wanted)}"
+        which = f"AND taken < {self.most}{and_so}{self.of.lock} SKIP LOCKED"
+        found = self.of.execute(store, f"{heads} {which}", {"utubes": list(wanted)})
+        return [utube for (utube,) in found]
+
+    def there(self, store: Store[Any], dirty: Sequence[DirtyGroup]) -> set[int]:
+        """Lock those of these rows that no other connection has deleted or locked, and return their ids."""
+        ids = ", ".join(str(one.id) for one in dirty)
+        these = (
+            f"SELECT id FROM {self.dirty_groups}{self.by_key} WHERE id IN ({ids}) ORDER BY id{self.of.lock} SKIP LOCKED"
+        )
+        return {id for (id,) in store.execute(these)} if dirty else set()
+
+    def _refresh_within(self, store: Store[Any], dirty: Sequence[DirtyGroup], own: bool = False) -> int:
+        """Refresh heads without a first task, or with `own` all heads of these, in the application's transaction.
+
+        Another connection may have refreshed them since this transaction began, and may have seen more. So this makes
+        the groups dirty again wherever it may have written less than was known.
+        """
+        locked, known = self.locked(store, dirty, " AND k0 IS NULL"), []
+        if own:
+            known = self.locked(store, dirty, " AND k0 IS NOT NULL")
+            # Rows of an earlier transaction of this connection may be refreshed already: then the head is right.
+            there = self.there(store, [one for one in dirty if one.utube in known])
+            known = [utube for utube in known if any(one.id in there for one in dirty if one.utube == utube)]
+            locked += known
+        if not locked:
+            return 0
+        self.look_at(store, locked)
+        ready = f"SELECT utube FROM {self.heads}{self.by_key} WHERE utube {self.among(locked)} AND k0 IS NOT NULL"
+        found = [utube for (utube,) in self.of.execute(store, ready, {"utubes": locked})]
+        if changed := list(dict.fromkeys([*known, *found])):
+            self.of.change(store, Statement(self.mark_again(changed)), {"utubes": changed})
+        if own:
+            store.change(self.disowned([one.id for one in dirty if one.utube in locked]))
+        return len(found)
+
+    @abstractmethod
+    def refresh_heads(self, store: Store[Any], dirty: Sequence[DirtyGroup]) -> int:
+        """Write the first task of each open group into its head, delete the rows, and return how many it deleted.
+
+        A head without a first task and without taken tasks is deleted too.
+        """
+
+    def _merge(self, store: Store[Any], dirty: Sequence[DirtyGroup]) -> None:
+        """Replace many rows of a group by one. It is newer than they are: who sees it sees what they stand for."""
+        there = self.there(store, dirty)
+        if len(there) >= PILE:
+            store.change(self.gone(sorted(there)))
+            self.of.change(store, Statement(self.mark(":utube")), {"utube": dirty[0].utube})
+
+
+def _apart(dirty: Iterable[DirtyGroup]) -> list[list[DirtyGroup]]:
+    """Return the rows of each group."""
+    found: dict[Any, list[DirtyGroup]] = {}
+    for one in dirty:
+        found.setdefault(one.utube, []).append(one)
+    return list(found.values())

@@ -1,0 +1,84 @@
+"""Export batches on MariaDB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from xq.adapters.databases.exports import DONE_AT, LEAVING, LONGEST, NUMBER, RUN, Exports
+from xq.core.compile import Statement
+from xq.core.errors import ConfigurationError
+from xq.core.ports import Store
+
+
+class MariadbExports(Exports):
+    """What is read on the way to a table is locked, unless a transaction reads only what is committed."""
+
+    temporary = "CREATE TEMPORARY TABLE"
+    over = f"DROP TEMPORARY TABLE IF EXISTS {LEAVING}"
+    join = "STRAIGHT_JOIN"
+    one_more = "value = value + 1"
+    looks_ahead = True
+    lock = " FOR UPDATE"
+
+    @property
+    def keyed(self) -> str:  # type: ignore[override]
+        return f" (n BIGINT DEFAULT 0 PRIMARY KEY, told {self.of.varying(LONGEST + 1)}, INDEX (told)){self.of.engine}"
+
+    # The history has no more of a key than this, and so tells nothing of a longer one, or of several as of one.
+    stays = f" AND CHAR_LENGTH(l.told) <= {LONGEST}"
+
+    def as_text(self, told: str) -> str:
+        return f"LEFT({told}, {LONGEST + 1})"
+
+    @property
+    def types(self) -> str:  # type: ignore[override]
+        schema = self.of.literal(self.of.source.schema) if self.of.source.schema else "DATABASE()"
+        return (
+            "SELECT column_name, column_type, collation_name FROM information_schema.columns "
+            f"WHERE table_schema = {schema} AND table_name = {self.of.literal(self.of.source.name)}"
+        )
+
+    def made(self) -> list[str]:
+        own = f"{RUN} {self.of.varying(64)} DEFAULT '', {NUMBER} BIGINT DEFAULT 0, {DONE_AT} BIGINT"
+        return [
+            f"CREATE TABLE IF NOT EXISTS {self.table} ({own}, PRIMARY KEY ({RUN}, {NUMBER})){self.of.engine} "
+            f"AS SELECT {self.of.columns} FROM {self.of.table_in_schema} LIMIT 0"
+        ]
+
+    @contextmanager
+    def closed(self, store: Store[Any]) -> Iterator[None]:
+        if store.in_transaction():
+            raise ConfigurationError("MariaDB ends a transaction where a table is dropped: do it outside of it")
+        store.execute(f"LOCK TABLES {self.table} WRITE")
+        try:
+            yield
+        finally:
+            store.execute("UNLOCK TABLES")
+
+    def prepare(self, store: Store[Any]) -> None:
+        store.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+
+    def refuse_misfits(self, store: Store[Any]) -> None:
+        store.execute("SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')")
+
+    def forget_old(self, mark: Mapping[str, Any]) -> str:
+        # So many: it would read on to one that does not belong to them, and wait for who has just written that.
+        return f"{super().forget_old(mark)} ORDER BY id LIMIT :many"
+
+    def look_ahead(self, store: Store[Any]) -> None:
+        store.execute("SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
+
+    def those(self, numbers: Iterable[int], keys: Sequence[Sequence[Any]]) -> tuple[str, dict[str, Any]]:
+        # By their keys: for a query it would read, and lock, the whole table.
+        named = {f"k{i}_{j}": part for i, key in enumerate(keys) for j, part in enumerate(key)}
+        listed = (", ".join(f":k{i}_{j}" for j in range(len(self.of.keys))) for i in range(len(keys)))
+        return f"{self.of.key} IN ({', '.join(f'({one})' for one in listed)})", named
+
+    def take_out(self, numbers: Iterable[int], keys: Sequence[Sequence[Any]]) -> tuple[Statement, Mapping[str, Any]]:
+        those, values = self.those(numbers, keys)
+        return Statement(
+            f"DELETE FROM {self.of.table_in_schema} WHERE {those} AND {self.of.telling} "  # type: ignore[attr-defined]
+            f"RETURNING {self.of.columns}"
+        ), values

@@ -1,0 +1,125 @@
+"""What installing a queue creates: tables, indexes and triggers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xq.adapters.databases.records import QUEUES, SESSIONS, SETTINGS
+from xq.adapters.databases.rows import Rows
+from xq.core.machine import READY, TAKEN
+from xq.sessions.session import UUID_LENGTH
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """Something that installing creates. `create` may be run twice."""
+
+    kind: str  # table, index or trigger
+    name: str
+    create: tuple[str, ...]
+    drop: str
+
+
+class Objects(Rows):
+    """The objects beside the table of the application."""
+
+    @abstractmethod
+    def side_tables(self) -> list[Object]:
+        """The tables that belong to this queue alone."""
+
+    @abstractmethod
+    def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
+        """An index of the rows that meet a condition."""
+
+    @abstractmethod
+    def triggers(self) -> list[Object]:
+        """What sees every change of the table, whoever makes it."""
+
+    create_view = "CREATE VIEW IF NOT EXISTS"
+    more_of_queues = ""  # what else is written of each queue: columns, after a comma
+    serial: str  # the type of a key that the database makes, in a table of xq's own
+
+    @abstractmethod
+    def stage_body(self, place: str, options: Sequence[str]) -> tuple[str, ...]:
+        """What follows the name of a table of rows such as the application's, and what is to be run when it is made.
+
+        Each has a place, which is its key, and options, in seconds; all else may be NULL.
+        """
+
+    def watched(self) -> list[str]:
+        """The columns whose change triggers must see."""
+        tube = [self.roles["tube"]] if self.tube_stats else []
+        utube = [self.utubes.role, *self.utubes.watched] if self.utubes else []
+        return list(dict.fromkeys([self.roles["status"], *self.keys, *tube, *utube]))
+
+    def shared(self) -> list[Object]:
+        """Tables that all queues of a database share."""
+        name, uuid = self.varying(255), self.varying(UUID_LENGTH)
+        tables = {
+            QUEUES: f"name {name} PRIMARY KEY, version {name} NOT NULL, fingerprint {self.long_text} NOT NULL"
+            f"{self.more_of_queues}",
+            SESSIONS: f"uuid {uuid} NOT NULL, queue {name} NOT NULL, since DOUBLE PRECISION NOT NULL, "
+            "ends DOUBLE PRECISION, PRIMARY KEY (uuid, queue)",
+            SETTINGS: f"name {name} PRIMARY KEY, value DOUBLE PRECISION NOT NULL",
+        }
+        return [
+            Object(
+                "table",
+                name,
+                (f"CREATE TABLE IF NOT EXISTS {name} ({columns}){self.engine}",),
+                f"DROP TABLE IF EXISTS {name}",
+            )
+            for name, columns in (tables | self.more_shared()).items()
+        ]
+
+    def objects(self) -> list[Object]:
+        """What installing creates, in order."""
+        return [*self.side_tables(), *self.indexes(), *self.triggers()]
+
+    def made(self, kind: str, suffix: str, *create: str) -> Object:
+        """Something that belongs to this queue, and the SQL that creates it."""
+        name = self.name(suffix)
+        return Object(kind, name, create, self.drop(kind, name))
+
+    def side_table(self, suffix: str, body: str, *more: str) -> Object:
+        """A table that belongs to this queue, and what is to be created with it."""
+        create = f"CREATE TABLE IF NOT EXISTS {self.side(suffix)} {body}"
+        return self.made("table", suffix, create, *more)
+
+    def more_shared(self) -> dict[str, str]:
+        """Tables that all queues of a database share in this kind of database alone: name -> columns."""
+        return {}
+
+    def indexes(self) -> list[Object]:
+        """What finds the rows of each way. Rows at rest stand in none of them, where the database has partial ones."""
+        return [self.index(suffix, *found) for suffix, found in self._indexes().items()]
+
+    def _indexes(self) -> dict[str, tuple[str, str, bool]]:
+        """What each index is of, by suffix: columns, the condition of its rows, whether it is unique."""
+        found: dict[str, tuple[str, str, bool]] = {}
+        for state in self.machine.picked():
+            mine = self.is_state(state)
+            if self.utubes and state == READY:
+                mine = self.utubes.for_others(mine)
+            found[f"oldest_{state}"] = (self.order, mine, False)
+            if "tube" in self.roles and state == READY:
+                found[f"oldest_{state}_of_tube"] = (f"{self.roles['tube']}, {self.order}", mine, False)
+        if self.utubes:
+            found["utube"] = self.utubes.index
+        for column in {timer.column: None for timers in self.machine.timers.values() for timer in timers}:
+            role = self.roles[column]
+            found[column] = (f"{self.roles['status']}, {role}", f"{role} IS NOT NULL", False)
+        # The taken tasks of a session must be found among ten million others. An index of their own costs a fifth of
+        # the throughput, so where their ttr stands in one already, those without a ttr join them there.
+        taken = self.is_state(TAKEN)
+        if "runat" in found and ("owner" in self.roles or self.machine.timer(TAKEN, "runat")):
+            columns, condition, unique = found["runat"]
+            found["runat"] = (columns, f"{taken} OR {condition}", unique)
+        elif "owner" in self.roles:
+            found["taken"] = (self.held_by, taken, False)
+        for guard in self.machine.guards:
+            if guard.name == "unique":
+                found[guard.name] = (self.roles[guard.role], self.in_states(self.holding(guard)), True)
+        return found

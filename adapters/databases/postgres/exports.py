@@ -1,0 +1,34 @@
+"""Export batches on PostgreSQL."""
+
+from __future__ import annotations
+
+from xq.adapters.databases.exports import LEAVING, Exports
+
+
+class PostgresExports(Exports):
+    """A row is another version when somebody has written it."""
+
+    over = f"DROP TABLE IF EXISTS pg_temp.{LEAVING}"
+    version = "CAST(t.xmin AS text)"
+    same_version = " AND CAST(t.xmin AS text) = l.version"
+    settled = "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)"
+    lock = " FOR UPDATE OF t"
+
+    @property
+    def types(self) -> str:  # type: ignore[override]
+        return (
+            "SELECT attname, format_type(atttypid, atttypmod), CAST(attcollation AS bigint) FROM pg_attribute "
+            f"WHERE attrelid = to_regclass({self.of.literal(self.of.table_in_schema)}) "
+            "AND attnum > 0 AND NOT attisdropped"
+        )
+
+    @property
+    def close(self) -> str:  # type: ignore[override]
+        return f"LOCK TABLE {self.table} IN ACCESS EXCLUSIVE MODE"
+
+    def analyzed(self) -> list[str]:
+        return [
+            f"CREATE UNIQUE INDEX xq_leaving_n ON {LEAVING} (n)",
+            f"CREATE INDEX xq_leaving_told ON {LEAVING} (told)",
+            f"ANALYZE {LEAVING}",
+        ]

@@ -1,0 +1,43 @@
+"""Export batches on SQLite."""
+
+from __future__ import annotations
+
+from xq.adapters.databases.exports import LEAVING, NUMBER, RUN, SUFFIX, Exports
+
+
+class SqliteExports(Exports):
+    """One writer at a time: what a run reads before it writes stays so."""
+
+    join = "CROSS JOIN"
+    over = f"DROP TABLE IF EXISTS temp.{LEAVING}"
+
+    @property
+    def types(self) -> str:  # type: ignore[override]
+        source = self.of.source
+        there = f"{self.of.literal(source.name)}, {self.of.literal(source.schema or 'main')}"
+        return f"SELECT name, type FROM pragma_table_xinfo({there})"
+
+    @property
+    def close(self) -> str:  # type: ignore[override]
+        return f"DELETE FROM {self.table} WHERE 1 = 0"
+
+    def as_text(self, told: str) -> str:
+        return f"CAST({told} AS TEXT)"
+
+    def made(self) -> list[str]:
+        table, index = self.of.quote(self.name), self.of.object(self.of.name(f"{SUFFIX}_key"))
+        return [super().made()[0], f"CREATE UNIQUE INDEX IF NOT EXISTS {index} ON {table} ({RUN}, {NUMBER})"]
+
+    def analyzed(self) -> list[str]:
+        return [
+            f"CREATE UNIQUE INDEX temp.xq_leaving_n ON {LEAVING} (n)",
+            f"CREATE INDEX temp.xq_leaving_told ON {LEAVING} (told)",
+        ]
+
+    @property
+    def stays(self) -> str:  # type: ignore[override]
+        # SQLite gives the highest key and one: that of a task in an archive must not be given to another.
+        (key, *more), (field, *_) = self.of.keys, self.of.source.key
+        if more or field.kind not in ("auto", "bigauto"):
+            return ""
+        return f" AND t.{key} < (SELECT MAX({key}) FROM {self.of.table_in_schema})"

@@ -1,0 +1,251 @@
+"""The terms in which the SQL of one queue is written: names, literals, times, states and keys."""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Self
+
+from xq.core.errors import ConfigurationError
+from xq.core.machine import ABSENT, Guard, Machine
+from xq.core.ports import TIMES, Kind, Row, Table, beside
+
+GUARDS = ("limit", "unique", "utube")
+
+
+def parts_of_uuid(text: str) -> list[str]:
+    """The parts of 32 digits that dashes come between; as SQL."""
+    parts = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+    return [f"substr({text}, {start}, {length})" for start, length in parts]
+
+
+class Terms(ABC):
+    """The table of a queue, its roles, its states and its keys, as SQL."""
+
+    def __init__(
+        self, table: Table, machine: Machine, words: Mapping[str, str | int], tube_stats: Sequence[str] = ()
+    ) -> None:
+        for guard in machine.guards:
+            if guard.name not in GUARDS:
+                raise ConfigurationError(
+                    f"no database keeps the guard {guard.name!r}: they keep {' and '.join(GUARDS)}"
+                )
+        self.source = table
+        self.machine = machine
+        self.words = words
+        self.letters = {words[state]: state for state in machine.states}
+        self.tube_stats = tuple(tube_stats)
+        self.roles = {role: self.quote(field.column) for role, field in table.roles.items()}
+        self.source_name = f"{table.schema}.{table.name}" if table.schema else table.name
+        self.keys = tuple(self.quote(field.column) for field in table.key)
+        self.table = self.quote(table.name)
+        self.key = self._tuple(self.keys)
+        self.columns = ", ".join(self.quote(field.column) for field in table.fields)
+        self._parameters = {field.name: f"f{i}" for i, field in enumerate(table.fields)}
+
+    # time
+
+    @property
+    @abstractmethod
+    def now(self) -> str:
+        """Seconds since 1970: `:now` when it is given, else by the clock of the database."""
+
+    @abstractmethod
+    def moment(self, kind: Kind, seconds: str) -> str:
+        """Seconds since 1970, as a column of this kind holds them."""
+
+    @abstractmethod
+    def seconds(self, kind: Kind, column: str) -> str:
+        """What `moment` made, as seconds since 1970."""
+
+    @abstractmethod
+    def differ(self, one: str, other: str) -> str:
+        """Whether two values differ, be they NULL; as SQL."""
+
+    def bound(self, kind: Kind) -> str:
+        """Now, to be compared with a column of this kind."""
+        return self.moment(kind, self.now) if kind in TIMES else self.now
+
+    @property
+    @abstractmethod
+    def now_us(self) -> str:
+        """`now` as a whole number of microseconds."""
+
+    @abstractmethod
+    def told_key(self, parts: Sequence[str]) -> str:
+        """A key as the history tells it, of its parts as they are stored; as SQL."""
+
+    # words
+
+    never: str  # what a role that remembers seconds holds for never, since NULL means the default; as SQL
+    forever: float = math.inf  # the same, as a value
+    no_limit: int | None  # the `:n` of all rows
+    most_values: int  # that one statement may bring
+    mark: str  # what stands for a value in the SQL of the driver
+    longest_name: int | None = None  # in bytes
+    layout = "5"  # of what is installed; a change of triggers, indexes or side tables raises it
+    long_text = "TEXT"  # the type of a text of any length
+    engine = ""  # what follows the columns of a table that is made
+    absent_rows = ""  # what follows a SELECT of no table that has a condition
+    lock = ""  # what has a SELECT wait for whoever writes its rows, and others for whoever runs it
+
+    def not_by_index(self, column: str) -> str:
+        """A column in a condition that the planner shall not look up in an index."""
+        return column
+
+    def by_index(self, name: str) -> str:
+        """What follows a table that shall be read by this index, whatever the planner believes of it."""
+        return ""
+
+    def on_conflict(self, key: str, update: str = "") -> str:
+        """What follows an INSERT whose row may be there already: it is updated, or stays as it is."""
+        return f" ON CONFLICT ({key}) DO {f'UPDATE SET {update}' if update else 'NOTHING'}"
+
+    def whole(self, number: str) -> str:
+        """A number as a whole one that the driver returns as such."""
+        return number
+
+    def varying(self, length: int) -> str:
+        """The type of text of at most so many characters, in a table of xq's."""
+        return "TEXT"
+
+    def drop(self, kind: str, name: str) -> str:
+        """SQL that drops an object of this queue, if it is there."""
+        return f"DROP {kind.upper()} IF EXISTS {self.object(name)}"
+
+    @staticmethod
+    def quote(name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
+
+    @staticmethod
+    def literal(value: Any) -> str:
+        if value is None:
+            return "NULL"
+        if isinstance(value, str):
+            return "'" + value.replace("'", "''") + "'"
+        return repr(value)
+
+    def in_any_mode(self, text: str) -> str:
+        """A literal to be stored, which no setting of a connection has mean something else."""
+        return self.literal(text)
+
+    @staticmethod
+    def _tuple(parts: Sequence[str]) -> str:
+        return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
+
+    # names
+
+    def name(self, suffix: str) -> str:
+        """The name of something that belongs to this queue."""
+        return beside(self.source.name, suffix, self.longest_name)
+
+    def in_schema(self, schema: str) -> Self:
+        """The same, but for the schema in which triggers are told to find the tables."""
+        found = copy.copy(self)
+        found.source = replace(self.source, schema=schema)
+        for name in list(vars(found)):
+            if isinstance(getattr(type(self), name, None), cached_property):
+                del vars(found)[name]
+        return found
+
+    def of_table(self, name: str) -> Self:
+        """The same for another table, which has the same columns."""
+        return type(self)(replace(self.source, name=name), self.machine, self.words, self.tube_stats)
+
+    def object(self, name: str) -> str:
+        """A name, quoted, in the schema of the table."""
+        return f"{self.quote(self.source.schema)}.{self.quote(name)}" if self.source.schema else self.quote(name)
+
+    def side(self, suffix: str) -> str:
+        """What belongs to this queue, by the end of its name: the tables count, owner, wait and history, say."""
+        return self.object(self.name(suffix))
+
+    # values of columns
+
+    def exact(self, column: str, kind: Kind = "text") -> str:
+        """A column, compared as it is, whatever collation it has; an index on it does not help then."""
+        return column
+
+    def holds(self, column: str, test: str, kind: Kind = "text") -> str:
+        """A test of a column, exact, which an index on it may answer."""
+        return f"{column} {test}"
+
+    def is_state(self, state: str, column: str = "") -> str:
+        return self.holds(column or self.roles["status"], f"= {self.literal(self.words[state])}", self.kind("status"))
+
+    def in_states(self, states: Iterable[str], column: str = "") -> str:
+        words = ", ".join(self.literal(self.words[state]) for state in states)
+        return self.holds(column or self.roles["status"], f"IN ({words})", self.kind("status"))
+
+    def letter(self, column: str) -> str:
+        """The letter of a stored status; X for one that is not the queue's."""
+        cases = " ".join(f"WHEN {self.literal(self.words[s])} THEN '{s}'" for s in self.machine.states)
+        return f"CASE {self.exact(column, self.kind('status'))} {cases} ELSE '{ABSENT}' END"
+
+    def kind(self, role: str) -> Kind:
+        return self.source.roles[role].kind
+
+    def state(self, row: Row) -> str | None:
+        """The letter of a row that a statement returned; None when the row is not the queue's."""
+        status = self.source.fields.index(self.source.roles["status"])
+        return self.letters.get(row[status])
+
+    # rows
+
+    @property
+    def owners(self) -> str:
+        """The table of owners beside that of the application, where no role holds them."""
+        return self.side("owner")
+
+    @property
+    def owner(self) -> str:
+        """Whoever holds the row: the role, or what the side table says."""
+        return self.roles.get("owner", self._owner_beside)
+
+    @property
+    def _owner_beside(self) -> str:
+        return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self.same_key('o', self.table)})"
+
+    def same_key(self, alias: str, version: str) -> str:
+        """That a row of a table beside, which has this alias ('': none), is of this version of a row."""
+        return self._same(alias, self.keys, version)
+
+    def same_wait(self, alias: str, version: str) -> str:
+        """That somebody waits for the end of the task of this row."""
+        return self._same(alias, self._parts(), version)
+
+    def _same(self, alias: str, columns: Sequence[str], version: str) -> str:
+        dot = f"{alias}." if alias else ""
+        return " AND ".join(f"{dot}{column} = {version}.{key}" for column, key in zip(columns, self.keys, strict=True))
+
+    def by_key(self, of: str = "", row: str = "") -> str:
+        """The row of the key, of a table that has this alias where there are several; `row` ends its values' names."""
+        parts = enumerate(zip(self.keys, self.source.key, strict=True))
+        return " AND ".join(self.holds(f"{of}{key}", f"= :k{i}{row}", field.kind) for i, (key, field) in parts)
+
+    @property
+    def in_tube(self) -> str:
+        return self.holds(self.roles["tube"], "= :tube")
+
+    def keys_there(self, of: str = "") -> str:
+        """What begins a condition of rows of which no key is NULL, where it may be; `of` as in `by_key`."""
+        return ""
+
+    def holding(self, guard: Guard) -> list[str]:
+        """The states of a guard that this queue has."""
+        return [state for state in self.machine.states if state in guard.states]
+
+    @property
+    def table_in_schema(self) -> str:
+        return self.object(self.source.name)
+
+    @property
+    def waits(self) -> str:
+        return self.side("wait")
+
+    def _parts(self) -> list[str]:
+        return [f"k{i}" for i in range(len(self.keys))]
