@@ -247,7 +247,7 @@ class DjangoStore(OrmStore[M]):
             and all(type(vars(model).get(name)) in PLAIN for name in self._attnames)
         )
         self._is_made_plainly = plain
-        self.connected: Callable[[], None] = lambda: None
+        self.connected: Callable[[], bool] = lambda: False
 
     def _find_engine(self) -> str:
         vendor = self.connection.vendor
