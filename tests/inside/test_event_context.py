@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
+from typing import Any
 
 from tests.conftest import Maker
 from tests.factories import task
@@ -12,7 +13,7 @@ from tests.steps import another_process
 def test_the_first_put_of_a_process_that_did_not_install_the_queue_is_told_as_a_put(shared_db):
     Task = Maker(shared_db, None)({"history": True})
 
-    def puts() -> Iterator[int]:
+    def puts() -> Generator[Any, Any, None]:
         there = Maker(shared_db, None)
         there.INSTALLS = False
         yield there({"history": True}).put(task()).id
