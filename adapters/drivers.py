@@ -7,6 +7,7 @@ import re
 import select
 import sqlite3
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -171,20 +172,20 @@ class Sqlite3:
         return False
 
 
-class _Server:
+class _Server(ABC):
     """What the drivers of both servers share."""
 
-    def in_transaction(self, connection: Any) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def in_transaction(self, connection: Any) -> bool: ...
 
-    def is_broken(self, connection: Any) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def is_broken(self, connection: Any) -> bool: ...
 
-    def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None: ...
 
-    def rows(self, cursor: Any) -> list[Row]:
-        raise NotImplementedError
+    @abstractmethod
+    def rows(self, cursor: Any) -> list[Row]: ...
 
     def transaction(self, connection: Any) -> bool | None:
         return True if self.in_transaction(connection) else None if self.is_broken(connection) else False

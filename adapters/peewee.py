@@ -228,7 +228,7 @@ class PeeweeStore(OrmStore[M]):
             self._make_hydration()
         self._local = _Local()
         self._engines: dict[type, str] = {}
-        self.connected: Callable[[], None] = lambda: None
+        self.connected: Callable[[], bool] = lambda: False
 
     @property
     def database(self) -> pw.Database:

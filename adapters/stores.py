@@ -168,7 +168,7 @@ class OrmStore(ClassifiesErrors, Generic[M]):
     key: tuple[str, ...]
     installs = ""
 
-    connected: Callable[[], None]
+    connected: Callable[[], bool]
 
     @abstractmethod
     def ready(self) -> Connection: ...
@@ -185,11 +185,12 @@ class OrmStore(ClassifiesErrors, Generic[M]):
         if connection.in_transaction and before is None:
             return
         connection.set_up = None if connection.in_transaction else True
+        done = False
         try:
-            self.connected()
-        except BaseException:
-            connection.set_up = before
-            raise
+            done = self.connected()
+        finally:
+            if not done:  # or the queue is not bound to this database yet
+                connection.set_up = before
 
     @cached_property
     def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:

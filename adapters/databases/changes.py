@@ -22,11 +22,11 @@ class Changes(Rows, Counters):
 
     @property
     def told_first(self) -> str:
-        """What begins the condition of a DELETE that must tell the triggers its event."""
+        """Return the beginning of the condition of a DELETE, which passes its event to the triggers."""
         return ""
 
     def entered(self, state: str) -> str:
-        """What is written into the status field, by a statement that may have to tell the triggers its event."""
+        """Return the new value of the status field, as SQL that may pass the event to the triggers."""
         return self.literal(self.words[state])
 
     def amount(self, value: Given | Own) -> str:
@@ -39,7 +39,7 @@ class Changes(Rows, Counters):
         return self.literal(value.default)
 
     def written(self, role: str, value: Any) -> str:
-        """What is written into the column of a role."""
+        """Return the new value of the column of a role, as SQL."""
         if isinstance(value, Given):
             return self.amount(value)
         if isinstance(value, After):
@@ -96,7 +96,7 @@ class Changes(Rows, Counters):
         return [own.get(column, f"{of}{column}") for column in columns]
 
     def of_roles(self, change: Change) -> dict[str, str]:
-        """What is written into the columns of roles; those that the queue knows and does not map are not there."""
+        """Return the new values of the columns of the mapped roles, as SQL by column."""
         return {
             self.roles[role]: self.written(role, value) for role, value in change.roles.items() if role in self.roles
         }

@@ -247,7 +247,7 @@ class DjangoStore(OrmStore[M]):
             and all(type(vars(model).get(name)) in PLAIN for name in self._attnames)
         )
         self._is_made_plainly = plain
-        self.connected: Callable[[], None] = lambda: None
+        self.connected: Callable[[], bool] = lambda: False
 
     def _find_engine(self) -> str:
         vendor = self.connection.vendor
@@ -322,8 +322,8 @@ class DjangoStore(OrmStore[M]):
     def ready(self) -> Connection:
         wrapper = self.connection
         driver, kept = self.driver, vars(wrapper).get("_xq_kept") or self._kept(wrapper)
-        within = self._transaction(wrapper, kept, driver)
-        connection = kept.connections.get(self)
+        connection: Connection | None = kept.connections.get(self)
+        within = None if connection is None else self._transaction(wrapper, kept, driver)
         if within is None or connection is None or connection.raw is not wrapper.connection:
             connection = self._open()
             within = self._within(wrapper, driver)
@@ -381,7 +381,9 @@ class DjangoStore(OrmStore[M]):
 
     def _open(self) -> Connection:
         """The connection of this thread; a new one where it is known to be gone and nothing depends on it."""
-        wrapper, driver = self.connection, self.driver
+        wrapper, driver, place = self.connection, self.driver, self.database
+        if place is None:
+            raise ConfigurationError(f"{self.name} is on no database of {self.engine}")  # which says so itself
         kept = self._kept(wrapper)
         if self._transaction(wrapper, kept, driver) is None:
             wrapper.ensure_connection()
@@ -389,7 +391,6 @@ class DjangoStore(OrmStore[M]):
             kept.at = where(wrapper)
         raw, connection = wrapper.connection, kept.connections.get(self)
         if connection is None or connection.raw is not raw:
-            place = self.database
             # Not Django's own cursor, which knows one kind of marks and can have nothing prepared.
             kind = FileConnection if self._engine == "sqlite" else Connection
             cursor = raw.cursor if self._engine == "sqlite" else partial(_bare_cursor, raw)

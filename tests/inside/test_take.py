@@ -6,7 +6,6 @@ import pytest
 
 import xq
 from tests.factories import task
-from xq.core.values import Tasks
 
 # interrupted
 
@@ -19,7 +18,7 @@ def test_what_was_taken_when_the_handler_of_a_signal_raised_an_error_of_a_value_
     Task = make()
     put = Task.put(task())
     with monkeypatch.context() as patch:
-        patch.setattr(Tasks, "returned", handle)  # the signal comes when the row is taken
+        patch.setattr(Task.xq._tasks, "returned", handle)  # the signal comes when the row is taken
         with pytest.raises(kind):
             Task.take()
     assert Task.take().id == put.id

@@ -58,16 +58,16 @@ def test_a_take_does_not_sleep_on_when_another_process_reconfigures_its_queue(sh
 def looks(Task: Any, monkeypatch: Any) -> Counter[int]:
     """How many statements that take each thread runs from now on."""
     counted: Counter[int] = Counter()
-    driver = type(Task.xq.store.driver)
-    execute = driver.execute
+    kind = type(Task.xq.store.ready())
+    execute = kind.execute
 
-    def counting(self: Any, cursor: Any, sql: str, values: Any) -> None:
+    def counting(self: Any, sql: str, values: Any = ()) -> Any:
         # A statement that takes, or the lock that is the first half of one.
         if ("'T'" in sql and sql.startswith(("WITH", "UPDATE"))) or sql.endswith("LIMIT 1 FOR UPDATE SKIP LOCKED"):
             counted[threading.get_ident()] += 1
-        execute(self, cursor, sql, values)
+        return execute(self, sql, values)
 
-    monkeypatch.setattr(driver, "execute", counting)
+    monkeypatch.setattr(kind, "execute", counting)
     return counted
 
 

@@ -399,8 +399,9 @@ class Store(Protocol[T]):
     def address(self) -> Address:
         """Where the database is. Raises ConfigurationError where no other process can reach it."""
 
-    # Called when a statement is about to run on a new connection; again, when that was within a transaction, after it.
-    connected: Callable[[], None]
+    # Called when a statement is about to run on a new connection; again, when that was within a transaction, after it,
+    # or when it returned False: the queue is not bound to the database of this connection.
+    connected: Callable[[], bool]
 
     @property
     def in_use(self) -> Any:

@@ -127,9 +127,18 @@ class Database:
         definition, database = self.definition, self.store.database
         kind = definition.dialects[self.store.engine]
         dialect = kind(definition.table, definition.machine, definition.words, definition.tube_stats)
-        self.store.connected = lambda: dialect.connected(self.store)
+        here = ref(database)
+
+        def connected() -> bool:
+            """Set a new connection up, unless the model has another database by now. Return whether it was."""
+            if self.store.database is not here():
+                return False
+            dialect.connected(self.store)
+            return True
+
+        self.store.connected = connected
         return Binding(
-            ref(database),
+            here,
             dialect,
             Statements(definition.machine, dialect),
             Installation(self.store, dialect, definition.structure, definition.wording),
