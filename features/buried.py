@@ -14,4 +14,5 @@ def buried(on: On | Literal["any"] = True) -> Feature:
         "buried",
         transitions=(bury, Transition("B", "dig", "R", picks=True)),
         structure=on,
+        methods=("bury", "dig"),
     )

@@ -11,4 +11,4 @@ def history(on: On | Seconds = True) -> Feature:
     """Every transition, whoever makes it, is a row of <table>_xq_history, kept for `on` seconds, else for good."""
     keep = seconds(on)
     kept = Settings(history=math.inf if keep is None else keep)
-    return Feature("history", settings=kept, calls=(("history", ""),))
+    return Feature("history", settings=kept, methods=("history",))

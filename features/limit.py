@@ -12,4 +12,4 @@ from xq.core.machine import Feature, Guard
 def limit(n: Annotated[int, Gt(0), Le(2**62)] = 1000) -> Feature:
     """put raises Full while n tasks are waiting, ready, taken or buried."""
     guard = Guard("limit", states="WRTB", value=n)
-    return Feature("limit", guards=(guard,), calls=(("put", "timeout"),), structure=n)
+    return Feature("limit", guards=(guard,), structure=n, options={"timeout": ("put",)})

@@ -22,4 +22,5 @@ def unique(on: On | Annotated[str, Len(1)] = True) -> Feature:
         guards=(Guard("unique", role="unique", states=states),),
         choices=(Choice("put", "on_conflict", ("raise", "skip", "replace")),),
         structure="".join(sorted(states)),
+        options={"on_conflict": ("put",)},
     )

@@ -12,4 +12,6 @@ def zombie(on: On | Seconds = True) -> Feature:
         needs=("runat",),
         transitions=(Transition("T", "ack", "Z", fenced=True),),
         timers=(Timer("Z", "zombie", "X", option="delay", default=seconds(on)),),
+        methods=("restart",),
+        options={"delay": ("ack", "switch")},
     )

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
-from itertools import combinations, product
 from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, ValidationError, create_model
 
-from xq.core.errors import ConfigurationError, Conflict, shown
-from xq.core.machine import Feature, Machine
-from xq.core.schema import ROLES
+from xq.core.errors import ConfigurationError, shown
+from xq.core.machine import Feature
 from xq.core.values import Catalogue
 from xq.features import FEATURES
 
@@ -61,56 +58,14 @@ def _told(error: ValidationError, given: Mapping[str, Any]) -> str:
 
 @cache
 def catalogue() -> Catalogue:
-    """Which features bring which events and options: what is missing when each is left out.
-
-    Left out of nothing but what it requires, and of all that go together, since some options need two.
-    """
-    features = {name: make() for name, make in FEATURES.items()}
-    events: dict[str, list[str]] = {}
-    options: dict[tuple[str, str], list[str]] = {}
-    for name, feature in features.items():
-        for event, option in feature.calls:
-            (options.setdefault((event, option), []) if option else events.setdefault(event, [])).append(name)
-        alone = [features[required] for required in feature.requires]
-        for others in (alone, *_companies(features, feature)):
-            with_it, without = Machine([feature, *others], ROLES), Machine(others, ROLES)
-            for event in with_it.events:
-                if event not in without.events:
-                    events.setdefault(event, []).append(name)
-            for event, option in sorted(_options(with_it) - _options(without)):
-                if others is alone or event in without.events:
-                    options.setdefault((event, option), []).append(name)
-    return Catalogue(_each_once(events), _each_once(options))
-
-
-def _companies(features: Mapping[str, Feature], feature: Feature) -> list[list[Feature]]:
-    """The largest sets of features that go with one, and without it."""
-    clashes = [pair for pair in combinations(features, 2) if _clash(features[pair[0]], features[pair[1]])]
-    found = []
-    for left_out in product(*clashes):
-        names = [
-            name
-            for name, other in features.items()
-            if name not in (*left_out, feature.name) and feature.name not in other.requires
-        ]
-        others = [features[name] for name in names]
-        if feature.name not in left_out and set(feature.requires) <= set(names):
-            found.append(others)
-    return found
-
-
-def _clash(one: Feature, other: Feature) -> bool:
-    try:
-        Machine([replace(one, requires=()), replace(other, requires=())], ROLES)
-    except Conflict:
-        return True
-    return False
-
-
-def _options(machine: Machine) -> set[tuple[str, str]]:
-    choices = {(choice.event, choice.name) for choice in machine.choices}
-    return choices | {(event, option) for event in machine.events for option in machine.options(event)}
-
-
-def _each_once(found: Mapping[Any, list[str]]) -> dict[Any, tuple[str, ...]]:
-    return {what: tuple(dict.fromkeys(names)) for what, names in found.items()}
+    """Return which features bring which methods and options, so that FeatureOff can name those that are off."""
+    methods: dict[str, tuple[str, ...]] = {}
+    options: dict[tuple[str, str], tuple[str, ...]] = {}
+    for name, make in FEATURES.items():
+        feature = make()
+        for method in feature.methods:
+            methods[method] = (*methods.get(method, ()), name)
+        for option, taken_by in feature.options.items():
+            for method in taken_by:
+                options[method, option] = (*options.get((method, option), ()), name)
+    return Catalogue(methods, options)

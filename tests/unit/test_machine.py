@@ -766,3 +766,18 @@ def test_the_catalogue_names_the_features_of_every_option():
         ("touch", "increment"): ("ttl", "lifetime", "ttr"),
     }
     assert {option: catalogue().options.get(option) for option in expected} == expected
+
+
+def test_what_features_bring_one_of_them_declares():
+    for names in itertools.combinations_with_replacement(FEATURES, 2):
+        features = {name: FEATURES[name]() for name in names}
+        features |= {name: FEATURES[name]() for feature in [*features.values()] for name in feature.requires}
+        try:
+            found = Machine(list(features.values()), ROLES)
+        except Conflict:
+            continue
+        methods = {method for feature in features.values() for method in feature.methods}
+        assert {*found.events} <= {*Machine([], ROLES).events} | methods, names
+        for event in found.events:
+            options = {name for feature in features.values() for name, by in feature.options.items() if event in by}
+            assert {*found.options(event)} <= options, (names, event)

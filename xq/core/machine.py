@@ -160,14 +160,18 @@ class Feature:
     # role, or "key" -> made by put from the task, where the task brings nothing
     fill: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
     settings: Settings = Settings()
-    calls: tuple[tuple[str, str], ...] = ()  # what needs it beside these: methods, each with an option, or ""
     structure: Any = True  # what must be the same in every process; durations and callables are not
+    # What FeatureOff names the feature for: methods that it brings, and options -> the methods that take them.
+    methods: tuple[str, ...] = ()
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def seconds(on: bool | float) -> float | None:
     """The default of a feature that is on, or on with a number of seconds."""
     return None if isinstance(on, bool) else float(on)
 
+
+READYING: Final = ("put", "release", "snatch", "restart", "switch", "dig")  # the methods that may move a task to R
 
 CORE: Final = Feature(
     "core",
