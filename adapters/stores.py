@@ -159,14 +159,8 @@ class Waiting:
             call()
 
 
-class OrmStore(ClassifiesErrors, Generic[M]):
-    """What does not differ between ORMs in a `xq.core.ports.Store`."""
-
-    model: type[M]
-    name: str
-    fields: tuple[Field, ...]
-    key: tuple[str, ...]
-    installs = ""
+class OrmConnections(ClassifiesErrors):
+    """What the connections of all ORMs share, for a `xq.core.ports.Connections`."""
 
     connected: Callable[[], bool]
 
@@ -191,6 +185,41 @@ class OrmStore(ClassifiesErrors, Generic[M]):
         finally:
             if not done:  # or the queue is not bound to this database yet
                 connection.set_up = before
+
+    @property
+    @abstractmethod
+    def has_threads(self) -> bool: ...
+
+    @property
+    def own_connection(self) -> Any:
+        return self.in_use if self.has_threads else None
+
+    @abstractmethod
+    def connect(self) -> None: ...
+
+    @abstractmethod
+    def disconnect(self) -> None: ...
+
+    @contextmanager
+    def briefly_connected(self) -> Iterator[None]:
+        if self.in_use is not None:
+            yield
+            return
+        self.connect()
+        try:
+            yield
+        finally:
+            self.disconnect()
+
+
+class OrmModel(ABC, Generic[M]):
+    """What the models of all ORMs share, for a `xq.core.ports.TaskModel`."""
+
+    model: type[M]
+    name: str
+    fields: tuple[Field, ...]
+    key: tuple[str, ...]
+    installs = ""
 
     @cached_property
     def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:
@@ -220,31 +249,6 @@ class OrmStore(ClassifiesErrors, Generic[M]):
         if token is not None:
             setattr(made, MARK, token)
         return made
-
-    @property
-    @abstractmethod
-    def has_threads(self) -> bool: ...
-
-    @property
-    def own_connection(self) -> Any:
-        return self.in_use if self.has_threads else None
-
-    @abstractmethod
-    def connect(self) -> None: ...
-
-    @abstractmethod
-    def disconnect(self) -> None: ...
-
-    @contextmanager
-    def briefly_connected(self) -> Iterator[None]:
-        if self.in_use is not None:
-            yield
-            return
-        self.connect()
-        try:
-            yield
-        finally:
-            self.disconnect()
 
     def check_roles(self, roles: Mapping[str, Field]) -> None:
         """The kinds of fields tell enough."""

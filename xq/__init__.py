@@ -5,7 +5,7 @@ import types
 import typing
 
 from xq.adapters.peewee import queue, upgrade
-from xq.adapters.task import Task
+from xq.adapters.peewee.task import Task
 from xq.core.errors import (
     ArchiveBusy,
     BadType,

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from xq.core.errors import ConfigurationError, shown
-from xq.core.ports import Store
+from xq.core.ports import TaskModel
 from xq.queue import Queue
 
 VERBS: Final = (
@@ -63,7 +63,7 @@ class QueueAttribute:
         return self.handle
 
 
-def attach(store: Store[Any], handle: Queue[Any], methods: bool | Sequence[str]) -> None:
+def attach(store: TaskModel[Any], handle: Queue[Any], methods: bool | Sequence[str]) -> None:
     if not isinstance(methods, (bool, tuple, list)):
         raise ConfigurationError(f"methods is True, False, or a tuple of names, not {shown(methods)}")
     wanted = () if methods is False else VERBS if methods is True else tuple(methods)

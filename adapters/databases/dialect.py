@@ -24,7 +24,7 @@ from xq.core.compile import Statement
 from xq.core.errors import ConfigurationError
 from xq.core.generated import arguments
 from xq.core.machine import TAKEN, Guard
-from xq.core.ports import Address, Connection, Notifier, Row, Store, Values
+from xq.core.ports import Address, Connection, Connections, Notifier, Row, Values
 from xq.sessions.liveness import Liveness
 
 if TYPE_CHECKING:
@@ -133,12 +133,12 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
         text, names = by_position(sql, self.mark)
         return text, arguments(names, brought, width) if width else picked(names)
 
-    def execute(self, store: Connection | Store[Any], sql: str, values: Values) -> list[Row]:
+    def execute(self, store: Connection | Connections, sql: str, values: Values) -> list[Row]:
         """Run SQL with named values."""
         text, names = by_position(sql, self.mark)
         return store.execute(text, [values[name] for name in names])
 
-    def change(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> int:
+    def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int:
         """Run a statement that returns no rows, and tell how many it changed. The triggers are told the event."""
         sql, names = by_position(statement.sql, self.mark)
         return store.change(sql, [values[name] for name in names])
@@ -164,7 +164,7 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         """Whether the words of a refusal tell of a value that a guard keeps unique."""
 
-    def one_at_a_time(self, store: Connection | Store[Any], within: bool) -> None:
+    def one_at_a_time(self, store: Connection | Connections, within: bool) -> None:
         """Have those who do this in one queue wait for each other, and see what each has done.
 
         `within` the application's transaction it fails as a conflict where that has looked before another did this.
@@ -181,16 +181,16 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
     savepoint_noted: ClassVar[str] = "INSERT INTO xq_savepoint (number) VALUES (:savepoint) RETURNING number"
     savepoint_kept: ClassVar[str] = "DELETE FROM xq_savepoint WHERE number = :savepoint RETURNING number"
 
-    def note_savepoint(self, store: Store[Any]) -> int:
+    def note_savepoint(self, store: Connections) -> int:
         """The number of the innermost savepoint, or of the transaction, within which something was just changed."""
         ((number,),) = self._of_savepoints(store, self.savepoint_noted, next(_savepoints))
         return int(number)
 
-    def was_committed(self, store: Store[Any], savepoint: int) -> bool:
+    def was_committed(self, store: Connections, savepoint: int) -> bool:
         """Whether what was changed within it was, after the end of the transaction."""
         return bool(self._of_savepoints(store, self.savepoint_kept, savepoint))
 
-    def _of_savepoints(self, store: Store[Any], sql: str, savepoint: int) -> list[Row]:
+    def _of_savepoints(self, store: Connections, sql: str, savepoint: int) -> list[Row]:
         if self.savepoints:
             store.execute(self.savepoints)  # each time: the table itself goes with the savepoint that made it
         return self.execute(store, sql, {"savepoint": savepoint})
@@ -198,11 +198,11 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
     # who lives, and who writes
 
     @abstractmethod
-    def liveness(self, store: Store[Any]) -> Liveness | None:
+    def liveness(self, store: Connections) -> Liveness | None:
         """What proves to other processes that a session lives; None where none can see the database."""
 
     @abstractmethod
-    def notifier(self, store: Store[Any]) -> Notifier | None:
+    def notifier(self, store: Connections) -> Notifier | None:
         """What tells that another process may have written; None where none can."""
 
     # upkeep
@@ -212,85 +212,85 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
         """Whether groups may be dirty, so that a take must refresh them to find all tasks."""
         return self.utubes is not None and bool(self.utubes.any_dirty)
 
-    def hear(self, store: Store[Any], again: Again, whole: Again, mine: bool) -> int:
+    def hear(self, store: Connections, again: Again, whole: Again, mine: bool) -> int:
         """Refresh the dirty groups, so that takes find their first tasks: `ServerGroups.refresh`."""
         return 0
 
-    def roll_up(self, store: Store[Any]) -> bool:
+    def roll_up(self, store: Connections) -> bool:
         """Add up some of what was appended to the counters, where they are. Returns whether there may be more."""
         return False
 
-    def trouble(self, store: Store[Any]) -> str | None:
+    def trouble(self, store: Connections) -> str | None:
         """What somebody else does that makes the calls of this queue slower and slower, in words."""
         return None
 
-    def tuned(self, store: Store[Any]) -> list[str]:
+    def tuned(self, store: Connections) -> list[str]:
         """SQL that has the database keep up with a table whose rows change all the time."""
         return []
 
-    def unlogged(self, store: Store[Any]) -> list[str]:
+    def unlogged(self, store: Connections) -> list[str]:
         """SQL that has a crash of the server take the tasks away, with all that belongs to them: writing is faster."""
         return []
 
-    def untuned(self, store: Store[Any]) -> list[str]:
+    def untuned(self, store: Connections) -> list[str]:
         """SQL that takes away what `tuned` set and nobody has changed since, from what stays without the queue."""
         return []
 
     # installing
 
     @abstractmethod
-    def connected(self, store: Store[Any]) -> None:
+    def connected(self, store: Connections) -> None:
         """Set a new connection up."""
 
     @abstractmethod
-    def prepare(self, store: Store[Any]) -> None:
+    def prepare(self, store: Connections) -> None:
         """Set the database up for queues, where that cannot be done within a transaction, or refuse what is unfit."""
 
-    def refuse(self, store: Store[Any]) -> None:
+    def refuse(self, store: Connections) -> None:
         """Raise a ConfigurationError where nothing may be installed; `prepare` does, and it is asked again later."""
         return
 
     @abstractmethod
-    def unfit(self, store: Store[Any]) -> str | None:
+    def unfit(self, store: Connections) -> str | None:
         """What about the database or the table is not as `prepare` leaves it or wants it, in words."""
 
     @abstractmethod
-    def only_reads(self, store: Store[Any]) -> bool:
+    def only_reads(self, store: Connections) -> bool:
         """Whether the database says that it may not be written on this connection, whoever may do so all the same."""
 
-    def grants(self, store: Store[Any], user: str, role: str) -> list[str]:
+    def grants(self, store: Connections, user: str, role: str) -> list[str]:
         """SQL that gives a user of the database the rights that a role needs. Raises BadValue, ConfigurationError."""
         raise ConfigurationError("SQLite has no users: the system's rights to the file say who may read and write it")
 
-    def may_move(self, store: Store[Any]) -> bool:
+    def may_move(self, store: Connections) -> bool:
         """Whether this user of the database may move tasks."""
         return True
 
     @abstractmethod
-    def existing(self, store: Store[Any]) -> dict[str, str]:
+    def existing(self, store: Connections) -> dict[str, str]:
         """The objects in the schema of the queue, and those that queues share: name -> kind."""
 
     @abstractmethod
-    def table_columns(self, store: Store[Any]) -> set[str]:
+    def table_columns(self, store: Connections) -> set[str]:
         """The columns of the application's table that the model has as well; none when there is no table."""
 
     @abstractmethod
-    def columns_of(self, store: Store[Any], table: str) -> dict[str, bool]:
+    def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
         """The columns of a table in the schema of the queue, and which of them the database makes of others."""
 
     @contextmanager
-    def creating(self, store: Store[Any]) -> Iterator[None]:
+    def creating(self, store: Connections) -> Iterator[None]:
         """Create the table, with what the application has on it, and nobody else what would be called the same."""
         yield
 
     @contextmanager
-    def installing(self, store: Store[Any]) -> Iterator[None]:
+    def installing(self, store: Connections) -> Iterator[None]:
         """Change what is installed, as one transaction where the database can, and nobody else meanwhile."""
         with store.atomic():
             yield
 
     @contextmanager
-    def closing(self, store: Store[Any]) -> Iterator[int]:
+    def closing(self, store: Connections) -> Iterator[int]:
         """Before the table is dropped: wait for who moves tasks, and have nobody do so until it is, or this is over.
 
         How many tasks are taken. Where that is none, and a database cannot keep others away for longer, the table is
@@ -299,12 +299,12 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
         with self.installing(store):
             yield self.taken_at_last(store)
 
-    def taken_at_last(self, store: Store[Any]) -> int:
+    def taken_at_last(self, store: Connections) -> int:
         """How many tasks are taken, when nobody can take another before the transaction ends."""
         self.one_at_a_time(store, within=True)
         return self.taken_now(store)
 
-    def taken_now(self, store: Store[Any]) -> int:
+    def taken_now(self, store: Connections) -> int:
         ((taken,),) = store.execute(f"SELECT COUNT(*) FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}")
         return int(taken)
 

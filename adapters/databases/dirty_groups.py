@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 from xq.adapters.databases.groups import GroupChange, Groups
 from xq.core.compile import Statement
 from xq.core.machine import READY, Guard
-from xq.core.ports import ErrorKind, Store
+from xq.core.ports import Connections, ErrorKind
 
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
@@ -61,11 +61,11 @@ class ServerGroups(Groups):
         """Return the condition after `utube` that it is one of these, whose values are in :utubes."""
 
     @abstractmethod
-    def place(self, store: Store[Any], utubes: Collection[Any]) -> None:
+    def place(self, store: Connections, utubes: Collection[Any]) -> None:
         """Insert the missing heads of these groups. Raises an error of the kind LOCKED if that would wait."""
 
     @abstractmethod
-    def look_at(self, store: Store[Any], utubes: Collection[Any]) -> None:
+    def look_at(self, store: Connections, utubes: Collection[Any]) -> None:
         """Write the first task of these groups into their heads, which are locked."""
 
     @abstractmethod
@@ -120,7 +120,7 @@ class ServerGroups(Groups):
 
     # refreshing
 
-    def refresh(self, store: Store[Any], again: Again, whole: Again, mine: bool = False) -> int:
+    def refresh(self, store: Connections, again: Again, whole: Again, mine: bool = False) -> int:
         """Refresh dirty groups, with `mine` only those of the open transaction. Returns how many rows were refreshed.
 
         The application's transaction may see an old snapshot, and may stay open for long. So what it writes is a first
@@ -138,7 +138,7 @@ class ServerGroups(Groups):
             refreshed = next(filter(None, map(others, unread(unknown, FEW))), 0)
         return refreshed
 
-    def _dirty(self, store: Store[Any], again: Again, which: str, n: int) -> Iterator[list[DirtyGroup]]:
+    def _dirty(self, store: Connections, again: Again, which: str, n: int) -> Iterator[list[DirtyGroup]]:
         """Yield the rows of dirty groups in the order of their ids, `n` at a time."""
         head = self._of_head(f"CASE WHEN taken < {self.most} THEN {OPEN} ELSE {FULL} END", f"{MISSING}")
         after: int | None = -1
@@ -153,7 +153,7 @@ class ServerGroups(Groups):
         """Return a subquery of the head of the row `xq_n`; with a join the planner could read all heads."""
         return f"COALESCE((SELECT {found} FROM {self.heads} AS xq_h WHERE xq_h.utube = xq_n.utube), {missing})"
 
-    def _refresh_batch(self, store: Store[Any], again: Again, whole: Again, dirty: list[DirtyGroup]) -> int:
+    def _refresh_batch(self, store: Connections, again: Again, whole: Again, dirty: list[DirtyGroup]) -> int:
         refreshed = self._refresh_each(store, self.unit_for(dirty, again, whole), self.refresh_heads, dirty)
         for of_one in _apart(dirty):
             if len(of_one) >= PILE and of_one[0].head != FULL:
@@ -166,9 +166,9 @@ class ServerGroups(Groups):
 
     def _refresh_each(
         self,
-        store: Store[Any],
+        store: Connections,
         whole: Again,
-        refresh: Callable[[Store[Any], Sequence[DirtyGroup]], int],
+        refresh: Callable[[Connections, Sequence[DirtyGroup]], int],
         dirty: Sequence[DirtyGroup],
     ) -> int:
         """Refresh these. If a missing head cannot be inserted now, refresh each group on its own."""
@@ -180,7 +180,7 @@ class ServerGroups(Groups):
         each = _apart(dirty)
         return sum(self._refresh_each(store, whole, refresh, of_one) for of_one in each) if len(each) > 1 else 0
 
-    def locked(self, store: Store[Any], dirty: Sequence[DirtyGroup], and_so: str = "") -> list[Any]:
+    def locked(self, store: Connections, dirty: Sequence[DirtyGroup], and_so: str = "") -> list[Any]:
         """Lock the open heads of these groups for which `and_so` holds, and return their groups."""
         absent = dict.fromkeys(one.utube for one in dirty if one.head == MISSING)
         wanted = dict.fromkeys(one.utube for one in dirty if one.head != FULL)
@@ -193,7 +193,7 @@ class ServerGroups(Groups):
         found = self.of.execute(store, f"{heads} {which}", {"utubes": list(wanted)})
         return [utube for (utube,) in found]
 
-    def there(self, store: Store[Any], dirty: Sequence[DirtyGroup]) -> set[int]:
+    def there(self, store: Connections, dirty: Sequence[DirtyGroup]) -> set[int]:
         """Lock those of these rows that no other connection has deleted or locked, and return their ids."""
         ids = ", ".join(str(one.id) for one in dirty)
         these = (
@@ -201,7 +201,7 @@ class ServerGroups(Groups):
         )
         return {id for (id,) in store.execute(these)} if dirty else set()
 
-    def _refresh_within(self, store: Store[Any], dirty: Sequence[DirtyGroup], own: bool = False) -> int:
+    def _refresh_within(self, store: Connections, dirty: Sequence[DirtyGroup], own: bool = False) -> int:
         """Refresh heads without a first task, or with `own` all heads of these, in the application's transaction.
 
         Another connection may have refreshed them since this transaction began, and may have seen more. So this makes
@@ -226,13 +226,13 @@ class ServerGroups(Groups):
         return len(found)
 
     @abstractmethod
-    def refresh_heads(self, store: Store[Any], dirty: Sequence[DirtyGroup]) -> int:
+    def refresh_heads(self, store: Connections, dirty: Sequence[DirtyGroup]) -> int:
         """Write the first task of each open group into its head, delete the rows, and return how many it deleted.
 
         A head without a first task and without taken tasks is deleted too.
         """
 
-    def _merge(self, store: Store[Any], dirty: Sequence[DirtyGroup]) -> None:
+    def _merge(self, store: Connections, dirty: Sequence[DirtyGroup]) -> None:
         """Replace many rows of a group by one. It is newer than they are: who sees it sees what they stand for."""
         there = self.there(store, dirty)
         if len(there) >= PILE:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from xq.adapters.databases.records import SETTINGS
 from xq.core.compile import Statement
-from xq.core.ports import Store
+from xq.core.ports import Connections
 from xq.pipeline.scan import Column, Extract
 
 if TYPE_CHECKING:
@@ -68,13 +68,13 @@ class Exports:
         """SQL that has the planner know how many are leaving, and find them."""
         return []
 
-    def prepare(self, store: Store[Any]) -> None:
+    def prepare(self, store: Connections) -> None:
         """Before a statement that reads much: have it lock nothing."""
 
-    def refuse_misfits(self, store: Store[Any]) -> None:
+    def refuse_misfits(self, store: Connections) -> None:
         """Have a connection raise for a value that a column cannot hold, where it would be cut."""
 
-    def look_ahead(self, store: Store[Any]) -> None:
+    def look_ahead(self, store: Connections) -> None:
         """Before a statement that shall see what is not committed yet, where it `looks_ahead`."""
 
     def those(self, numbers: Iterable[int], keys: Sequence[Sequence[Any]]) -> tuple[str, dict[str, Any]]:
@@ -96,18 +96,18 @@ class Exports:
         return f"DROP TABLE IF EXISTS {self.table}"
 
     @contextmanager
-    def closed(self, store: Store[Any]) -> Iterator[None]:
+    def closed(self, store: Connections) -> Iterator[None]:
         """Have nobody else write into it, and wait for whoever does."""
         with store.atomic():
             store.execute(self.close)
             yield
 
-    def columns(self, store: Store[Any]) -> list[str]:
+    def columns(self, store: Connections) -> list[str]:
         """The application's columns that it has, in their order; none where it is not there."""
         found = self.of.columns_of(store, self.name)
         return [field.column for field in self.of.source.fields if field.column in found]
 
-    def is_there(self, store: Store[Any]) -> bool:
+    def is_there(self, store: Connections) -> bool:
         return bool(self.of.columns_of(store, self.name))
 
     @property

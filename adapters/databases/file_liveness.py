@@ -15,14 +15,14 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from typing import Protocol
 from uuid import UUID
 from weakref import WeakValueDictionary
 
 from xq.adapters.databases.liveness import LivenessLocks
 from xq.adapters.databases.waker import Waker
 from xq.core.errors import ConfigurationError
-from xq.core.ports import Row, Store
+from xq.core.ports import Connections, Row
 from xq.sessions.forking import at_fork
 
 YOUNG = 0.5  # seconds that a new lock file proves no death: whoever lost the old one locks this one meanwhile
@@ -320,7 +320,7 @@ class FileNotifier:
     def expect(self) -> None:
         """The system notifies in any case."""
 
-    def has_changed(self, store: Store[Any], notified: bool) -> bool:
+    def has_changed(self, store: Connections, notified: bool) -> bool:
         for pause in COMMITTING if notified else ():
             if self._look(store) != self._version:
                 break
@@ -330,7 +330,7 @@ class FileNotifier:
         self._version = version
         return changed
 
-    def _look(self, store: Store[Any]) -> object:
+    def _look(self, store: Connections) -> object:
         return [store.execute(sql) for sql in self._versions]
 
     def wake(self) -> None:

@@ -17,7 +17,7 @@ from xq.adapters.databases.session_connection import ALIVE, ServerNotifier, Sess
 from xq.core.compile import Statement
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import ABSENT, TAKEN, Guard
-from xq.core.ports import UNANSWERED, Connection, Notifier, Row, Store, Values
+from xq.core.ports import UNANSWERED, Connection, Connections, Notifier, Row, Values
 from xq.sessions.liveness import Liveness
 from xq.sessions.session import UUID_LENGTH
 
@@ -59,7 +59,7 @@ class Server(Dialect):
     def limited(self, rows: str, guard: Guard) -> tuple[str, str]:
         return f"VALUES {rows}", f"SELECT 1{self.absent_rows} WHERE {self.room(guard)}"
 
-    def one_at_a_time(self, store: Connection | Store[Any], within: bool) -> None:
+    def one_at_a_time(self, store: Connection | Connections, within: bool) -> None:
         store.change(f"UPDATE {QUEUES} SET version = version WHERE name = {self.literal(self.source_name)}")
 
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
@@ -93,7 +93,7 @@ class Server(Dialect):
 
         return admitting
 
-    def change(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> int:
+    def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int:
         values = {**values, "told": self._told(event, values)}
         return super().change(store, statement, values)
 
@@ -150,38 +150,38 @@ class Server(Dialect):
         uuid, waits = self.varying(UUID_LENGTH), "waits BOOLEAN NOT NULL DEFAULT FALSE"
         return {ALIVE: f"uuid {uuid} NOT NULL, process BIGINT NOT NULL, {waits}, PRIMARY KEY (uuid, process)"}
 
-    def _session_connection(self, store: Store[Any]) -> SessionConnection | None:
+    def _session_connection(self, store: Connections) -> SessionConnection | None:
         database = store.database
         return None if database is None else SessionConnection.of(database, store, self.session_sql)
 
-    def liveness(self, store: Store[Any]) -> Liveness | None:
+    def liveness(self, store: Connections) -> Liveness | None:
         return self._session_connection(store)
 
-    def notifier(self, store: Store[Any]) -> Notifier | None:
+    def notifier(self, store: Connections) -> Notifier | None:
         connection = self._session_connection(store)
         return None if connection is None else ServerNotifier(connection)
 
-    def prepare(self, store: Store[Any]) -> None:
+    def prepare(self, store: Connections) -> None:
         self.refuse(store)
 
-    def refuse(self, store: Store[Any]) -> None:
+    def refuse(self, store: Connections) -> None:
         if unfit := self.unfit(store):
             raise ConfigurationError(f"{store.name} cannot be installed: {unfit}")
 
-    def _schemas(self, store: Store[Any]) -> tuple[str, str]:
+    def _schemas(self, store: Connections) -> tuple[str, str]:
         """The schema of the table, and the one where xq has its records."""
         ((first,),) = store.execute(f"SELECT {self.first_schema}")
         return self.source.schema or first, first
 
-    def installed_in(self, store: Store[Any]) -> list[str]:
+    def installed_in(self, store: Connections) -> list[str]:
         """What nobody else may install in meanwhile, from wherever; in an order, so that no two wait for each other."""
         return sorted(filter(None, set(self._schemas(store))))
 
-    def only_reads(self, store: Store[Any]) -> bool:
+    def only_reads(self, store: Connections) -> bool:
         ((found,),) = store.execute(f"SELECT {self.read_only}")
         return bool(found)
 
-    def unfit(self, store: Store[Any]) -> str | None:
+    def unfit(self, store: Connections) -> str | None:
         here, _ = self._schemas(store)
         for (other,) in store.execute(self.others):
             # Whoever has it in the first schema need not say where it is.
@@ -201,7 +201,7 @@ class Server(Dialect):
                 )
         return None
 
-    def connected(self, store: Store[Any]) -> None:
+    def connected(self, store: Connections) -> None:
         pass
 
     # rights
@@ -214,10 +214,10 @@ class Server(Dialect):
         """A user, as GRANT names him."""
 
     @abstractmethod
-    def more_grants(self, store: Store[Any], to: str) -> list[str]:
+    def more_grants(self, store: Connections, to: str) -> list[str]:
         """What else it takes that such a user can put."""
 
-    def grants(self, store: Store[Any], user: str, role: str) -> list[str]:
+    def grants(self, store: Connections, user: str, role: str) -> list[str]:
         if role not in ROLES:
             raise BadValue(f"a role is {', '.join(ROLES[:-1])} or {ROLES[-1]}, not {shown(role)}")
         to, found = self.grantee(user), []
@@ -230,11 +230,11 @@ class Server(Dialect):
             found.append(f"GRANT {', '.join(dict.fromkeys(filter(None, needed)))} ON {table} TO {to}")
         return [*self.where_granted(store, to), *found, *(self.more_grants(store, to) if role != ROLES[0] else [])]
 
-    def where_granted(self, store: Store[Any], to: str) -> list[str]:
+    def where_granted(self, store: Connections, to: str) -> list[str]:
         """What must be granted for a right on a table to be worth anything."""
         return []
 
-    def _tables_by_kind(self, store: Store[Any]) -> dict[str, str]:
+    def _tables_by_kind(self, store: Connections) -> dict[str, str]:
         """The tables of this queue as SQL, by what they are called in the table of rights."""
         found, prefix = {"task": self.table_in_schema}, len(self.name(""))
         staging, there = self.staging.tables, self.existing(store)
@@ -298,7 +298,7 @@ class Server(Dialect):
             return []
         return [self.if_(when, f"{sql};") for change in changes(utubes) for when, sql in utubes.on_change(change)]
 
-    def hear(self, store: Store[Any], again: Again, whole: Again, mine: bool) -> int:
+    def hear(self, store: Connections, again: Again, whole: Again, mine: bool) -> int:
         return self.utubes.refresh(store, again, whole, mine) if self.utubes else 0
 
     def row_came(self) -> list[str]:

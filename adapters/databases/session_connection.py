@@ -25,7 +25,7 @@ from xq.adapters.databases.named import by_position
 from xq.adapters.databases.records import SESSIONS, session_there
 from xq.adapters.databases.waker import Waker
 from xq.core.errors import ConfigurationError
-from xq.core.ports import Connector, ErrorKind, Row, Store
+from xq.core.ports import Connections, Connector, ErrorKind, Row
 from xq.sessions.forking import at_fork
 
 ALIVE = "xq_alive"  # the sessions that each process holds; a lock of its own shows that it lives
@@ -99,7 +99,7 @@ class SessionConnection(LivenessLocks):
         self.skew = 0.0
 
     @classmethod
-    def of(cls, database: object, store: Store[Any], sql: SessionSql) -> SessionConnection:
+    def of(cls, database: object, store: Connections, sql: SessionSql) -> SessionConnection:
         """The session of this process with a database."""
         with cls._finding:
             session = cls._of_database.get(database)
@@ -437,7 +437,7 @@ class ServerNotifier:
     def expect(self) -> None:
         self._session.expect(True)
 
-    def has_changed(self, store: Store[Any], notified: bool) -> bool:
+    def has_changed(self, store: Connections, notified: bool) -> bool:
         if self._notified:  # else another thread may set it just now
             self._notified, notified = False, True
         return notified or not self._session.listens

@@ -39,7 +39,7 @@ from django.utils.connection import ConnectionDoesNotExist
 from xq.adapters.django.guard import Read, guard
 from xq.adapters.django.lookup import APP, is_app_missing
 from xq.adapters.drivers import DRIVERS, SERVERS, connect
-from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmStore, Waiting
+from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmConnections, OrmModel, Waiting
 from xq.core.errors import BadType, BadValue, ConfigurationError, LeftOpen, shown
 from xq.core.ports import Address, Connector, Driver, Field, Kind, Row, keep
 
@@ -193,7 +193,7 @@ class _Watched:
         return made
 
 
-class DjangoStore(OrmStore[M]):
+class DjangoStore(OrmModel[M], OrmConnections):
     """A Django model as a `xq.core.ports.Store`.
 
     It is on the database `using`; where that is None, on the one that the routers name for writes, at each call.

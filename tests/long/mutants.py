@@ -516,7 +516,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # Peewee and the tubes
     Mutant(
         "save() moves a task back",
-        "adapters/peewee.py",
+        "adapters/peewee/model.py",
         "self.model._meta.only_save_dirty = True",
         "self.model._meta.only_save_dirty = False",
         (f"{CONTRACT}/test_upgrade.py::test_save_writes_what_the_application_changed_and_never_moves_a_task_back",),

@@ -1,6 +1,6 @@
 """The seam to a database: what xq asks of the program that owns the table.
 
-Each ORM is an implementation of `Store` (adapters/peewee.py, adapters/django), whose `upgrade` hands it to
+Each ORM is an implementation of `Store` (adapters/peewee, adapters/django), whose `upgrade` hands it to
 `xq.build.build`. Beside them only the models of the tubes (adapters/tubes.py) are an ORM's. The drivers are below
 (adapters/drivers.py).
 """
@@ -93,7 +93,7 @@ class Notifier(Protocol):
     def expect(self) -> None:
         """A caller of this process begins to wait: notify of commits from now on."""
 
-    def has_changed(self, store: Store[Any], notified: bool) -> bool:
+    def has_changed(self, store: Connections, notified: bool) -> bool:
         """Whether there was a commit since the last call. One that was reported is waited for a little."""
 
     def wake(self) -> None:
@@ -291,18 +291,10 @@ class Connection(Protocol):
         """
 
 
-class Store(Protocol[T]):
-    """One model of one ORM, with its connection."""
+class Connections(Protocol):
+    """The connections of a model's database: one for each thread."""
 
     name: str  # what the application calls the model
-    model: type[T]
-    table: str
-    schema: str
-    fields: tuple[Field, ...]
-    key: tuple[str, ...]
-    advice: str  # how the table and what the queue needs come into the database
-    installs: str  # how the latter does, where the table is there; "" for by Queue.install()
-    needed: Mapping[str, str]  # by role, what fields the ORM has for it
 
     @property
     def database(self) -> object | None:
@@ -311,10 +303,6 @@ class Store(Protocol[T]):
     @property
     def engine(self) -> str:
         """The name of the dialect: "sqlite". Raises ConfigurationError for a database that xq does not speak."""
-
-    @property
-    def may_fail_to_read(self) -> bool:
-        """Whether a row may hold what the application's fields cannot read."""
 
     def ready(self) -> Connection:
         """Return this thread's connection: opened, checked and set up if it was not, or was lost outside a transaction.
@@ -413,6 +401,24 @@ class Store(Protocol[T]):
         SQL may call it once for a whole statement.
         """
 
+
+class TaskModel(Protocol[T]):
+    """One model of one ORM: its fields, and instances made of rows."""
+
+    name: str  # what the application calls the model
+    model: type[T]
+    table: str
+    schema: str
+    fields: tuple[Field, ...]
+    key: tuple[str, ...]
+    advice: str  # how the table and what the queue needs come into the database
+    installs: str  # how the latter does, where the table is there; "" for by Queue.install()
+    needed: Mapping[str, str]  # by role, what fields the ORM has for it
+
+    @property
+    def may_fail_to_read(self) -> bool:
+        """Whether a row may hold what the application's fields cannot read."""
+
     def read(self, row: Row) -> Sequence[Any]:
         """The application's values from a row in the order of `fields`. Raises BadValue for what cannot be read."""
 
@@ -458,3 +464,7 @@ class Store(Protocol[T]):
 
     def with_the_table(self, creating: Callable[[Callable[[], None]], None], dropped: Callable[[], None]) -> None:
         """Have the ORM create the table by `creating`, which is given its own call, and drop it after `dropped`."""
+
+
+class Store(TaskModel[T], Connections, Protocol[T]):
+    """One model of one ORM, with its connections."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import ABSENT, ELSEWHERE, MANAGED, NAMES, REMEMBERED, Feature, Machine
-from xq.core.ports import Field, Store, Table, fits_a_column
+from xq.core.ports import Field, Table, TaskModel, fits_a_column
 from xq.core.words import PLAIN
 
 MOMENTS: Final = ("double", "bigint", "datetime", "timestamptz")
@@ -53,7 +53,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def key_of(store: Store[Any]) -> tuple[Field, ...]:
+def key_of(store: TaskModel[Any]) -> tuple[Field, ...]:
     by_name = {field.name: field for field in store.fields}
     return tuple(by_name[name] for name in store.key)
 
@@ -68,7 +68,7 @@ def used_by(features: Sequence[Feature]) -> set[str]:
     return found - {"key", ""}
 
 
-def offered(store: Store[Any], roles: Mapping[str, Any], used: Collection[str]) -> dict[str, str]:
+def offered(store: TaskModel[Any], roles: Mapping[str, Any], used: Collection[str]) -> dict[str, str]:
     """The fields of the roles that the model offers, beyond those of `roles`: those that are used, and those of ALWAYS.
 
     Of ALWAYS only where the field that the application may have put in its place is of a kind for it.
@@ -85,7 +85,7 @@ def _name_of(named: object) -> object:
     return named if isinstance(named, str) else getattr(named, "name", None)
 
 
-def roles_of(store: Store[Any], fields: Mapping[str, Any]) -> dict[str, Field]:
+def roles_of(store: TaskModel[Any], fields: Mapping[str, Any]) -> dict[str, Field]:
     if not isinstance(fields, Mapping):
         raise ConfigurationError(f"fields is a mapping of roles to fields, not {shown(fields)}")
     by_name = {field.name: field for field in store.fields}
@@ -108,7 +108,7 @@ def roles_of(store: Store[Any], fields: Mapping[str, Any]) -> dict[str, Field]:
     return roles
 
 
-def _misfit(store: Store[Any], role: str, field: Field) -> str | None:
+def _misfit(store: TaskModel[Any], role: str, field: Field) -> str | None:
     """Say why a field cannot hold a role, in words."""
     if field.kind not in ROLES[role]:
         wanted = {**NEEDED, **store.needed}.get(role) or f"a field of type {' or '.join(ROLES[role])}"

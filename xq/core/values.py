@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from xq.core import generated
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
 from xq.core.machine import FOREVER, LONGEST, MANAGED, REMEMBERED, Machine, Transition
-from xq.core.ports import INTEGERS, MARK, Field, Row, Store, Table, fits_a_column
+from xq.core.ports import INTEGERS, MARK, Field, Row, Table, TaskModel, fits_a_column
 from xq.core.words import PLAIN, Wording
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ class Tasks(Generic[T]):
 
     def __init__(
         self,
-        store: Store[T],
+        store: TaskModel[T],
         table: Table,
         machine: Machine,
         off: Callable[[], Catalogue],

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from xq.core.ports import Row, Store
+from xq.core.ports import Connections, Row
 
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
@@ -31,7 +31,7 @@ class Listener(Protocol):
 class Observers(Generic[T]):
     """Who hears of one queue: callbacks, in the order in which they were added, and those who wait for a signal."""
 
-    def __init__(self, store: Store[T]) -> None:
+    def __init__(self, store: Connections) -> None:
         self.store = store
         self.anybody = False  # whether to notify anything at all; `count` keeps it
         self._counting = threading.Lock()

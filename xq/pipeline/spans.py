@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from xq.core.compile import Statement
-from xq.core.ports import Store
+from xq.core.ports import Connections
 from xq.engine.unit import Database
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class OldHistory:
         ahead = self._outbox.look_ahead
         return sum(self._count_in(mark, low, high, ahead) for low, high in self._ranges(mark, LOOK))
 
-    def _count_in(self, mark: Past, low: int, high: int, prepare: Callable[[Store[Any]], None]) -> int:
+    def _count_in(self, mark: Past, low: int, high: int, prepare: Callable[[Connections], None]) -> int:
         prepare(self.database.store)
         ((n,),) = self.database.execute(self._outbox.count_old(mark), {"low": low, "high": high})
         return int(n)

@@ -22,7 +22,7 @@ from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.compile import Change, Selector, Statement
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import FOREVER, Guard, Machine
-from xq.core.ports import INTEGERS, TIMES, Connection, ErrorKind, Field, Kind, Row, Store, Table, Values
+from xq.core.ports import INTEGERS, TIMES, Connection, Connections, ErrorKind, Field, Kind, Row, Table, Values
 
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
 EXACTLY = "COLLATE utf8mb4_nopad_bin"  # and with the spaces at its end
@@ -264,7 +264,7 @@ class Mariadb(MariadbObjects):
         )
         return replace(statement, before=remembered)  # triggers look there
 
-    def one_at_a_time(self, store: Connection | Store[Any], within: bool) -> None:
+    def one_at_a_time(self, store: Connection | Connections, within: bool) -> None:
         mine = f"WHERE name = {self.literal(self.source_name)}"
         if within:
             # No write fails here because the row was changed since the transaction began to read, so what it reads may
@@ -337,7 +337,7 @@ class Mariadb(MariadbObjects):
         """The values of `_chosen`."""
         return {f"k{i}_{j}": part for i, key in enumerate(keys) for j, part in enumerate(key)}
 
-    def roll_up(self, store: Store[Any]) -> bool:
+    def roll_up(self, store: Connections) -> bool:
         count = self.side("count")
         ((last,),) = store.execute(f"SELECT MAX(id) FROM {count}")
         if last is None:
@@ -378,12 +378,12 @@ class Mariadb(MariadbObjects):
             raise BadValue("PUBLIC is everybody on MariaDB, and no user")
         return f"{self.quote(name)}@{self.quote(host)}" if at else self.quote(user)
 
-    def more_grants(self, store: Store[Any], to: str) -> list[str]:
+    def more_grants(self, store: Connections, to: str) -> list[str]:
         _, first = self._schemas(store)
         this = re.sub(r"[\\_%]", r"\\\g<0>", first)  # where a database is named for all its tables, by a pattern
         return [f"GRANT CREATE TEMPORARY TABLES ON {self.quote(this)}.* TO {to}"]
 
-    def may_move(self, store: Store[Any]) -> bool:
+    def may_move(self, store: Connections) -> bool:
         key = self.keys[0]  # which nobody else may write
         try:
             store.change(f"UPDATE {self.table_in_schema} SET {key} = {key} WHERE FALSE")

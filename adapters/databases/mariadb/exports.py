@@ -9,7 +9,7 @@ from typing import Any
 from xq.adapters.databases.exports import DONE_AT, LEAVING, LONGEST, NUMBER, RUN, Exports
 from xq.core.compile import Statement
 from xq.core.errors import ConfigurationError
-from xq.core.ports import Store
+from xq.core.ports import Connections
 
 
 class MariadbExports(Exports):
@@ -48,7 +48,7 @@ class MariadbExports(Exports):
         ]
 
     @contextmanager
-    def closed(self, store: Store[Any]) -> Iterator[None]:
+    def closed(self, store: Connections) -> Iterator[None]:
         if store.in_transaction():
             raise ConfigurationError("MariaDB ends a transaction where a table is dropped: do it outside of it")
         store.execute(f"LOCK TABLES {self.table} WRITE")
@@ -57,17 +57,17 @@ class MariadbExports(Exports):
         finally:
             store.execute("UNLOCK TABLES")
 
-    def prepare(self, store: Store[Any]) -> None:
+    def prepare(self, store: Connections) -> None:
         store.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
-    def refuse_misfits(self, store: Store[Any]) -> None:
+    def refuse_misfits(self, store: Connections) -> None:
         store.execute("SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')")
 
     def forget_old(self, mark: Mapping[str, Any]) -> str:
         # So many: it would read on to one that does not belong to them, and wait for who has just written that.
         return f"{super().forget_old(mark)} ORDER BY id LIMIT :many"
 
-    def look_ahead(self, store: Store[Any]) -> None:
+    def look_ahead(self, store: Connections) -> None:
         store.execute("SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
 
     def those(self, numbers: Iterable[int], keys: Sequence[Sequence[Any]]) -> tuple[str, dict[str, Any]]:

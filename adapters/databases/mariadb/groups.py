@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from xq.adapters.databases.dirty_groups import FULL, MISSING, DirtyGroup, ServerGroups
 from xq.core.compile import Statement
-from xq.core.ports import Store
+from xq.core.ports import Connections
 
 if TYPE_CHECKING:
     from xq.adapters.databases.mariadb.dialect import Mariadb
@@ -68,12 +68,12 @@ class MariadbGroups(ServerGroups):
     def among(self, utubes: Collection[Any]) -> str:
         return f"IN ({', '.join(map(self.of.literal, utubes))})"
 
-    def place(self, store: Store[Any], utubes: Collection[Any]) -> None:
+    def place(self, store: Connections, utubes: Collection[Any]) -> None:
         each = ", ".join(f"({self.of.literal(utube)}, 0)" for utube in utubes)
         adding = self.of.on_conflict("utube", "taken = taken")
         store.change(f"{AT_ONCE}INSERT INTO {self.heads} (utube, taken) VALUES {each}{adding}")
 
-    def look_at(self, store: Store[Any], utubes: Collection[Any]) -> None:
+    def look_at(self, store: Connections, utubes: Collection[Any]) -> None:
         # What a statement that writes reads it may lock, and wait for: a mere look does so under SERIALIZABLE alone.
         names = map(self.of.literal, utubes)
         firsts = (f"SELECT {name}, xq_f.* FROM ({self.first(self.wanted, name)}) AS xq_f" for name in names)
@@ -97,7 +97,7 @@ class MariadbGroups(ServerGroups):
         rows = ", ".join(f"({self.of.literal(utube)})" for utube in utubes)
         return f"INSERT INTO {self.dirty_groups} (utube) VALUES {rows}"
 
-    def refresh_heads(self, store: Store[Any], dirty: Sequence[DirtyGroup]) -> int:
+    def refresh_heads(self, store: Connections, dirty: Sequence[DirtyGroup]) -> int:
         locked, there = self.locked(store, dirty), self.there(store, dirty)
         # If another connection refreshed some meanwhile, it may have seen more than this transaction does.
         lost = {one.utube for one in dirty if one.id not in there}
@@ -114,7 +114,7 @@ class MariadbGroups(ServerGroups):
             store.change(self.gone(refreshed))
         return len(refreshed)
 
-    def _leave(self, store: Store[Any], utubes: Collection[Any]) -> None:
+    def _leave(self, store: Connections, utubes: Collection[Any]) -> None:
         """Leave no head of these that is empty."""
         heads = self._joined(self.heads, "utube", [f"_ascii{self.of.literal(utube)}" for utube in utubes])
         store.change(f"{AT_ONCE}DELETE xq_o FROM {heads} WHERE xq_o.taken = 0 AND xq_o.k0 IS NULL")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from xq.adapters.databases.dirty_groups import DIRTY
 from xq.adapters.databases.mariadb.groups import MariadbGroups
@@ -12,7 +11,7 @@ from xq.adapters.databases.objects import Object
 from xq.adapters.databases.server import PART, Server
 from xq.core.errors import ConfigurationError
 from xq.core.machine import ABSENT, TAKEN
-from xq.core.ports import HISTORY, UNANSWERED, ErrorKind, Store
+from xq.core.ports import HISTORY, UNANSWERED, Connections, ErrorKind
 from xq.sessions.session import UUID_LENGTH
 
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
@@ -42,7 +41,7 @@ class MariadbObjects(Server):
     # installing
 
     @contextmanager
-    def installing(self, store: Store[Any]) -> Iterator[None]:
+    def installing(self, store: Connections) -> Iterator[None]:
         # Each statement that creates something is a transaction of its own, and ends the one that is open.
         if store.in_transaction():
             raise ConfigurationError("MariaDB ends a transaction where something is installed: install outside of it")
@@ -66,7 +65,7 @@ class MariadbObjects(Server):
                 raise
 
     @contextmanager
-    def creating(self, store: Store[Any]) -> Iterator[None]:
+    def creating(self, store: Connections) -> Iterator[None]:
         locks = [f"CONCAT('xq.', {self.literal(schema)})" for schema in self.installed_in(store)]
         try:
             ((locked,),) = store.execute(f"SELECT {' AND '.join(f'GET_LOCK({lock}, 60)' for lock in locks)}")
@@ -77,7 +76,7 @@ class MariadbObjects(Server):
             store.execute(f"SELECT {', '.join(f'RELEASE_LOCK({lock})' for lock in locks)}")
 
     @contextmanager
-    def closing(self, store: Store[Any]) -> Iterator[int]:
+    def closing(self, store: Connections) -> Iterator[int]:
         if store.in_transaction():
             raise ConfigurationError("MariaDB ends a transaction where a table is dropped: do it outside of it")
         try:
@@ -89,7 +88,7 @@ class MariadbObjects(Server):
             store.execute("UNLOCK TABLES")
         yield taken
 
-    def _triggers(self, store: Store[Any]) -> set[str]:
+    def _triggers(self, store: Connections) -> set[str]:
         """The SQL that makes the triggers of the table as they are."""
         found = store.execute(
             "SELECT trigger_name, action_timing, event_manipulation, action_statement FROM information_schema.triggers "
@@ -103,7 +102,7 @@ class MariadbObjects(Server):
 
     # what is there
 
-    def unfit(self, store: Store[Any]) -> str | None:
+    def unfit(self, store: Connections) -> str | None:
         found = store.execute(
             "SELECT table_schema, table_name, engine FROM information_schema.tables "
             f"WHERE {self._tables} AND engine <> 'InnoDB' ORDER BY table_name"
@@ -118,7 +117,7 @@ class MariadbObjects(Server):
             return f"the server keeps the names of tables in lower case: call {self.source.name} so in the model's Meta"
         return self._cascade(store) or super().unfit(store)
 
-    def _cascade(self, store: Store[Any]) -> str | None:
+    def _cascade(self, store: Connections) -> str | None:
         """Which foreign key changes a column that a stored one is made of, in words: MariaDB allows none."""
         unique, utube = self.machine.guard("unique"), self.machine.guard("utube")
         roles = {*((unique.role, "status") if unique else ()), *((utube.role,) if utube else ())}
@@ -140,7 +139,7 @@ class MariadbObjects(Server):
             )
         return None
 
-    def existing(self, store: Store[Any]) -> dict[str, str]:
+    def existing(self, store: Connections) -> dict[str, str]:
         table = self.literal(self.source.name)
         found = store.execute(
             f"SELECT table_name, 'table' FROM information_schema.tables WHERE {self._tables} "
@@ -155,7 +154,7 @@ class MariadbObjects(Server):
             known |= {item.name: item.kind for item in triggers if self._is_hidden(store, item.name)}
         return known
 
-    def _is_hidden(self, store: Store[Any], trigger: str) -> bool:
+    def _is_hidden(self, store: Connections, trigger: str) -> bool:
         """Whether there is a trigger that this user may not see, as one who may only read the table."""
         try:
             store.execute(f"SHOW CREATE TRIGGER {self.object(trigger)}")
@@ -165,11 +164,11 @@ class MariadbObjects(Server):
             return f"({UNSEEN}," in str(error)
         return True
 
-    def table_columns(self, store: Store[Any]) -> set[str]:
+    def table_columns(self, store: Connections) -> set[str]:
         present = {name.lower() for name in self.columns_of(store, self.source.name)}
         return {field.column for field in self.source.fields if field.column.lower() in present}
 
-    def columns_of(self, store: Store[Any], table: str) -> dict[str, bool]:
+    def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
         found = store.execute(
             "SELECT column_name, generation_expression IS NOT NULL FROM information_schema.columns "
             f"WHERE table_schema = {self._schema} AND table_name = {self.literal(table)}"

@@ -26,7 +26,7 @@ from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.core.compile import Selector, Statement
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import TAKEN, Guard
-from xq.core.ports import HISTORY, INTEGERS, REFUSALS, TIMES, ErrorKind, Field, Kind, Store
+from xq.core.ports import HISTORY, INTEGERS, REFUSALS, TIMES, Connections, ErrorKind, Field, Kind
 
 LONG = 60  # seconds after which an open transaction is told of: takes beside it are slower already
 BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
@@ -197,7 +197,7 @@ class Postgres(Server):
         sql = f"WITH moved AS ({statement.sql}), remembered AS ({remembered}) SELECT * FROM moved"
         return replace(statement, sql=sql)
 
-    def roll_up(self, store: Store[Any]) -> bool:
+    def roll_up(self, store: Connections) -> bool:
         count = self.side("count")
         # Those that another process adds up are passed by.
         some = f"SELECT ctid FROM {count} LIMIT {ROLL_UP}{self.lock} SKIP LOCKED"
@@ -208,7 +208,7 @@ class Postgres(Server):
         )
         return bool(found >= ROLL_UP)
 
-    def tuned(self, store: Store[Any]) -> list[str]:
+    def tuned(self, store: Connections) -> list[str]:
         # What is partitioned has no rows of its own, and takes no such settings.
         table = f"to_regclass({self.literal(self.table_in_schema)})"
         leaves = store.execute(f"SELECT CAST(relid AS text) FROM pg_partition_tree({table}) WHERE isleaf ORDER BY 1")
@@ -218,7 +218,7 @@ class Postgres(Server):
         ]
         return [f"ALTER TABLE {table} SET ({BUSY})" for table in tables]
 
-    def unlogged(self, store: Store[Any]) -> list[str]:
+    def unlogged(self, store: Connections) -> list[str]:
         # All of them: a counter must not survive its tasks.
         tables = [self.table_in_schema, *(self.object(item.name) for item in self.side_tables())]
         made = [f"ALTER TABLE {table} SET UNLOGGED" for table in tables]
@@ -230,7 +230,7 @@ class Postgres(Server):
         # From PostgreSQL 15 on it goes with its table, and begins anew: but no key may come again.
         return [*made, *([f"ALTER SEQUENCE {numbers} SET LOGGED"] if numbers else [])]
 
-    def trouble(self, store: Store[Any]) -> str | None:
+    def trouble(self, store: Connections) -> str | None:
         oldest = store.execute(
             "SELECT pid, usename, application_name, "
             "CAST(extract(epoch FROM statement_timestamp() - xact_start) AS int) FROM pg_stat_activity "
@@ -248,7 +248,7 @@ class Postgres(Server):
             )
         return None
 
-    def untuned(self, store: Store[Any]) -> list[str]:
+    def untuned(self, store: Connections) -> list[str]:
         settings = [setting.split(" = ") for setting in BUSY.split(", ")]
         held = ", ".join(self.literal("=".join(setting)) for setting in settings)
         found = store.execute(
@@ -285,7 +285,7 @@ class Postgres(Server):
         )
 
     @contextmanager
-    def creating(self, store: Store[Any]) -> Iterator[None]:
+    def creating(self, store: Connections) -> Iterator[None]:
         # CREATE .. IF NOT EXISTS fails where another transaction creates the same.
         with store.atomic():
             for schema in self.installed_in(store):
@@ -293,7 +293,7 @@ class Postgres(Server):
             yield
 
     @contextmanager
-    def installing(self, store: Store[Any]) -> Iterator[None]:
+    def installing(self, store: Connections) -> Iterator[None]:
         elsewhere = store.execute(
             "SELECT CAST(relnamespace::regnamespace AS text), current_schema() FROM pg_class WHERE oid = "
             f"to_regclass({self.literal(self.table_in_schema)}) AND relnamespace::regnamespace <> "
@@ -320,7 +320,7 @@ class Postgres(Server):
                 f"by ({error}): partition it by the role 'unique' alone, or leave the feature 'unique' away"
             ) from error
 
-    def taken_at_last(self, store: Store[Any]) -> int:
+    def taken_at_last(self, store: Connections) -> int:
         try:
             with store.atomic():
                 # It locks the table, and looks at what there is now, also from within a transaction that sees the past.
@@ -340,10 +340,10 @@ class Postgres(Server):
             raise BadValue("public is everybody on PostgreSQL, and no user")
         return self.quote(user)
 
-    def where_granted(self, store: Store[Any], to: str) -> list[str]:
+    def where_granted(self, store: Connections, to: str) -> list[str]:
         return [f"GRANT USAGE ON SCHEMA {self.quote(schema)} TO {to}" for schema in self.installed_in(store)]
 
-    def more_grants(self, store: Store[Any], to: str) -> list[str]:
+    def more_grants(self, store: Connections, to: str) -> list[str]:
         # Of an identity nobody asks for a right.
         numbers = store.execute(
             "SELECT DISTINCT CAST(c.oid::regclass AS text) FROM pg_attrdef AS a "
@@ -360,7 +360,7 @@ class Postgres(Server):
             *(f"REVOKE EXECUTE ON FUNCTION {one} FROM PUBLIC" for one in triggers),
         ]
 
-    def may_move(self, store: Store[Any]) -> bool:
+    def may_move(self, store: Connections) -> bool:
         ((may,),) = store.execute(
             f"SELECT has_table_privilege(to_regclass({self.literal(self.table_in_schema)}), 'UPDATE')"
         )
@@ -381,7 +381,7 @@ class Postgres(Server):
             return f"DROP FUNCTION IF EXISTS {self.object(name)}() CASCADE"  # and with it its triggers
         return super().drop(kind, name)
 
-    def existing(self, store: Store[Any]) -> dict[str, str]:
+    def existing(self, store: Connections) -> dict[str, str]:
         shared = ", ".join(f"to_regclass({self.literal(item.name)})" for item in self.shared())
         mine = f"to_regclass({self.literal(self.table_in_schema)})"
         found = store.execute(
@@ -394,10 +394,10 @@ class Postgres(Server):
         )
         return {name: str(kind) for name, kind in found}
 
-    def table_columns(self, store: Store[Any]) -> set[str]:
+    def table_columns(self, store: Connections) -> set[str]:
         return {*self.columns_of(store, self.source.name)} & {field.column for field in self.source.fields}
 
-    def columns_of(self, store: Store[Any], table: str) -> dict[str, bool]:
+    def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
         found = store.execute(
             "SELECT attname, attgenerated <> '' FROM pg_attribute "
             f"WHERE attrelid = to_regclass({self.literal(self.object(table))}) AND attnum > 0 AND NOT attisdropped"

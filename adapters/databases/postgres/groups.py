@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from xq.adapters.databases.dirty_groups import FULL, MISSING, Again, DirtyGroup, ServerGroups
 from xq.core.compile import Selector, Statement
-from xq.core.ports import INTEGERS, Store
+from xq.core.ports import INTEGERS, Connections
 
 if TYPE_CHECKING:
     from xq.adapters.databases.postgres.dialect import Postgres
@@ -46,7 +46,7 @@ class PostgresGroups(ServerGroups):
     def _listed(self, name: str = "utubes") -> str:
         return f"CAST(:{name} AS {self.of.list_kinds[self.of.kind('utube')]}[])"
 
-    def place(self, store: Store[Any], utubes: Collection[Any]) -> None:
+    def place(self, store: Connections, utubes: Collection[Any]) -> None:
         ((before,),) = store.execute("SELECT current_setting('lock_timeout')")
         timeout = "SELECT set_config('lock_timeout', :timeout, true)"
         self.of.execute(store, timeout, {"timeout": "1ms"})
@@ -54,7 +54,7 @@ class PostgresGroups(ServerGroups):
         self.of.change(store, Statement(f"{made} ON CONFLICT DO NOTHING"), {"utubes": list(utubes)})
         self.of.execute(store, timeout, {"timeout": before})
 
-    def look_at(self, store: Store[Any], utubes: Collection[Any]) -> None:
+    def look_at(self, store: Connections, utubes: Collection[Any]) -> None:
         # A version of a row that says nothing new is one too many.
         known = ", ".join(f"{self.name}.{column}" for column in self.columns)
         first = self.first(f"ROW({self.wanted})", f"{self.name}.utube")
@@ -70,7 +70,7 @@ class PostgresGroups(ServerGroups):
     def unit_for(self, dirty: Sequence[DirtyGroup], again: Again, whole: Again) -> Again:
         return whole if any(one.head == MISSING for one in dirty) else again
 
-    def refresh_heads(self, store: Store[Any], dirty: Sequence[DirtyGroup]) -> int:
+    def refresh_heads(self, store: Connections, dirty: Sequence[DirtyGroup]) -> int:
         placed = list(dict.fromkeys(one.utube for one in dirty if one.head == MISSING))
         if placed:
             self.place(store, placed)

@@ -22,7 +22,19 @@ from xq.adapters.databases.sqlite.scans import SqliteScans
 from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.compile import Selector, Statement
 from xq.core.machine import ABSENT, TAKEN, Guard
-from xq.core.ports import HISTORY, INTEGERS, TIMES, Connection, ErrorKind, Field, Kind, Notifier, Row, Store, Values
+from xq.core.ports import (
+    HISTORY,
+    INTEGERS,
+    TIMES,
+    Connection,
+    Connections,
+    ErrorKind,
+    Field,
+    Kind,
+    Notifier,
+    Row,
+    Values,
+)
 from xq.sessions.liveness import Liveness
 
 SWITCHING = 10.0  # seconds that switching a file to WAL is tried for
@@ -232,7 +244,7 @@ class Sqlite(Dialect):
         """The places of the key in a row."""
         return [self.source.fields.index(field) for field in self.source.key]
 
-    def change(self, store: Store[Any], statement: Statement, values: Values, event: str = "") -> int:
+    def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int:
         changed = 0
 
         def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
@@ -243,7 +255,7 @@ class Sqlite(Dialect):
         telling(event or WRITE, run, atomically=False)(store.ready(), {**values, "owner": None})
         return changed
 
-    def connected(self, store: Store[Any]) -> None:
+    def connected(self, store: Connections) -> None:
         # Asked without reading a table, be it pragma_trusted_schema: a transaction that reads before its first write is
         # refused that, when another connection came between. Not in the words of `unfit`: the driver keeps a statement
         # with the function that was there when it was prepared.
@@ -252,7 +264,7 @@ class Sqlite(Dialect):
         if known == "text" and trusted:
             store.function("char", 5, char)
 
-    def prepare(self, store: Store[Any]) -> None:
+    def prepare(self, store: Connections) -> None:
         # In WAL readers do not wait for the writer. It cannot be switched on within a transaction.
         deadline = time.monotonic() + SWITCHING
         while not store.in_transaction() and self._journal_mode(store) not in ("wal", "memory"):
@@ -269,11 +281,11 @@ class Sqlite(Dialect):
     def _schema(self) -> str:
         return self.quote(self.source.schema or "main")
 
-    def _journal_mode(self, store: Store[Any]) -> str:
+    def _journal_mode(self, store: Connections) -> str:
         ((mode,),) = store.execute(f"PRAGMA {self._schema}.journal_mode")
         return str(mode)
 
-    def unfit(self, store: Store[Any]) -> str | None:
+    def unfit(self, store: Connections) -> str | None:
         mode = self._journal_mode(store)
         if mode not in ("wal", "memory"):
             return f"the file is in journal mode {mode}, not WAL"
@@ -282,7 +294,7 @@ class Sqlite(Dialect):
             return "the history tells every event as a write: PRAGMA trusted_schema is off on this connection"
         return None
 
-    def only_reads(self, store: Store[Any]) -> bool:
+    def only_reads(self, store: Connections) -> bool:
         ((refused,),) = store.execute("PRAGMA query_only")
         # How a file was opened no pragma tells, but what would be run to begin a write: where that cannot be, a
         # transaction that only reads. Nothing is run, and nothing locked. 0 is the main file.
@@ -292,24 +304,24 @@ class Sqlite(Dialect):
         # Of a connection that was made before its file was closed to writers.
         return any(os.path.exists(file) and not os.access(file, os.W_OK) for file in self._files(store)[:1])
 
-    def _files(self, store: Store[Any]) -> list[str]:
+    def _files(self, store: Connections) -> list[str]:
         """The files of the table and of the records beside it; none for what is in memory."""
         wanted = ("main", (self.source.schema or "main").lower())
         found = {name.lower(): file for _, name, file in store.execute("PRAGMA database_list")}
         files = [found[name] for name in dict.fromkeys(wanted) if name in found]
         return files if all(files) and store.has_threads else []
 
-    def liveness(self, store: Store[Any]) -> Liveness | None:
+    def liveness(self, store: Connections) -> Liveness | None:
         files = self._files(store)
         return FileLocks.of(files[0]) if files else None
 
-    def notifier(self, store: Store[Any]) -> Notifier | None:
+    def notifier(self, store: Connections) -> Notifier | None:
         files = self._files(store)
         schemas = dict.fromkeys(["main", self.source.schema or "main"])
         versions = [f"PRAGMA {self.quote(schema)}.data_version" for schema in schemas]
         return FileNotifier(files, versions) if files else None
 
-    def existing(self, store: Store[Any]) -> dict[str, str]:
+    def existing(self, store: Connections) -> dict[str, str]:
         # SQLite lists all that a file holds, which may be a thousand queues: it is the one to choose.
         shared, prefix = ", ".join(self.literal(item.name) for item in self.shared()), self.name("")
         chosen = f"name IN ({shared}) OR substr(name, 1, {len(prefix)}) = {self.literal(prefix)}"
@@ -321,11 +333,11 @@ class Sqlite(Dialect):
         )
         return {name: str(kind) for sql in listed for name, kind in store.execute(sql)}
 
-    def table_columns(self, store: Store[Any]) -> set[str]:
+    def table_columns(self, store: Connections) -> set[str]:
         present = {name.lower() for name in self.columns_of(store, self.source.name)}
         return {field.column for field in self.source.fields if field.column.lower() in present}
 
-    def columns_of(self, store: Store[Any], table: str) -> dict[str, bool]:
+    def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
         listed = "SELECT name, hidden <> 0 FROM pragma_table_xinfo(:name, :schema)"
         values = {"name": table, "schema": self.source.schema or "main"}
         return {name: bool(made) for name, made in self.execute(store, listed, values)}

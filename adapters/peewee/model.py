@@ -1,0 +1,255 @@
+"""A Peewee model: its fields, and instances made of rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
+
+import peewee as pw
+
+from xq.adapters.peewee.task import Task
+from xq.adapters.stores import OrmModel
+from xq.core.errors import BadType, BadValue, ConfigurationError, shown
+from xq.core.generated import hydrator
+from xq.core.ports import MARK, Field, Kind
+
+M = TypeVar("M", bound=pw.Model)
+
+KINDS: dict[str, Kind] = {
+    "AUTO": "auto",
+    "BIGAUTO": "bigauto",
+    "INT": "integer",
+    "SMALLINT": "integer",
+    "BIGINT": "bigint",
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    "VARCHAR": "text",
+    "CHAR": "text",
+    "TEXT": "text",
+    "UUID": "uuid",
+    "DATETIME": "datetime",
+    "TIMESTAMP": "datetime",
+    "TIMESTAMPTZ": "timestamptz",
+    "DECIMAL": "decimal",
+    **{f"INT GENERATED {when} AS IDENTITY": "auto" for when in ("BY DEFAULT", "ALWAYS")},
+    **{f"BIGINT GENERATED {when} AS IDENTITY": "bigauto" for when in ("BY DEFAULT", "ALWAYS")},
+}
+
+# What a driver returns for these is what the application sees, and what is of this very type it takes as it is; the
+# fields' own conversion would copy it.
+NATIVE: Mapping[type[pw.Field[Any]], type] = {
+    pw.AutoField: int,
+    pw.BigAutoField: int,
+    pw.IdentityField: int,
+    pw.IntegerField: int,
+    pw.BigIntegerField: int,
+    pw.SmallIntegerField: int,
+    pw.CharField: str,
+    pw.TextField: str,
+    pw.DoubleField: float,
+    pw.FloatField: float,
+}
+
+# The drivers take these as they are.
+PLAIN = frozenset({type(None), bool, int, float, str, bytes})
+
+
+class PeeweeModel(OrmModel[M]):
+    """A Peewee model, as `xq.core.ports.TaskModel`."""
+
+    base = "xq.Task"
+    needed: Mapping[str, str] = {
+        "runat": "a DoubleField or BigIntegerField (seconds since 1970) or a DateTimeField (UTC), or PostgreSQL's "
+        "DateTimeTZField; a FloatField is single precision, which moves a timestamp by minutes",
+    }
+
+    def __init__(self, model: type[M]) -> None:
+        if not (isinstance(model, type) and issubclass(model, pw.Model)):
+            raise ConfigurationError(f"upgrade takes a Peewee model, not {shown(model)}")
+        if model is Task:
+            raise ConfigurationError("xq.Task is abstract and has no table: upgrade the models that inherit from it")
+        meta = model._meta
+        if meta.primary_key is False:
+            raise ConfigurationError(f"{model.__name__} has no primary key: a queue needs one to name its tasks")
+        self.model = model
+        self.name = model.__name__
+        self.table = meta.table_name
+        self.schema = meta.schema or ""
+        self.advice = (
+            f"db.create_tables([{self.name}]) creates a new table, with all that the queue needs; "
+            "to one that is there add its columns first"
+        )
+        self.fields = tuple(_field(field) for field in meta.sorted_fields)
+        self.key = tuple(field.name for field in meta.get_primary_keys())
+        self._names = [field.name for field in self.fields]
+        is_plain = model.__init__ is pw.Model.__init__
+        self.may_fail_to_read = bool(self._readers) or not is_plain
+        if is_plain:
+            self._make_hydration()
+
+    @property
+    def offers(self) -> Collection[str]:
+        return [field.name for field in Task._meta.sorted_fields] if issubclass(self.model, Task) else ()
+
+    def instance(self, values: Sequence[Any]) -> M:
+        made = self.model(__no_default__=1, **dict(zip(self._names, values, strict=True)))
+        made._dirty.clear()  # type: ignore[attr-defined]
+        return made
+
+    def _make_hydration(self) -> None:
+        """Have `hydrate` make plain instances as Peewee would, without a call for each of them."""
+        make = hydrator(self.model, self._names, MARK)
+        self.hydrate = make if not self._readers else lambda row, token=None: make(self.read(row), token)  # type: ignore[method-assign]
+
+    def data(self, task: object) -> Mapping[str, Any] | None:
+        if not isinstance(task, self.model):
+            return None
+        data: Mapping[str, Any] = task.__data__
+        if not task.__rel__:
+            return data
+        # What was saved after it was assigned has a key by now.
+        others = {name: other for name, other in task.__rel__.items() if data.get(name) is None}
+        return {**data, **others} if others else data
+
+    def defaults(self) -> dict[str, Any]:
+        defaults: dict[str, Any] = self.model._meta.get_default_dict()
+        return defaults
+
+    def declared_defaults(self) -> dict[str, Any]:
+        return {field.name: default for field, default in self.model._meta.defaults.items()}
+
+    def reader(self, name: str, table: str, columns: Mapping[str, Kind]) -> PeeweeReader:
+        return PeeweeReader(self.model, name, table, columns)
+
+    def is_mine(self, model: type) -> bool:
+        return model is self.model
+
+    def attribute(self, name: str) -> str | None:
+        meta = self.model._meta
+        if name in meta.combined:
+            return "a field"
+        if any(field.backref == name for field in meta.backrefs):
+            return "the back-reference of a foreign key"
+        if any(name in vars(base) for base in self.model.__mro__ if base not in (pw.Model, object)):
+            return "an attribute"
+        return "an attribute of Peewee's Model" if hasattr(pw.Model, name) else None
+
+    def with_the_table(self, creating: Callable[[Callable[[], None]], None], dropped: Callable[[], None]) -> None:
+        # save() of an instance read earlier must not write back a status that the queue has moved on.
+        self.model._meta.only_save_dirty = True
+        schema: Any = self.model._schema  # type: ignore[attr-defined]
+        drop_all = schema.drop_all
+
+        def drop(*args: Any, **options: Any) -> None:
+            dropped()
+            drop_all(*args, **options)
+
+        schema.drop_all = drop
+        model: Any = self.model
+        create_table = model.create_table.__func__
+
+        def create(cls: Any, /, *args: Any, **options: Any) -> None:
+            if cls is model:
+                creating(lambda: create_table(cls, *args, **options))
+            else:  # one that inherits from it, and is no queue
+                create_table(cls, *args, **options)
+
+        model.create_table = classmethod(create)
+
+
+FIELDS: Mapping[Kind, type[pw.Field[Any]]] = {
+    "bigauto": pw.BigAutoField,
+    "bigint": pw.BigIntegerField,
+    "integer": pw.IntegerField,
+    "text": pw.TextField,
+}
+
+
+class PeeweeReader:
+    """A model of a table beside that of another model, as a `xq.core.ports.Reader`."""
+
+    def __init__(self, beside: type[pw.Model], name: str, table: str, columns: Mapping[str, Kind]) -> None:
+        class Metadata(pw.Metadata):
+            """Its database is that of the other model, which may be bound, or bound anew, later."""
+
+            @property
+            def database(self) -> Any:
+                return beside._meta.database
+
+            @database.setter
+            def database(self, value: object) -> None:
+                pass
+
+        meta = {"table_name": table, "schema": beside._meta.schema, "model_metadata_class": Metadata}
+        fields = {column: FIELDS[kind](null=True) for column, kind in list(columns.items())[1:]}
+        first, kind = next(iter(columns.items()))
+        key = {first: FIELDS[kind](primary_key=True)}
+        self.model: type[pw.Model] = type(name, (pw.Model,), {**key, **fields, "Meta": type("Meta", (), meta)})
+
+    def instance(self, values: Mapping[str, Any]) -> pw.Model:
+        made = self.model(**values)
+        made._dirty.clear()  # type: ignore[attr-defined]
+        return made
+
+
+def _field(field: pw.Field[Any]) -> Field:
+    # A TimestampField stores ticks of its own and a foreign key the type of what it points to.
+    declared = str(field.field_type).partition("(")[0].upper()  # without a precision, as in DATETIME(6)
+    kind = "other" if isinstance(field, pw.TimestampField) else KINDS.get(declared, "other")
+    held: Any = field.rel_field if isinstance(field, pw.ForeignKeyField) else field
+    reads = type(held).python_value is not pw.Field.python_value or type(held).adapt is not pw.Field.adapt
+    return Field(
+        name=field.name,
+        column=field.column_name,
+        kind=kind,
+        type=field.field_type,
+        null=field.null,
+        max_length=getattr(field, "max_length", None),
+        to_database=_to_database(field),
+        from_database=field.python_value if reads and type(held) not in NATIVE else None,
+        native=NATIVE.get(type(field)),
+        digits=_digits(field),
+    )
+
+
+def _digits(field: pw.Field[Any]) -> tuple[int, int] | None:
+    decimal = field.rel_field if isinstance(field, pw.ForeignKeyField) else field
+    return (decimal.max_digits, decimal.decimal_places) if isinstance(decimal, pw.DecimalField) else None
+
+
+def _to_database(field: pw.Field[Any]) -> Callable[[Any], Any]:
+    convert = field.db_value
+    single = type(field) in NATIVE
+
+    def to_database(value: Any) -> Any:
+        converted = convert(value)
+        if type(converted) in PLAIN:
+            return converted
+        if isinstance(converted, pw.Cast) and converted is not value:  # of a JSONField
+            raise BadValue(
+                f"Peewee writes {field.name!r} for MySQL, which MariaDB does not understand: "
+                "give the database mariadb=True, as in MySQLDatabase(.., mariadb=True)"
+            )
+        if single and isinstance(converted, (list, tuple, set, frozenset, dict)):
+            # Some drivers make SQL of these that fits what stands around it.
+            raise BadType(f"{field.name!r} holds one value, not {shown(value)}")
+        return _plain(converted)
+
+    return to_database
+
+
+def _plain(value: Any) -> Any:
+    """What the driver is given: some fields wrap their value for Peewee's own query builder."""
+    if isinstance(value, pw.Value):
+        return value.value
+    if type(value).__name__ == "Binary":  # what psycopg would have around bytes, and takes without
+        return value.obj
+    if isinstance(value, (pw.Model, type)):
+        raise BadType(f"{shown(value)} is of another model than the field takes")
+    if isinstance(value, pw.Function) and value.name == "json" and value.arguments:
+        # SQLite's json(text) leaves the white space out, and so compares equal to what Peewee writes.
+        return json.dumps(json.loads(value.arguments[0]), separators=(",", ":"))
+    if isinstance(value, pw.Node):
+        raise BadValue(f"xq writes plain values, not the SQL expression {shown(value)}")
+    return value
