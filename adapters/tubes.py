@@ -203,7 +203,7 @@ class Records:
             )
 
     def _within_transaction(self) -> bool:
-        return bool(self.model.xq.store.in_transaction())
+        return bool(self.model.xq.adapter.store.in_transaction())
 
     def __iter__(self) -> Iterator[Record]:
         """The tubes, by name; none where there is no table."""

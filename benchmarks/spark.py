@@ -84,7 +84,7 @@ def bulk(place: Database, effort: Effort) -> Iterator[Ways]:
             pipeline.load(place, table, COLUMNS, rows)
 
         def staged() -> None:
-            job = queue.bulk().begin(COLUMNS[:2])
+            job = queue.pipeline.bulk().begin(COLUMNS[:2])
             job.commit([job.stage(columns)])
 
         def written() -> None:
@@ -105,7 +105,7 @@ def bulk(place: Database, effort: Effort) -> Iterator[Ways]:
         yield {
             base: Way(n, partial(anew, partial(into, "job"))),
             "the same into a bare table": Way(n, partial(anew, partial(into, "bare")), base),
-            "`Page.xq.bulk()`, one process": Way(n, partial(anew, staged), base),
+            "`Page.xq.pipeline.bulk()`, one process": Way(n, partial(anew, staged), base),
             f'`df.write.format("xq")`, {CORES} partitions': Way(n, partial(anew, written), base),
         }
 

@@ -319,7 +319,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.key_names = self.app.keys(self.Task)
         # The sessions that are open, by uuid, each with a context in which it is the current one. The process's own
         # comes first.
-        self.contexts: dict[str, Context] = {sessions.of(self.queue.store.database).current().uuid: copy_context()}
+        current = sessions.of(self.queue.adapter.store.database).current()
+        self.contexts: dict[str, Context] = {current.uuid: copy_context()}
         self.put_many(brought=stock, options={}, careful=True, on_conflict="skip")
 
     def configured(self, on: Values) -> dict[str, Any]:

@@ -134,7 +134,7 @@ FAILURES: Mapping[str, Mapping[str, str]] = {
 
 def fail_for(Task: Any, condition: str, how: str = "fails") -> None:
     """Have a trigger of the application's fail where a row is updated of which NEW then meets a condition."""
-    store = Task.xq.store
+    store = Task.xq.adapter.store
     begin = f"CREATE TRIGGER fails AFTER UPDATE ON {store.table}"
     if store.engine == "sqlite":
         store.change(f"{begin} WHEN {condition} BEGIN {FAILURES['sqlite'][how]}; END")
@@ -150,7 +150,7 @@ def fail_for(Task: Any, condition: str, how: str = "fails") -> None:
 
 def fail_no_more(Task: Any) -> None:
     """Drop the trigger of `fail_for`."""
-    store = Task.xq.store
+    store = Task.xq.adapter.store
     store.change(f"DROP TRIGGER fails{f' ON {store.table}' if store.engine == 'postgres' else ''}")
 
 

@@ -285,7 +285,7 @@ class Worker:
     def _gave_way(self, error: BaseException | None) -> bool:
         """Whether the database undid a transaction for another's sake. Who rolls it back may meet a second error."""
         while error is not None:
-            if isinstance(error, Exception) and self.Task.xq.store.classify(error) is ErrorKind.CONFLICT:
+            if isinstance(error, Exception) and self.Task.xq.adapter.store.classify(error) is ErrorKind.CONFLICT:
                 return True
             error = error.__context__
         return False
@@ -309,7 +309,7 @@ class Worker:
         # A transaction of SQLite that reads before it writes must ask for the lock. One that begins with a verb of xq
         # needs not.
         asks = self.rng.random() < 0.5
-        with self._transaction(self.Task.xq.store.atomic if asks else self.db.atomic):
+        with self._transaction(self.Task.xq.adapter.store.atomic if asks else self.db.atomic):
             if not asks:
                 self.take()
             for _ in range(self.rng.randint(1, 3)):

@@ -90,10 +90,10 @@ def build(
     if worker is not None:
         handle.worker(worker, workers=workers)
     if apart:
-        handle.retire()
+        handle.adapter.stop_maintenance()
     else:
         attach(store, handle, methods)
-        store.with_the_table(handle.create_by, handle.uninstall)
+        store.with_the_table(handle.adapter.create_by, handle.uninstall)
     return handle
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from functools import partial
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
+from xq.adapter import QueueAdapter
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, FeatureOff, InTransaction, NotInstalled, shown
 from xq.core.machine import ABSENT, TAKEN, Machine
@@ -15,7 +16,6 @@ from xq.core.values import Tasks
 from xq.engine.finish import Finish, Update
 from xq.engine.history import History
 from xq.engine.insert import Inserts
-from xq.engine.install import Installation
 from xq.engine.observers import Callback, Observers
 from xq.engine.plans import Plan, plan
 from xq.engine.reconfigure import reconfigure
@@ -25,9 +25,7 @@ from xq.engine.take import InDoubtTakes, Takes
 from xq.engine.timers import Batches, Timers
 from xq.engine.unit import Database, Definition
 from xq.pipeline.archives import Archives
-from xq.pipeline.bulk import Bulk, bulk
-from xq.pipeline.checkpoints import Sinks, Tally
-from xq.pipeline.scan import Extract, What
+from xq.pipeline.pipeline import Pipeline
 from xq.runtime.maintenance import QueueMaintenance
 from xq.runtime.waiters import Waiting
 from xq.runtime.worker import Work, Workers, work
@@ -58,25 +56,23 @@ class Queue(Generic[T]):
     Raises, before anything is changed: FeatureOff, BadValue, BadType; NotFound, WrongState, NotOwner, in this
     order; NotInstalled. What the database itself refuses passes as the ORM's error.
 
-    `model` is what was upgraded, `store` how its rows are read and written (`xq.core.ports.Store`). `archives` moves
-    done tasks and old history out of the database, and tasks back (`xq.pipeline.archives.Archives`, for
-    `xq.spark.archive`).
+    `model` is the upgraded model. `pipeline` is for other processes (Spark, bulk puts, archives), `adapter` for ORM
+    adapters and tubes.
     """
 
     def __init__(self, store: Store[T], definition: Definition, clock: Clock | None = None) -> None:
-        self.store = store
+        self._store = store
         self.model = store.model
         self._clock = clock
         self._work: Work[T] | None = None
-        self.while_waiting: Callable[[], None] = lambda: None  # whenever a call that waits was woken: raises to end it
         self._observers: Observers[T] = Observers(store)
         self._define(definition)
 
     def _define(self, definition: Definition) -> None:
-        self._database = Database(self.store, definition, self._clock, self._observers)
+        self._database = Database(self._store, definition, self._clock, self._observers)
         self._machine = definition.machine
         self._tasks: Tasks[T] = Tasks(
-            self.store, definition.table, definition.machine, definition.catalogue, definition.wording
+            self._store, definition.table, definition.machine, definition.catalogue, definition.wording
         )
         self._history = History(self._database, self._tasks, definition.machine)
         self._observers.read = self._tasks.returned
@@ -86,12 +82,19 @@ class Queue(Generic[T]):
         self._inserts = Inserts(self._tasks, steps)
         self._takes = Takes(self._tasks, steps, Timers(batches), in_doubt)
         self._finish = Finish(self._tasks, steps, batches, in_doubt)
-        self.archives = Archives(steps)  # done tasks on their way out, and back: see xq.spark
         self._waiting = Waiting(self._database, self._tasks, self._inserts, self._takes, self._finish)
-        self._waiting.woken = lambda: self.while_waiting()
         self._maintenance = QueueMaintenance(self._database, self._takes, self._finish, self._waiting)
         self._observers.listeners = (self._waiting, self._maintenance)
         self._observers.count()
+        self.pipeline: Pipeline = Pipeline(self._database, self._tasks, self._history, Archives(steps))
+        self.adapter: QueueAdapter[T] = QueueAdapter(
+            self._database, self._store, self._maintenance, self._waiting, self._observers
+        )
+
+    @property
+    def name(self) -> str:
+        """Returns what the application calls the model."""
+        return self._store.name
 
     @property
     def machine(self) -> Machine:
@@ -109,38 +112,9 @@ class Queue(Generic[T]):
         return self._database.definition.words
 
     @property
-    def definition(self) -> dict[str, Any]:
-        """What the queue is now, as `upgrade` would be given it: fields, features, statuses and tube_stats.
-
-        Without features that are off, and words that are the letters themselves. The features are those of the last
-        `reconfigure`, where there was one.
-        """
-        definition = self._database.definition
-        return {
-            "fields": dict(self.roles),
-            "features": {name: on for name, on in definition.features.items() if on is not None and on is not False},
-            "statuses": dict(definition.structure["statuses"]),
-            "tube_stats": list(definition.tube_stats),
-        }
-
-    @property
-    def installation(self) -> Installation:
-        """What is to be in the database, of which `install` is the usual way (`xq.engine.install.Installation`)."""
-        return self._database.bind().installation
-
-    @property
     def clock(self) -> Clock | None:
         """The clock of a test; None for that of the database."""
         return self._clock
-
-    @property
-    def maintenance(self) -> QueueMaintenance:
-        """What the maintenance thread does for the queue."""
-        return self._maintenance
-
-    def retire(self) -> None:
-        """Have nobody look after the queue from here on: for who only installs it."""
-        self._maintenance.retire()
 
     def plan(self, event: str, *options: str, update: Sequence[str] = (), n: int = 1) -> Plan:
         """Return what a call of `event` does, step by step and with its SQL: `print(Page.xq.plan("take"))`.
@@ -151,7 +125,7 @@ class Queue(Generic[T]):
         return plan(self._database, self._tasks, self._steps, event, options, update, _count(n))
 
     def __repr__(self) -> str:
-        return f"<xq queue {self.store.name}: {' '.join(self.machine.states)}>"
+        return f"<xq queue {self._store.name}: {' '.join(self.machine.states)}>"
 
     # workers
 
@@ -183,7 +157,7 @@ class Queue(Generic[T]):
         """
         if function is None:
             return lambda given: self.worker(given, workers=workers, max_attempts=max_attempts, finishes=finishes)
-        self._work = work(self.store.name, self.machine, function, workers, max_attempts, finishes)
+        self._work = work(self._store.name, self.machine, function, workers, max_attempts, finishes)
         return function
 
     @property
@@ -201,20 +175,20 @@ class Queue(Generic[T]):
         given = self._work
         if given is None:
             raise ConfigurationError(
-                f"{self.store.name} has no worker: upgrade(..., worker=f), or @{self.store.name}.xq.worker()"
+                f"{self.name} has no worker: upgrade(..., worker=f), or @{self._store.name}.xq.worker()"
             )
-        if self.store.in_transaction():
+        if self._store.in_transaction():
             raise InTransaction("run", ": its threads see nothing of it")
         if isinstance(tubes, str):
             raise BadType(f"tubes is a list of names of tubes, not {shown(tubes)}")
         takes = [self.take] if tubes is None else [partial(self.take, tube=self._tube(tube)) for tube in tubes]
         threads = given.workers if workers is None else workers
         chosen: Work[T] = work(
-            self.store.name, self.machine, given.function, threads, given.max_attempts, given.finishes
+            self._store.name, self.machine, given.function, threads, given.max_attempts, given.finishes
         )
-        if not self.store.has_threads and chosen.workers * len(takes) > 1:
+        if not self._store.has_threads and chosen.workers * len(takes) > 1:
             raise ConfigurationError(
-                f"{chosen.workers * len(takes)} threads of {self.store.name} cannot work on one connection "
+                f"{chosen.workers * len(takes)} threads of {self._store.name} cannot work on one connection "
                 "(thread_safe=False): let one work, or give each a connection of its own (thread_safe=True)"
             )
         Workers(takes, lambda: self._finish, chosen, until_empty).run()
@@ -263,14 +237,6 @@ class Queue(Generic[T]):
             except NotInstalled:
                 if puts is self._inserts:
                     raise  # else another thread has reconfigured the queue meanwhile
-
-    def bulk(self, *, on_conflict: Literal["raise", "skip"] = "raise") -> Bulk:
-        """What other processes put tasks by, millions in one transaction, without this model: see `Bulk.begin`.
-
-        With the feature unique and "skip", those that are in the way of others are left out. Raises BadValue,
-        FeatureOff, and ConfigurationError where no other process reaches the database.
-        """
-        return bulk(self._database, self._tasks, on_conflict)
 
     # consumers
 
@@ -374,19 +340,6 @@ class Queue(Generic[T]):
         """
         return self._database.unit(work, transaction=True)
 
-    def once(self, sink: str, stream: str, batch: int, work: Callable[[], object]) -> bool:
-        """Call `work` unless it was for this batch before, and note that in the transaction of what it writes.
-
-        `sink` names what is written, `stream` whose batches they are, which are numbered from 0 on. Returns whether it
-        was called; as in `transaction`. Raises BadValue where the sink has batches of another stream, and within a
-        transaction.
-        """
-        return Sinks(self._database).once(sink, stream, batch, work)
-
-    def tally(self, table: str) -> Tally:
-        """Returns a table of this database in which streams count transitions; `install` makes it."""
-        return Tally(self._database, table)
-
     # operators
 
     @overload
@@ -433,7 +386,7 @@ class Queue(Generic[T]):
         targets = tuple(dict.fromkeys(row.target for row in self.machine.rows if row.named))
         if not isinstance(to, str) or to not in targets:
             known = self._tasks.wording.states(targets)
-            raise BadValue(f"switch moves tasks of {self.store.name} to one of {known}, not to {shown(to)}")
+            raise BadValue(f"switch moves tasks of {self._store.name} to one of {known}, not to {shown(to)}")
         return self._finish.one("switch", key, options, to=to)
 
     def call(self, event: str, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
@@ -465,7 +418,7 @@ class Queue(Generic[T]):
     def _state(self, state: object) -> str:
         if not isinstance(state, str) or state not in self.machine.states:
             known = self._tasks.wording.states(self.machine.states)
-            raise BadValue(f"{self.store.name} has the states {known}, not {shown(state)}")
+            raise BadValue(f"{self.name} has the states {known}, not {shown(state)}")
         return state
 
     def peek(self, key: object) -> T:
@@ -501,15 +454,6 @@ class Queue(Generic[T]):
         """
         return self._waiting.waited_for()
 
-    @property
-    def is_awaited(self) -> bool:
-        """Returns whether calls of this process wait here: for a task, for room, or for the end of one."""
-        return self._waiting.anybody
-
-    def only_reads(self) -> bool:
-        """Returns whether the database says that it may not be written on this thread's connection."""
-        return self._database.only_reads()
-
     def sessions(self) -> list[tuple[str, float]]:
         """The open sessions of the database: (uuid, since when, in seconds since 1970)."""
         return [(uuid, since) for uuid, since in self._database.execute(self._database.dialect.sessions)]
@@ -525,7 +469,7 @@ class Queue(Generic[T]):
     def reset(self) -> None:
         """Forget the transitions seen so far, and keep the counts."""
         self._database.begin_writing()
-        within = self.store.in_transaction()
+        within = self._store.in_transaction()
         self._database.unit(lambda: self._database.open().installation.reset(within), transaction=True)
 
     # observing
@@ -545,21 +489,6 @@ class Queue(Generic[T]):
         """
         return self._history.read(key, since, until)
 
-    def extract(self, what: What = "tasks", snapshot: str = "") -> Extract:
-        """What other programs read without this model: "tasks", "history", "stats", "live" or "buried".
-
-        It may be pickled.
-        tasks: the fields, and `state` ("Ready", "Taken" ...; `xq_state` where a field is called so); not the rows whose
-        status is not the queue's. history: the columns of `History`, `at` (a timestamp), and where it is asked for
-        `dur_us`. stats: tube ("" for all), source, target, n; what was there before counting began has the source "".
-        live: the tasks in R, T and W, as the history tells them: key (text), tube, state (a letter).
-        buried: those in B: key, and the role error (NULL where it is not mapped).
-        `snapshot`: one of PostgreSQL that is open, as which all is read. Raises FeatureOff, BadValue, and
-        ConfigurationError where no other process can reach the database.
-        """
-        self._history.check(what)
-        return self._database.dialect.extract(what, self.store.name, self.store.address(), snapshot)
-
     def on_change(self, callback: Callback[T]) -> Callback[T]:
         """Call this with (task, event, source, target) after each transition that this process made is committed.
 
@@ -575,12 +504,6 @@ class Queue(Generic[T]):
     def off_change(self, callback: Callback[T]) -> None:
         """Call this no longer. Does nothing where it is not called."""
         self._observers.remove(callback)
-
-    def after_commit(self, call: Callable[[], None]) -> None:
-        """Call this once what was last written on this thread's connection is committed, if it is. At once outside of a
-        transaction.
-        """
-        self._observers.once_committed(self._database.dialect, call)
 
     # sessions
 
@@ -619,13 +542,6 @@ class Queue(Generic[T]):
         self._database.unit(self._database.bind().installation.install)
         self._database.close()
 
-    def create_by(self, create: Callable[[], None]) -> None:
-        """Have the ORM create the table, and install; as `create_tables` does, in any number of processes at once."""
-        self.ddl()  # what the database cannot have is refused before the table is there, and in words
-        with self._database.bind().dialect.creating(self.store):
-            create()
-        self.install()
-
     def ddl(self) -> str:
         """The SQL that `install` runs, as text for migrations of your own. It may be run twice."""
         return self._database.bind().installation.ddl()
@@ -663,13 +579,6 @@ class Queue(Generic[T]):
         installation = self._database.open().installation
         return self._database.unit(lambda: installation.grant(user, role, run))
 
-    def forgo_safety(self) -> list[str]:
-        """Have the database not keep the tasks, with all that belongs to them, through a crash. Returns the SQL run.
-
-        On PostgreSQL the tables become unlogged, and writing is faster; elsewhere there is nothing to set.
-        """
-        return self._database.open().installation.forgo_safety()
-
     def recount(self) -> None:
         """Set the counts to what the table holds, where writers passed by the triggers (see `check`)."""
         self._database.unit(self._database.open().installation.recount)
@@ -678,18 +587,6 @@ class Queue(Generic[T]):
         """Take away all that was installed, and leave the plain table."""
         self._database.unit(self._database.bind().installation.uninstall)
         self._database.close()
-
-    def drop(self, drop: Callable[[], object]) -> int:
-        """Have `drop` drop the table, with what it likes beside that, unless tasks are taken. Returns how many are.
-
-        As one step: calls that move tasks, of whatever process, are waited for, and those that come meanwhile wait, and
-        raise NotInstalled when the table is gone. Orphaned tasks are reaped first. On MariaDB not within a transaction.
-        """
-        taken = self.count(TAKEN)  # where there are any, nobody need be locked out to know
-        if taken:
-            self._maintenance.reap()
-            taken = self.count(TAKEN)
-        return taken or self._database.unit(lambda: self._database.open().installation.drop(drop))
 
     def reconfigure(self, features: Mapping[str, Any], move: Mapping[str, str] | None = None) -> None:
         """Give the queue other features, in the database and in this process.
@@ -705,7 +602,7 @@ class Queue(Generic[T]):
             raise
         before, retired = self._takes, self._maintenance
         self._define(definition)
-        retired.retire()  # only now: who finds the old definition gone shall find the new one
+        retired.stop_maintenance()  # only now: who finds the old definition gone shall find the new one
         self._takes.in_doubt.go_on_from(before.in_doubt)
 
 

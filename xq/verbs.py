@@ -36,9 +36,9 @@ class Verb:
     name: str
 
     def __get__(self, instance: object, owner: type) -> Any:
-        if owner is not self.handle.model and not self.handle.store.is_mine(owner):
+        if owner is not self.handle.model and not self.handle.adapter.store.is_mine(owner):
             raise ConfigurationError(
-                f"{owner.__name__} inherits {self.name}() from the queue {self.handle.store.name}, "
+                f"{owner.__name__} inherits {self.name}() from the queue {self.handle.adapter.store.name}, "
                 f"whose table is another: upgrade {owner.__name__} itself"
             )
         method = getattr(self.handle, self.name)
@@ -55,9 +55,9 @@ class QueueAttribute:
     handle: Queue[Any]
 
     def __get__(self, instance: object, owner: type) -> Queue[Any]:
-        if not self.handle.store.is_mine(owner):
+        if not self.handle.adapter.store.is_mine(owner):
             raise ConfigurationError(
-                f"{owner.__name__}.xq is that of {self.handle.store.name}, whose table is another: "
+                f"{owner.__name__}.xq is that of {self.handle.adapter.store.name}, whose table is another: "
                 f"upgrade {owner.__name__} itself"
             )
         return self.handle

@@ -38,7 +38,7 @@ class Checkpoints:
         self.forget = f"DELETE FROM {SINKS} WHERE sink = :sink"
 
 
-class TallyTable:
+class RollupTable:
     """A table that counts transitions, by the time at which they were, and a view of it that tells the throughput."""
 
     def __init__(self, dialect: Dialect, table: str) -> None:

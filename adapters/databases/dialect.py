@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from xq.adapters.databases.changes import Changes
-from xq.adapters.databases.checkpoints import Checkpoints, TallyTable
+from xq.adapters.databases.checkpoints import Checkpoints, RollupTable
 from xq.adapters.databases.dirty_groups import Again
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.named import by_position, picked
@@ -109,9 +109,9 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
         """Which batches of streams were written into this database."""
         return Checkpoints(self)
 
-    def tally(self, table: str) -> TallyTable:
+    def rollup(self, table: str) -> RollupTable:
         """A table of the application's that counts transitions."""
-        return TallyTable(self, table)
+        return RollupTable(self, table)
 
     def extract(self, what: What, name: str, address: Address, snapshot: str) -> Extract:
         """What another program reads of a model of this name, at this address. Raises BadValue, ConfigurationError."""

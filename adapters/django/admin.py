@@ -74,7 +74,7 @@ class StateFilter(admin.SimpleListFilter):
         if letter is None:
             return queryset
         if letter not in self.queue.machine.states:
-            raise IncorrectLookupParameters(f"{letter!r} is no state of {self.queue.store.name}")
+            raise IncorrectLookupParameters(f"{letter!r} is no state of {self.queue.name}")
         return queryset.filter(**{self.queue.roles["status"]: self.queue.statuses[letter]})
 
     def choices(self, changelist: Any) -> Iterator[dict[str, Any]]:

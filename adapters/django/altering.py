@@ -30,7 +30,7 @@ def before_migrate(app_config: Any, using: str, plan: Any = (), **signal: Any) -
     """Put a copy that keeps the queues of an app in the place of each operation that may alter their tables."""
     label = app_config.label
     planned = {(each.app_label, each.name): each for each, backwards in plan if each.app_label == label}
-    today = {name: queue.definition for name, queue in of_today(label).items()}
+    today = {name: queue.adapter.definition for name, queue in of_today(label).items()}
     if not planned or not today:
         return
     loader = MigrationLoader(connections[using], ignore_no_migrations=True)
@@ -80,15 +80,15 @@ def _around(run: Callable[..., None], changes: Changes, label: str, editor: Any,
     for name, definitions in changes.items():
         for definition, becomes in definitions:
             queue = fitting(before.apps, label, name, using, definition)
-            if queue is not None and queue.installation.on_record():
+            if queue is not None and queue.adapter.installation.on_record():
                 kept.append((queue, fitting(after.apps, label, name, using, becomes)))
                 break
     for old, new in kept:
         if new is None or _columns(old) != _columns(new):
             _check_key(old, new)
             # In the order in which others lock: what they put and move waits for that first.
-            with old.installation.dialect.installing(old.store):
-                old.installation.take_down()
+            with old.adapter.installation.dialect.installing(old.adapter.store):
+                old.adapter.installation.take_down()
     run(label, editor, before, after)
     for _, new in kept:
         if new is not None:
@@ -97,20 +97,22 @@ def _around(run: Callable[..., None], changes: Changes, label: str, editor: Any,
 
 def _columns(queue: Queue[Any]) -> list[tuple[str, str]]:
     """The columns of a queue's own fields, and of its key, with their types."""
-    names = {*queue.roles.values(), *queue.store.key}
-    return [(field.column, field.type) for field in queue.store.fields if field.name in names]
+    names = {*queue.roles.values(), *queue.adapter.store.key}
+    return [(field.column, field.type) for field in queue.adapter.store.fields if field.name in names]
 
 
 def _check_key(old: Queue[Any], new: Queue[Any] | None) -> None:
     """Refuse another type of the key, which the tables beside the queue's hold as well. On SQLite any type fits."""
-    if new is None or old.store.engine == "sqlite":
+    if new is None or old.adapter.store.engine == "sqlite":
         return
-    before, after = ([each for each in queue.store.fields if each.name in queue.store.key] for queue in (old, new))
+    before, after = (
+        [each for each in queue.adapter.store.fields if each.name in queue.adapter.store.key] for queue in (old, new)
+    )
     if changed := [was.name for was, becomes in zip(before, after, strict=False) if was.type != becomes.type]:
         raise ConfigurationError(
-            f"{old.store.name} is a queue, whose tables hold its key as it is: write "
-            f"UninstallQueue({old.store.name!r}, ...) before the operation that alters {changed[0]!r}, and "
-            f"InstallQueue({old.store.name!r}, ...) after it"
+            f"{old.adapter.store.name} is a queue, whose tables hold its key as it is: write "
+            f"UninstallQueue({old.adapter.store.name!r}, ...) before the operation that alters {changed[0]!r}, and "
+            f"InstallQueue({old.adapter.store.name!r}, ...) after it"
         )
 
 
@@ -123,7 +125,7 @@ def after_migrate(app_config: Any, using: str, apps: Any = registry, plan: Any =
     label, connection, flushed = app_config.label, connections[using], plan is None
     if _is_of_a_test(connection):
         _leave_first(connection)
-    today = {name: queue.definition for name, queue in of_today(label).items()}
+    today = {name: queue.adapter.definition for name, queue in of_today(label).items()}
     wanted: dict[str, Definition | None] = {**today}
     expected: Collection[str] = () if flushed else wanted
     if wanted and not flushed:
@@ -133,7 +135,7 @@ def after_migrate(app_config: Any, using: str, apps: Any = registry, plan: Any =
             wanted |= {name: each.definition for name, each in expected.items() if each.definition}
     for name, definition in wanted.items():
         queue = fitting(apps, label, name, using, definition)
-        if queue is not None and queue.installation.on_record() is False:  # but perhaps as today, by hand
+        if queue is not None and queue.adapter.installation.on_record() is False:  # but perhaps as today, by hand
             queue = fitting(apps, label, name, using, today.get(name)) or queue
         if queue is not None and _install(queue, name in expected) and flushed:
             queue.recount()
@@ -142,9 +144,9 @@ def after_migrate(app_config: Any, using: str, apps: Any = registry, plan: Any =
 
 def _install(queue: Queue[Any], expected: bool) -> bool:
     """Install what is missing of a queue that is there, or is expected to be; whether it is."""
-    if queue.installation.missing_columns():
+    if queue.adapter.installation.missing_columns():
         return False
-    recorded = queue.installation.on_record()
+    recorded = queue.adapter.installation.on_record()
     if not (recorded or (recorded is None and expected)):
         return False
     queue.install()

@@ -110,7 +110,7 @@ def _driver(connection: Any) -> tuple[str, str] | None:
 
 def _unfit(queue: Queue[Any]) -> tuple[str, str] | None:
     try:
-        queue.installation.fingerprint  # noqa: B018
+        queue.adapter.installation.fingerprint  # noqa: B018
     except Error as error:
         return str(error), ""
     return None
@@ -120,10 +120,10 @@ def _missing(queue: Queue[Any], alias: str) -> Iterator[checks.CheckMessage]:
     connection = connections[alias]
     if connection.vendor not in ENGINES or _driver(connection) or not router.allow_migrate_model(alias, queue.model):
         return
-    there = queue_apart(queue.model, alias, queue.definition)
+    there = queue_apart(queue.model, alias, queue.adapter.definition)
     if _unfit(there):
         return  # xq.E005
-    here = there.installation
+    here = there.adapter.installation
     if not queue.model._meta.managed or here.missing_columns():
         return  # Django tells of migrations that are to be run
     if missing := here.missing():

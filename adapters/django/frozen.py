@@ -33,10 +33,10 @@ class Installed:
         if self.definition is None:
             return []
         try:
-            fingerprint = queue_apart(queue.model, None, self.definition).installation.fingerprint
+            fingerprint = queue_apart(queue.model, None, self.definition).adapter.installation.fingerprint
         except Error as error:
             return [f"its definition there does not fit the model any more ({error})"]
-        return queue.installation.differences({**json.loads(fingerprint), "roles": dict(self.columns)})
+        return queue.adapter.installation.differences({**json.loads(fingerprint), "roles": dict(self.columns)})
 
 
 def replay(

@@ -27,7 +27,7 @@ def queues() -> list[Queue[Any]]:
 
 def alias_of(queue: Queue[Any]) -> str:
     """The alias of the database that a queue is on now."""
-    return queue.store.alias  # type: ignore[attr-defined]  # of a DjangoStore
+    return queue.adapter.store.alias  # type: ignore[attr-defined]  # of a DjangoStore
 
 
 def is_app_missing() -> bool:

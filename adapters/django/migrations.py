@@ -78,7 +78,7 @@ class _Operation(base.Operation):
                 f"{app_label}.{model.__name__} is today, and it is none: write fields= and features= as they were"
             )
         there = {field.name for field in model._meta.concrete_fields}
-        return queue_apart(model, using, today.definition) if there.issuperset(today.roles.values()) else None
+        return queue_apart(model, using, today.adapter.definition) if there.issuperset(today.roles.values()) else None
 
     def _install(self, app_label: str, editor: Any, state: Any, definition: Definition | None) -> None:
         queue = self._queue(app_label, editor, state, definition)
@@ -90,7 +90,9 @@ class _Operation(base.Operation):
     def _uninstall(self, app_label: str, editor: Any, state: Any) -> None:
         queue = self._queue(app_label, editor, state, self.definition)
         if queue is not None and editor.collect_sql:
-            editor.collected_sql.append(f"-- drops what of {queue.store.table}_xq_... is there, as uninstall() does")
+            editor.collected_sql.append(
+                f"-- drops what of {queue.adapter.store.table}_xq_... is there, as uninstall() does"
+            )
         elif queue is not None:
             queue.uninstall()
 

@@ -3,7 +3,7 @@
 from xq.adapters.spark.archives import Archived, archive, history, restore, tasks
 from xq.adapters.spark.consume import consume
 from xq.adapters.spark.jdbc import Snapshot, jdbc, jdbc_options, snapshot
-from xq.adapters.spark.live import once, stream
+from xq.adapters.spark.live import stream, write_batch
 from xq.adapters.spark.report import Report, report
 from xq.adapters.spark.session import register, session
 from xq.adapters.spark.source import options
@@ -17,7 +17,6 @@ __all__ = [
     "history",
     "jdbc",
     "jdbc_options",
-    "once",
     "options",
     "register",
     "report",
@@ -26,4 +25,5 @@ __all__ = [
     "snapshot",
     "stream",
     "tasks",
+    "write_batch",
 ]

@@ -154,7 +154,7 @@ class _Place:
     def __init__(self, spark: SparkSession, queue: object, out: str, what: str) -> None:
         self.spark = spark
         self.queue: xq.Queue[Any] = queue_of(queue)
-        self.archives: Archives = self.queue.archives
+        self.archives: Archives = self.queue.pipeline.archives
         self.archives.check(what)
         self.folder = Folder(spark, out)
         if what != "archive" and not self.folder.exists(""):
@@ -164,7 +164,7 @@ class _Place:
             )
         self.check_whose()
         self.parts = PARTS if self.archives.old.is_read_in_parts else 1
-        names = {field.name.lower() for field in self.queue.store.fields}
+        names = {field.name.lower() for field in self.queue.adapter.store.fields}
         self.day = "xq_day" if "day" in names else "day"
 
     def check_whose(self) -> None:
@@ -277,7 +277,7 @@ class _Place:
             where = f"{stayed} of them wait in {self.archives.outbox}" if stayed else "they are in the table again"
             why = re.search(r"BadValue: (.+)", str(error))
             raise Error(
-                f"tasks of {self.queue.store.name} cannot be written, and {where}. Mend there, by plain SQL, what "
+                f"tasks of {self.queue.name} cannot be written, and {where}. Mend there, by plain SQL, what "
                 f"Spark could not read, and call again: {why[1] if why else 'see above'}"
             ) from error
         self._commit(away, TASKS, run, rows, self.archives.count(run) == rows, {})
@@ -303,9 +303,7 @@ class _Place:
     def _commit(self, away: str, what: str, run: str, rows: int, is_whole: bool, more: Mapping[str, Any]) -> None:
         """Rename what was written into its place, if all is there."""
         if not is_whole:
-            raise Error(
-                f"{rows} rows of the {what} of {self.queue.store.name} were written, and more are there: try again"
-            )
+            raise Error(f"{rows} rows of the {what} of {self.queue.name} were written, and more are there: try again")
         self.folder.write(f"{away}/{MANIFEST}", json.dumps({"rows": rows, **more}))
         self.move(away, self.of(what, run))
 
@@ -323,7 +321,7 @@ class _Place:
         if keys := self.archives.in_the_way(run):
             self.archives.forget(run)
             raise Error(
-                f"{self.queue.store.name} has tasks again whose keys are in the archive, {', '.join(map(repr, keys))}: "
+                f"{self.queue.name} has tasks again whose keys are in the archive, {', '.join(map(repr, keys))}: "
                 "kill them first; of this run nothing was restored"
             )
         self.move(self.of(TASKS, run), f"{AWAY}/{RESTORED}{run}")
@@ -332,10 +330,12 @@ class _Place:
     def fields_of(self, run: str, columns: Sequence[str]) -> list[str]:
         """The fields that a run has. Raises ConfigurationError where the model has not all of them."""
         own = {f"xq_{name}" if f"xq_{name}" in columns else name for name in ("day", "state")}
-        found = [field.name for field in self.queue.store.fields if field.name in columns and field.name not in own]
+        found = [
+            field.name for field in self.queue.adapter.store.fields if field.name in columns and field.name not in own
+        ]
         if lost := sorted({*columns} - own - {*found}):
             raise ConfigurationError(
-                f"the archive has what {self.queue.store.name} has no fields for any more ({', '.join(lost)}), and it "
+                f"the archive has what {self.queue.name} has no fields for any more ({', '.join(lost)}), and it "
                 f"would be lost: add them, with the columns of the table, and call again. {run} was not restored"
             )
         return found
@@ -347,7 +347,7 @@ class _Place:
         if left.stayed:
             self.write_out(run)
             raise Error(
-                f"{left.moved} tasks of {self.queue.store.name} came back, and {left.stayed} stay in the archive: the "
+                f"{left.moved} tasks of {self.queue.name} came back, and {left.stayed} stay in the archive: the "
                 "table has their keys again, or what must be there once"
             )
         return left.moved

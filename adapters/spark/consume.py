@@ -90,9 +90,9 @@ def _check(queue: xq.Queue[Any], work: object, batch: object, on_error: object, 
         raise BadValue(f"on_error is 'bury' or 'release', not {shown(on_error)}")
     if on_error == "bury" and TAKEN not in queue.machine.sources("bury"):
         raise FeatureOff(
-            f"consume buries what failed, which needs the feature 'buried', and {queue.store.name} does not have it: "
+            f"consume buries what failed, which needs the feature 'buried', and {queue.name} does not have it: "
             "say on_error='release', or turn it on",
             feature="buried",
         )
-    if queue.store.in_transaction():
+    if queue.adapter.store.in_transaction():
         raise BadValue("consume makes transactions of its own: call it outside of one")

@@ -34,9 +34,9 @@ class Exchange:
     """The tasks of one queue, sent as DataFrames with the columns of `format("xq")`, and received as results."""
 
     def __init__(self, queue: xq.Queue[Any]) -> None:
-        fields = {field.name: field for field in queue.store.fields}
-        self._name, self._key = queue.store.name, queue.store.key
-        columns = queue.extract("tasks").columns
+        fields = {field.name: field for field in queue.adapter.store.fields}
+        self._name, self._key = queue.name, queue.adapter.store.key
+        columns = queue.pipeline.extract("tasks").columns
         self._schema = ", ".join(column.declared for column in columns)
         self._fields = {column.name: (column, fields.get(column.name)) for column in columns}
 

@@ -39,7 +39,7 @@ class Hand:
 
     def __init__(self, queue: xq.Queue[Any]) -> None:
         self._queue = queue
-        self._names = [field.name for field in queue.store.fields]
+        self._names = [field.name for field in queue.adapter.store.fields]
         self._held: dict[Any, Held] = {}  # by key
         self._lock = threading.Lock()  # of the tasks: nothing is touched while they are moved
         self._changed, self._over = threading.Event(), False
@@ -71,11 +71,11 @@ class Hand:
         """The fields of a task, by name, whatever the feature retval makes of it."""
         if isinstance(task, tuple):
             return dict(zip(self._names, task, strict=True))
-        data: Mapping[str, Any] = self._queue.store.data(task) or task
+        data: Mapping[str, Any] = self._queue.adapter.store.data(task) or task
         return data
 
     def key(self, data: Mapping[str, Any]) -> Any:
-        parts = tuple(data[name] for name in self._queue.store.key)
+        parts = tuple(data[name] for name in self._queue.adapter.store.key)
         return parts[0] if len(parts) == 1 else parts
 
     def take(self, n: int, timeout: float | None) -> dict[Any, Mapping[str, Any]]:
@@ -163,7 +163,7 @@ class Hand:
                 self._changed.wait(self._touch())
                 self._changed.clear()
         finally:
-            self._queue.store.disconnect()
+            self._queue.adapter.store.disconnect()
 
     def _touch(self) -> float | None:
         """Touch what will not wait for the next time. Returns in how many seconds that is; None for never."""
@@ -178,7 +178,7 @@ class Hand:
                 if now - held.since >= pause / 2:
                     apart.setdefault(held.since, {})[key] = held
             try:
-                self._queue.store.connect()
+                self._queue.adapter.store.connect()
                 for since, alike in apart.items():
                     self._touch_all(alike, now - since)
             except Exception as error:  # of the database: what is lost by that, its end tells

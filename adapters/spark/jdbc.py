@@ -33,7 +33,7 @@ def snapshot(queue: Any) -> Iterator[Snapshot]:
     which it runs. For more, read a copy. Spark reads when a result is asked for, and each time anew: ask within the
     block. PostgreSQL cannot clear up dead rows while the block runs.
     """
-    extract = queue_of(queue).extract()
+    extract = queue_of(queue).pipeline.extract()
     with extract.held() as name:
         moment = Snapshot(name)
         moment.engine = extract.address.engine
@@ -91,7 +91,7 @@ def _planned(
     queue: Any, what: What, columns: Sequence[str] | None, partitions: int, snapshot: Snapshot | None
 ) -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
     """The options; and the type of each column, with that in which JDBC has it."""
-    extract = queue_of(queue).extract(what, snapshot or "")
+    extract = queue_of(queue).pipeline.extract(what, snapshot or "")
     if snapshot is not None and partitions > 1 and not snapshot:
         raise BadValue(
             f"{snapshot.engine} shows several connections no common moment: a snapshot of it is read in one partition; "

@@ -21,7 +21,7 @@ NAME = 160  # characters of the name of a queue, for which the table has room
 STREAM = "sql.streaming.queryId"  # where Spark tells whose batch it is
 
 
-def once(
+def write_batch(
     queue: object,
     sink: str,
     write: Callable[[Any], object],
@@ -29,7 +29,7 @@ def once(
 ) -> Callable[[DataFrame, int], None]:
     """A function for `foreachBatch` that writes each batch once, whatever is killed when.
 
-    `df.writeStream.foreachBatch(xq.spark.once(Page, "totals", write)).option("checkpointLocation", ...).start()`.
+    `df.writeStream.foreachBatch(xq.spark.write_batch(Page, "totals", write))`, with the option "checkpointLocation".
     `write(read(batch))` writes into the database of the queue, by this thread's connection of the ORM: what it writes
     is one transaction with a note that `sink` has the batch, and a batch that is noted is passed by. `read` runs before
     the transaction, so Spark works there; it has all rows collected, unless you make less of them. `write` is called
@@ -40,14 +40,14 @@ def once(
     the sink has, whatever is in them now. Raises BadType, and ConfigurationError for a database in memory.
     """
     handle = queue_of(queue)
-    handle.store.address()  # a batch comes in a thread of its own, which has another database in memory
+    handle.adapter.store.address()  # a batch comes in a thread of its own, which has another database in memory
     for name, function in {"write": write, "read": read}.items():
         if not callable(function):
             raise BadType(f"{name} is a function, not {shown(function)}")
 
     def batch(frame: DataFrame, number: int) -> None:
         found = read(frame)
-        handle.once(sink, _stream(frame), number, lambda: write(found))
+        handle.pipeline.write_batch(sink, _stream(frame), number, lambda: write(found))
 
     return batch
 
@@ -92,9 +92,9 @@ def stream(
     several = named(queues)
     _check(several, checkpoint, unit, every, max_rows)
     handles = [queue_of(queue) for queue in several.values()]
-    if any(handle.store.address() != handles[0].store.address() for handle in handles):
+    if any(handle.adapter.store.address() != handles[0].adapter.store.address() for handle in handles):
         raise BadValue("the queues are in several databases: start a stream for each of them")
-    tally = handles[0].tally(table)
+    rollup = handles[0].pipeline.rollup(table)
     length = UNITS[unit]
     bucket = F.expr(f"at_us div {length * 1_000_000} * {length}").alias("bucket")
 
@@ -107,12 +107,12 @@ def stream(
 
     def count(frame: DataFrame, number: int) -> None:
         rows = frame.groupBy(*Counted._fields[:-1]).count().collect()
-        tally.add(_stream(frame), number, [Counted(*row) for row in rows], whose)
+        rollup.add(_stream(frame), number, [Counted(*row) for row in rows], whose)
 
     # In one order: by it a checkpoint knows which offsets are whose, and would give those of a queue to another.
-    whose = repr([(name, queue_of(several[name]).extract("history").relation) for name in sorted(several)])
+    whose = repr([(name, queue_of(several[name]).pipeline.extract("history").relation) for name in sorted(several)])
     whole = reduce(DataFrame.unionAll, (history(name, several[name]) for name in sorted(several)))
-    tally.install(whose)
+    rollup.install(whose)
     writer = whole.writeStream.foreachBatch(count).option("checkpointLocation", os.fspath(checkpoint))
     when: dict[str, Any] = {"availableNow": True} if available_now else {"processingTime": f"{every:.6f} seconds"}
     return writer.trigger(**when).start()

@@ -53,4 +53,4 @@ def named(queues: object) -> dict[str, object]:
 
 def _name(queue: object) -> str:
     handle = queue_of(queue)
-    return handle.store.name if isinstance(queue, (type, xq.Queue)) else str(getattr(queue, "name", handle.store.name))
+    return handle.name if isinstance(queue, (type, xq.Queue)) else str(getattr(queue, "name", handle.name))

@@ -42,8 +42,8 @@ def options(
     ConfigurationError where no other process can reach the database.
     """
     found = queue_of(queue)
-    extract = found.extract(what, snapshot).only(_conditions(where))
-    return packed(extract=extract, bulk=found.bulk()) if what == "tasks" else packed(extract=extract)
+    extract = found.pipeline.extract(what, snapshot).only(_conditions(where))
+    return packed(extract=extract, bulk=found.pipeline.bulk()) if what == "tasks" else packed(extract=extract)
 
 
 def _conditions(where: Any) -> list[Condition]:

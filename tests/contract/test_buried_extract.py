@@ -13,7 +13,7 @@ from tests.factories import task
 
 
 def read(Task: Any) -> set[tuple[Any, ...]]:
-    return set(pickle.loads(pickle.dumps(Task.xq.extract("buried"))).read())
+    return set(pickle.loads(pickle.dumps(Task.xq.pipeline.extract("buried"))).read())
 
 
 def test_buried_tasks_are_told_by_the_keys_of_the_history_with_their_error(make_shared):
@@ -30,4 +30,4 @@ def test_buried_tasks_are_told_by_the_keys_of_the_history_with_their_error(make_
     assert read(Task) == {(keys[0], "Lost: it's gone\nTraceback ü🦆"), (keys[1], None)}
     assert {error for _, error in read(Bare)} == {None}
     with pytest.raises(xq.FeatureOff, match="'buried'"):
-        make_shared({"history": True}, attributes={"table_name": "other"}).xq.extract("buried")
+        make_shared({"history": True}, attributes={"table_name": "other"}).xq.pipeline.extract("buried")

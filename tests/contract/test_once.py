@@ -10,13 +10,15 @@ from tests.factories import task
 def test_each_batch_is_written_once_with_what_is_made_of_it(make):
     Task = make()
     for batch in (0, 1, 1, 0, 2):
-        Task.xq.once("names", "stream", batch, lambda batch=batch: Task.put(task(name=f"batch {batch}")))
+        Task.xq.pipeline.write_batch(
+            "names", "stream", batch, lambda batch=batch: Task.put(task(name=f"batch {batch}"))
+        )
     assert [found.name for found in Task.select().order_by(Task.id)] == ["batch 0", "batch 1", "batch 2"]
 
 
 def test_it_tells_whether_it_was_written_now(make):
     Task = make()
-    assert [Task.xq.once("names", "stream", batch, lambda: None) for batch in (0, 0, 5, 4)] == [
+    assert [Task.xq.pipeline.write_batch("names", "stream", batch, lambda: None) for batch in (0, 0, 5, 4)] == [
         True,
         False,
         True,
@@ -33,12 +35,14 @@ def test_what_fails_is_not_written_and_may_be_again(make):
 
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
-            Task.xq.once("names", "stream", 0, fails)
+            Task.xq.pipeline.write_batch("names", "stream", 0, fails)
     assert Task.select().count() == 0
-    assert Task.xq.once("names", "stream", 0, lambda: Task.put(task()))
+    assert Task.xq.pipeline.write_batch("names", "stream", 0, lambda: Task.put(task()))
     assert Task.select().count() == 1
 
 
 def test_sinks_know_nothing_of_each_other(make):
     Task = make()
-    assert all(Task.xq.once(sink, "stream", 0, lambda: None) for sink in ("one", "ONE", "one ", "an'other"))
+    assert all(
+        Task.xq.pipeline.write_batch(sink, "stream", 0, lambda: None) for sink in ("one", "ONE", "one ", "an'other")
+    )

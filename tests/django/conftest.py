@@ -172,7 +172,7 @@ def _as_default(database: DjangoDatabase) -> Iterator[DjangoDatabase]:
     finally:
         for queue in list(sessions.queues):  # of queues of the database, which no other test knows
             if isinstance(queue, QueueMaintenance) and isinstance(queue.database.store, DjangoStore):
-                queue.retire()
+                queue.stop_maintenance()
         forget_connections()
         there.update(before)
         apps.clear_cache()  # which keeps every registry alive, with its models and the threads that look after them

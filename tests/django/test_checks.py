@@ -82,7 +82,7 @@ def test_what_is_missing_in_a_database_is_told_where_the_databases_are_asked(app
     assert told(["default"]) == {}  # Django tells that migrations are to be run
     app.migrate()
     assert told(["default"]) == {}
-    app.Order.xq.installation.take_down()
+    app.Order.xq.adapter.installation.take_down()
     assert told() == {}
     found = told(["default"])
     assert list(found) == ["xq.W003"]
@@ -188,7 +188,7 @@ def test_a_name_that_the_database_cannot_hold_is_told_of_whether_it_is_asked_or_
     app.models(order(more="class Meta:\n        db_table = 'x\U0001f511'"))
     app.run("makemigrations", app.label)
     found, unfit = [list(told(databases)) for databases in (None, ["default"])], app.Order
-    leave(unfit.xq.store.database)
+    leave(unfit.xq.adapter.store.database)
     app.forget("0001_initial")
     app.models(order())
     assert found == [["xq.E005"]] * 2

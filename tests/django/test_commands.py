@@ -185,7 +185,7 @@ def test_another_database_of_the_queue_is_looked_at(office, another_alias):
 def test_while_commands_are_about_another_database_other_threads_put_where_they_did(office, another_alias):
     with connections["other"].schema_editor() as editor:
         editor.create_model(office.Order)
-    there = queue_apart(office.Order, "other", office.Order.xq.definition)
+    there = queue_apart(office.Order, "other", office.Order.xq.adapter.definition)
     there.install()
     office.Order.objects.using("other").bulk_create([office.Order(status="B"), office.Order(status="B")])
     puts: list[Any] = []

@@ -502,7 +502,7 @@ def test_a_queue_is_installed_in_the_database_where_the_routers_want_its_table(a
     assert of_xq() == []
     assert app.Order.xq.check() == []
     app.Order.xq.put_many([{}, {}])
-    app.Order.xq.installation.take_down()
+    app.Order.xq.adapter.installation.take_down()
     app.migrate(database="default")
     assert app.Order.xq.check() != []
     app.migrate(database=other)
@@ -575,7 +575,7 @@ def test_an_app_without_migrations_has_its_queues_installed_by_migrate(app):
 def test_migrate_installs_anew_what_somebody_took_away(migrated):
     Order = migrated.Order
     Order.xq.put_many([{}, {}])
-    Order.xq.installation.take_down()
+    Order.xq.adapter.installation.take_down()
     Order.objects.create()
     assert Order.xq.check() != []
     migrated.migrate()
@@ -600,7 +600,7 @@ def test_later_migrations_keep_a_queue_that_was_reconfigured_by_hand_to_what_its
     migrated.migrate()
     assert migrated.Order.xq.check() == []
     assert {state: n for state, n in migrated.Order.stats().counts.items() if n} == {"R": 1, "D": 1}
-    migrated.Order.xq.installation.take_down()
+    migrated.Order.xq.adapter.installation.take_down()
     migrated.migrate()
     assert migrated.Order.xq.check() == []
     migrated.migrate("0002")
@@ -742,7 +742,7 @@ def test_later_migrations_leave_the_queues_exact(busy):
         busy.migration("0004_later", f"migrations.{operation},")
         for name in ("0004", "0003"):
             busy.migrate(name)
-            assert [queue.installation.missing() for queue in queues] == [[], []], (what, name)
+            assert [queue.adapter.installation.missing() for queue in queues] == [[], []], (what, name)
             assert [held(queue) for queue in queues] == expected, (what, name)
         busy.forget("0004_later")
     assert [queue.check() for queue in queues] == [[], []]
@@ -758,7 +758,9 @@ def bare(model):
     }
     meta = type("Meta", (), {"app_label": "bare", "apps": Apps(), "db_table": model._meta.db_table})
     return queue_apart(
-        type("Bare", (models.Model,), {"__module__": __name__, **fields, "Meta": meta}), None, model.xq.definition
+        type("Bare", (models.Model,), {"__module__": __name__, **fields, "Meta": meta}),
+        None,
+        model.xq.adapter.definition,
     )
 
 

@@ -900,7 +900,7 @@ def test_a_thread_whose_connection_is_older_than_the_settings_ends_no_session_of
             Task.xq.install()
             Task.put({})
             taken = Task.take()
-            older.submit(lambda: Task.xq.store.database).result(STUCK)  # as for the thread of another queue
+            older.submit(lambda: Task.xq.adapter.store.database).result(STUCK)  # as for the thread of another queue
             assert Task.ack(taken) is not None
         older.submit(lambda: connections["other"].close()).result(STUCK)
 
@@ -1010,7 +1010,7 @@ def test_a_connection_that_was_lost_is_made_anew(make_shared, django_db):
     number = raw.info.backend_pid if django_db.kind == "postgres" else raw.thread_id()
     with django_db.server.administrator() as execute:
         execute(f"SELECT pg_terminate_backend({number})" if django_db.kind == "postgres" else f"KILL {number}")
-    eventually(lambda: Task.xq.store.driver.is_broken(raw))
+    eventually(lambda: Task.xq.adapter.store.driver.is_broken(raw))
     assert Task.take().name == "a"
 
 
@@ -1026,7 +1026,7 @@ def test_a_database_in_memory_has_queues_as_well(make, tmp_path):
         Task.put({}, delay=0.02)
         assert Task.take(timeout=60) is not None
         with pytest.raises(xq.ConfigurationError, match="is in memory"):
-            Task.xq.store.address()
+            Task.xq.adapter.store.address()
     finally:
         raw = connections["memory"].connection
         connections["memory"].connection = None

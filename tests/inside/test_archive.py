@@ -29,8 +29,8 @@ def done(Task, n=1, **fields):
 
 
 def gather(Task, run="run", before=None):
-    Task.xq.archives.get_ready()
-    return Task.xq.archives.gather(run, Task.xq.archives.moment("before", before))
+    Task.xq.pipeline.archives.get_ready()
+    return Task.xq.pipeline.archives.gather(run, Task.xq.pipeline.archives.moment("before", before))
 
 
 def test_done_tasks_go_out_and_come_back_as_they_were(make):
@@ -39,9 +39,9 @@ def test_done_tasks_go_out_and_come_back_as_they_were(make):
     before = [row(Task, key).__data__ for key in keys]
     assert gather(Task)[:2] == (3, 0)
     assert [state(Task, key) for key in keys] == ["X", "X", "X"]
-    assert Task.xq.archives.runs() == {"run": 3}
-    assert Task.xq.archives.put_back("run") == (3, 0, None)
-    assert Task.xq.archives.runs() == {}
+    assert Task.xq.pipeline.archives.runs() == {"run": 3}
+    assert Task.xq.pipeline.archives.put_back("run") == (3, 0, None)
+    assert Task.xq.pipeline.archives.runs() == {}
     assert [row(Task, key).__data__ for key in keys] == before
     assert transitions(Task) == Counter({"X-R": 3, "X-W": 1, "R-T": 3, "T-D": 3, "D-X": 3, "X-D": 3})
     assert is_exact(Task)
@@ -51,7 +51,7 @@ def test_the_history_tells_who_was_archived_and_restored(make):
     Task = make(FEATURES)
     (key,) = done(Task)
     gather(Task)
-    Task.xq.archives.put_back("run")
+    Task.xq.pipeline.archives.put_back("run")
     told = [(row.source, row.target, row.event) for row in Task.xq.history(key)]
     assert told[-2:] == [("D", "X", "archive"), ("X", "D", "restore")]
 
@@ -62,7 +62,7 @@ def test_who_observes_the_queue_hears_of_it(make):
     Task.xq.on_change(lambda task, *change: heard.append((task.id, *change)))
     (key,) = done(Task)
     gather(Task)
-    Task.xq.archives.put_back("run")
+    Task.xq.pipeline.archives.put_back("run")
     assert heard[-2:] == [(key, "archive", "D", "X"), (key, "restore", "X", "D")]
 
 
@@ -79,7 +79,7 @@ def test_only_what_came_to_d_before_goes_out(make):
 
 
 def test_a_moment_is_seconds_a_datetime_or_a_date(make):
-    moment = make(FEATURES).xq.archives.moment
+    moment = make(FEATURES).xq.pipeline.archives.moment
     assert moment("before", date(1970, 1, 2)) == moment("before", 86_400) == 86_400_000_000
     assert moment("before", datetime(1970, 1, 2, tzinfo=UTC)) == moment("before", datetime(1970, 1, 2))
     with pytest.raises(xq.BadType, match="before is a moment"):
@@ -118,7 +118,7 @@ def test_what_another_is_doing_again_as_the_list_is_made_stays(make_shared, monk
     if isinstance(db, pw.SqliteDatabase):
         return  # one writer at a time
     (again,) = done(Task)
-    Task.xq.archives.get_ready()
+    Task.xq.pipeline.archives.get_ready()
 
     def writer():
         with db.atomic():
@@ -162,7 +162,7 @@ def test_many_go_out_in_many_transactions(make, monkeypatch):
     Task = make(FEATURES)
     keys = done(Task, 10)
     assert gather(Task).moved == 10
-    assert Task.xq.archives.put_back("run").moved == 10
+    assert Task.xq.pipeline.archives.put_back("run").moved == 10
     assert {state(Task, key) for key in keys} == {"D"}
     assert is_exact(Task)
 
@@ -181,7 +181,7 @@ def test_history_of_who_is_done_while_tasks_leave_stays(make, monkeypatch):
     monkeypatch.setattr(archives.Archives, "_in_parts", acked)
     left = gather(Task)
     assert (left.moved, left.stayed) == (2, 0)
-    Task.xq.archives.old.forget(left.past)
+    Task.xq.pipeline.archives.old.forget(left.past)
     assert [row.target for row in Task.xq.history(late)][-1] == "D"
 
 
@@ -199,7 +199,7 @@ def test_history_from_the_first_that_stays_on_stays(make, monkeypatch):
 
     monkeypatch.setattr(archives.Archives, "_in_parts", restarted)
     left = gather(Task)
-    assert Task.xq.archives.old.forget(left.past) == 4
+    assert Task.xq.pipeline.archives.old.forget(left.past) == 4
     assert [row.target for row in Task.xq.history(stays)][-2:] == ["D", "R"]
 
 
@@ -208,9 +208,9 @@ def test_a_run_that_is_elsewhere_is_forgotten(make, monkeypatch):
     Task = make(FEATURES)
     done(Task, 5)
     gather(Task)
-    Task.xq.archives.forget("run")
-    assert Task.xq.archives.runs() == {}
-    Task.xq.archives.forget("run")
+    Task.xq.pipeline.archives.forget("run")
+    assert Task.xq.pipeline.archives.runs() == {}
+    Task.xq.pipeline.archives.forget("run")
 
 
 def test_keys_of_any_kind_go_out_and_come_back(make):
@@ -228,7 +228,7 @@ def test_keys_of_any_kind_go_out_and_come_back(make):
     queue.put_many([{"a": "x'y", "b": 1}, {"a": '"', "b": 2}])
     queue.ack_many(queue.take_many(2))
     assert gather(queue.model).moved == 2
-    assert queue.archives.put_back("run").moved == 2
+    assert queue.pipeline.archives.put_back("run").moved == 2
     assert [(row.source, row.target) for row in queue.history(("x'y", 1))][-2:] == [("D", "X"), ("X", "D")]
 
 
@@ -237,10 +237,10 @@ def test_a_task_whose_key_is_there_again_stays_in_the_outbox(make):
     taken, free = done(Task, 2)
     gather(Task)
     Task.xq.put({"id": taken, "name": "another"})
-    assert Task.xq.archives.in_the_way("run") == [taken]
-    assert Task.xq.archives.put_back("run")[:2] == (1, 1)
+    assert Task.xq.pipeline.archives.in_the_way("run") == [taken]
+    assert Task.xq.pipeline.archives.put_back("run")[:2] == (1, 1)
     assert (row(Task, taken).name, state(Task, free)) == ("another", "D")
-    assert Task.xq.archives.runs() == {"run": 1}
+    assert Task.xq.pipeline.archives.runs() == {"run": 1}
 
 
 def test_a_task_that_others_refer_to_stays(make, caplog):
@@ -267,20 +267,20 @@ def test_a_column_that_the_model_does_not_name_is_not_lost(make):
     Task = make(FEATURES)
     make.db.execute_sql("ALTER TABLE task ADD COLUMN more INTEGER")
     with pytest.raises(xq.ConfigurationError, match=r"columns that Task does not name \(more\)"):
-        Task.xq.archives.get_ready()
+        Task.xq.pipeline.archives.get_ready()
 
 
 def test_two_at_once_are_told_apart(make_shared):
     Task = make_shared(FEATURES)
 
     def other():
-        with Task.xq.archives.alone():
+        with Task.xq.pipeline.archives.alone():
             yield "in"
         yield "out"
 
     with another_process(Task._meta.database, other) as process:
         assert next(process) == "in"
-        with pytest.raises(xq.ArchiveBusy, match="by another call"), Task.xq.archives.alone():
+        with pytest.raises(xq.ArchiveBusy, match="by another call"), Task.xq.pipeline.archives.alone():
             pass
         process.kill()
         eventually(lambda: is_alone(Task))
@@ -288,7 +288,7 @@ def test_two_at_once_are_told_apart(make_shared):
 
 def is_alone(Task):
     try:
-        with Task.xq.archives.alone(), pytest.raises(xq.ArchiveBusy), Task.xq.archives.alone():
+        with Task.xq.pipeline.archives.alone(), pytest.raises(xq.ArchiveBusy), Task.xq.pipeline.archives.alone():
             pass
     except xq.ArchiveBusy:
         return False
@@ -307,10 +307,10 @@ def test_whoever_is_not_alone_any_more_moves_nothing(make_shared, monkeypatch):
         return take_out(self, *of)
 
     monkeypatch.setattr(archives.Archives, "_take_out", late)
-    with pytest.raises(xq.ArchiveBusy), Task.xq.archives.alone():
+    with pytest.raises(xq.ArchiveBusy), Task.xq.pipeline.archives.alone():
         gather(Task)
-    assert Task.xq.archives.runs() == {"run": 3}
-    assert Task.xq.archives.put_back("run").moved == 3
+    assert Task.xq.pipeline.archives.runs() == {"run": 3}
+    assert Task.xq.pipeline.archives.put_back("run").moved == 3
     assert is_exact(Task)
 
 
@@ -318,7 +318,7 @@ def test_whoever_is_not_alone_any_more_puts_nothing_back_and_forgets_nothing(mak
     Task = make_shared(FEATURES)
     done(Task, 3)
     gather(Task)
-    archive = Task.xq.archives
+    archive = Task.xq.pipeline.archives
     with archive.alone():
         archive.database.execute(archive.database.dialect.set_setting, {**archive._named("alone"), "value": 1.0})
         for move in (archive.put_back, archive.retire):
@@ -344,7 +344,7 @@ def test_nobody_else_comes_to_be_alone_before_a_transaction_has_ended_that_has_f
 
     with another_process(db, other) as process:
         assert next(process) == "ready"
-        archive = Task.xq.archives
+        archive = Task.xq.pipeline.archives
         with archive.alone(), db.atomic():
             archive.check_alone()
             assert process.send(None) == "kept away"
@@ -354,19 +354,19 @@ def test_a_queue_is_told_from_any_other(make_shared):
     Task = make_shared(FEATURES)
     Other = make_shared(FEATURES, attributes={"table_name": "other"})
     for model in (Task, Other):
-        with model.xq.archives.alone():
+        with model.xq.pipeline.archives.alone():
             pass
-    mine = Task.xq.archives.identity
+    mine = Task.xq.pipeline.archives.identity
     assert mine["queue"] == "task"
-    assert mine["number"] != Other.xq.archives.identity["number"]
-    with Task.xq.archives.alone():
-        assert Task.xq.archives.identity == mine
+    assert mine["number"] != Other.xq.pipeline.archives.identity["number"]
+    with Task.xq.pipeline.archives.alone():
+        assert Task.xq.pipeline.archives.identity == mine
 
 
 def test_not_within_a_transaction(make):
     Task = make(FEATURES)
     with Task._meta.database.atomic(), pytest.raises(xq.ConfigurationError, match="outside"):
-        with Task.xq.archives.alone():
+        with Task.xq.pipeline.archives.alone():
             pass
 
 
@@ -374,7 +374,7 @@ def test_not_within_a_transaction(make):
 def test_what_archives_need_is_named(make, feature):
     Task = make({"keep": feature != "keep", "history": feature != "history"})
     with pytest.raises(xq.FeatureOff, match=f"archive .*'{feature}'|archive .*feature") as error:
-        Task.xq.archives.check("archive")
+        Task.xq.pipeline.archives.check("archive")
     assert error.value.feature == feature
 
 
@@ -384,7 +384,7 @@ def test_a_queue_whose_tasks_are_on_their_way_is_not_uninstalled(make):
     gather(Task)
     with pytest.raises(xq.ConfigurationError, match="on their way to an archive"):
         Task.xq.uninstall()
-    Task.xq.archives.put_back("run")
+    Task.xq.pipeline.archives.put_back("run")
     Task.xq.uninstall()
     assert not [name for name in Task._meta.database.get_tables() if "_xq_" in name]
 
@@ -399,7 +399,7 @@ def test_a_queue_whose_tasks_are_on_their_way_keeps_what_an_archive_needs(make, 
         with pytest.raises(xq.ConfigurationError, match="on their way to an archive"):
             change(less)
     Task.xq.reconfigure(FEATURES | {"ttl": 10})
-    assert Task.xq.archives.put_back("run").moved == 1
+    assert Task.xq.pipeline.archives.put_back("run").moved == 1
     assert is_exact(Task)
     Task.xq.reconfigure(less, move={"D": "X"} if feature == "keep" else {})
     assert "task_xq_archive" not in make.db.get_tables()
@@ -408,8 +408,8 @@ def test_a_queue_whose_tasks_are_on_their_way_keeps_what_an_archive_needs(make, 
 def test_what_leaves_while_a_queue_is_uninstalled_is_not_dropped(make, monkeypatch):
     Task = make(FEATURES)
     (key,) = done(Task)
-    Task.xq.archives.get_ready()
-    dialect = type(Task.xq.archives.database.dialect)
+    Task.xq.pipeline.archives.get_ready()
+    dialect = type(Task.xq.pipeline.archives.database.dialect)
     installing = dialect.installing
 
     def late(self, store):
@@ -420,7 +420,7 @@ def test_what_leaves_while_a_queue_is_uninstalled_is_not_dropped(make, monkeypat
     monkeypatch.setattr(dialect, "installing", late)
     with pytest.raises(xq.ConfigurationError, match="on their way to an archive"):
         Task.xq.uninstall()
-    assert Task.xq.archives.put_back("run").moved == 1
+    assert Task.xq.pipeline.archives.put_back("run").moved == 1
     assert state(Task, key) == "D"
 
 
@@ -429,11 +429,11 @@ def test_old_history_goes_out_but_for_the_newest_row(make, monkeypatch):
     Task = make(FEATURES)
     done(Task, 3)
     before = Task.xq.History.select().count()
-    mark = Task.xq.archives.old.past(ALL)
-    assert Task.xq.archives.old.count(mark) == before - 1
+    mark = Task.xq.pipeline.archives.old.past(ALL)
+    assert Task.xq.pipeline.archives.old.count(mark) == before - 1
     done(Task)
-    assert Task.xq.archives.old.forget(mark) == before - 1
-    assert Task.xq.archives.old.count(mark) == Task.xq.archives.old.forget(mark) == 0
+    assert Task.xq.pipeline.archives.old.forget(mark) == before - 1
+    assert Task.xq.pipeline.archives.old.count(mark) == Task.xq.pipeline.archives.old.forget(mark) == 0
     assert Task.xq.History.select().count() == 5
     assert is_exact(Task)
 
@@ -443,10 +443,10 @@ def test_only_history_from_before_a_moment_goes_out(make):
     done(Task)
     Task.xq.clock.tick(100)
     done(Task)
-    before_us = Task.xq.archives.moment("before", Task.xq.clock.now - 50)
-    mark = Task.xq.archives.old.past(before_us)
-    assert Task.xq.archives.old.forget(mark) == 4
-    assert Task.xq.archives.old.past(before_us) is None
+    before_us = Task.xq.pipeline.archives.moment("before", Task.xq.clock.now - 50)
+    mark = Task.xq.pipeline.archives.old.past(before_us)
+    assert Task.xq.pipeline.archives.old.forget(mark) == 4
+    assert Task.xq.pipeline.archives.old.past(before_us) is None
 
 
 def test_history_that_another_is_writing_is_not_lost(make_shared):
@@ -465,15 +465,15 @@ def test_history_that_another_is_writing_is_not_lost(make_shared):
     with another_process(db, writer) as process:
         next(process)
         done(Task)
-        mark = Task.xq.archives.old.past(ALL)
-        counted = Task.xq.archives.old.count(mark)
+        mark = Task.xq.pipeline.archives.old.past(ALL)
+        counted = Task.xq.pipeline.archives.old.count(mark)
         assert process.send(None) == "committed"
-        assert Task.xq.archives.old.count(mark) == counted == Task.xq.archives.old.forget(mark)
+        assert Task.xq.pipeline.archives.old.count(mark) == counted == Task.xq.pipeline.archives.old.forget(mark)
         assert "early" in [Task.xq.peek(int(row.key)).name for row in Task.xq.History.select()]
 
 
 def test_each_turn_is_another_generation(make):
-    archive = make(FEATURES).xq.archives
+    archive = make(FEATURES).xq.pipeline.archives
     before = archive.generation
     archive.turn()
     archive.turn()
@@ -489,14 +489,14 @@ def made_anew(db, column, kind):
 def test_an_outbox_of_other_types_is_made_anew_where_it_is_empty(make):
     Task = make(FEATURES)
     made_anew(make.db, "name", "INTEGER")
-    Task.xq.archives.get_ready()
-    generation = Task.xq.archives.generation
-    Task.xq.archives.get_ready()
-    assert Task.xq.archives.generation == generation
+    Task.xq.pipeline.archives.get_ready()
+    generation = Task.xq.pipeline.archives.generation
+    Task.xq.pipeline.archives.get_ready()
+    assert Task.xq.pipeline.archives.generation == generation
     made_anew(make.db, "name", "TEXT")
     (key,) = done(Task, name="007")
     assert gather(Task).moved == 1
-    assert Task.xq.archives.put_back("run").moved == 1
+    assert Task.xq.pipeline.archives.put_back("run").moved == 1
     assert row(Task, key).name == "007"
 
 
@@ -510,10 +510,10 @@ def test_tasks_in_an_outbox_of_other_columns_lose_none(make, columns):
     else:
         make.db.execute_sql("ALTER TABLE task ADD COLUMN more INTEGER")
         Task = make(FEATURES, attributes={"more": pw.IntegerField(null=True)})
-    for call in (Task.xq.archives.fits, Task.xq.archives.get_ready):
+    for call in (Task.xq.pipeline.archives.fits, Task.xq.pipeline.archives.get_ready):
         with pytest.raises(xq.ConfigurationError, match="1 tasks in task_xq_archive have the columns of another day"):
             call()
-    assert Task.xq.archives.runs() == {"run": 1}
+    assert Task.xq.pipeline.archives.runs() == {"run": 1}
 
 
 def test_a_key_of_which_the_history_holds_not_all_is_not_taken_for_another(make):
@@ -533,14 +533,14 @@ def test_a_key_of_which_the_history_holds_not_all_is_not_taken_for_another(make)
     kept = isinstance(make.db, pw.MySQLDatabase)  # whose history has keys of 255 characters, and refuses others
     assert gather(Named)[:2] == (2 - kept, kept)
     assert (state(Named, longest), state(Named, longer)) == ("X", "D" if kept else "X")
-    assert queue.archives.put_back("run").moved == 2 - kept
+    assert queue.pipeline.archives.put_back("run").moved == 2 - kept
 
 
 def test_consumers_work_on_while_tasks_go_out_and_come_back(make_shared, monkeypatch):
     monkeypatch.setattr(archives, "BATCH", 3)
     Task = make_shared(FEATURES)
     keys = set(done(Task, 20))
-    Task.xq.archives.get_ready()
+    Task.xq.pipeline.archives.get_ready()
 
     def work():
         for key in sorted(keys)[::2] * 2:
@@ -553,13 +553,13 @@ def test_consumers_work_on_while_tasks_go_out_and_come_back(make_shared, monkeyp
 
     def move():
         for turn in range(6):
-            Task.xq.archives.gather(f"run {turn}", ALL)
+            Task.xq.pipeline.archives.gather(f"run {turn}", ALL)
             if turn % 2:
-                assert Task.xq.archives.put_back(f"run {turn}").stayed == 0
+                assert Task.xq.pipeline.archives.put_back(f"run {turn}").stayed == 0
 
     in_threads(Task._meta.database, work, work, move)
-    for run in Task.xq.archives.runs():
-        Task.xq.archives.put_back(run)
+    for run in Task.xq.pipeline.archives.runs():
+        Task.xq.pipeline.archives.put_back(run)
     while (taken := Task.xq.take()) is not None:
         Task.xq.ack(taken)
     assert {state(Task, key) for key in keys} == {"D"}
@@ -571,43 +571,43 @@ def test_consumers_work_on_while_tasks_go_out_and_come_back(make_shared, monkeyp
 def test_rows_of_an_archive_are_loaded_part_by_part(make_shared, monkeypatch):
     monkeypatch.setattr(archives, "ROWS", 2)
     Task = make_shared(FEATURES)
-    Task.xq.archives.get_ready()
-    loading = pickle.loads(pickle.dumps(Task.xq.archives.loading(["id", "name", "size", "status"])))
+    Task.xq.pipeline.archives.get_ready()
+    loading = pickle.loads(pickle.dumps(Task.xq.pipeline.archives.loading(["id", "name", "size", "status"])))
     for part, first in {3: 10, 0: 20, 7: 10}.items():
         assert loading.load([([first, first + 1, first + 2], ["a", "b", None], [1, 2, 3], ["D"] * 3)], part) == 3
     loading.keep([0, 7])
-    assert Task.xq.archives.count(loading.run) == 6
-    Task.xq.archives.loaded(loading, "run", 6)
-    assert Task.xq.archives.runs() == {"run": 6}
-    assert Task.xq.archives.put_back("run")[:2] == (6, 0)
+    assert Task.xq.pipeline.archives.count(loading.run) == 6
+    Task.xq.pipeline.archives.loaded(loading, "run", 6)
+    assert Task.xq.pipeline.archives.runs() == {"run": 6}
+    assert Task.xq.pipeline.archives.put_back("run")[:2] == (6, 0)
     assert [(task.id, task.name, task.size) for task in Task.xq.by_state("D")] == [
         (id + i, name, i + 1) for id in (10, 20) for i, name in enumerate(["a", "b", None])
     ]
     with pytest.raises(xq.BadValue, match="'more'"):
-        Task.xq.archives.loading(["id", "more"])
+        Task.xq.pipeline.archives.loading(["id", "more"])
 
 
 def test_what_nobody_has_said_is_loaded_counts_for_nothing(make_shared):
     Task = make_shared(FEATURES)
-    Task.xq.archives.get_ready()
-    loading = Task.xq.archives.loading(["id", "status"])
+    Task.xq.pipeline.archives.get_ready()
+    loading = Task.xq.pipeline.archives.loading(["id", "status"])
     loading.load([([7], ["D"])], 1)
-    assert [*Task.xq.archives.extract_tasks([], Task.xq.archives.generation).read(["id"])] == []
-    Task.xq.archives.loaded(loading, "run", 1)
-    assert [*Task.xq.archives.extract_tasks([], Task.xq.archives.generation).read(["id"])] == [(7,)]
-    assert [*Task.xq.archives.extract_tasks(["run"], Task.xq.archives.generation).read(["id"])] == []
+    assert [*Task.xq.pipeline.archives.extract_tasks([], Task.xq.pipeline.archives.generation).read(["id"])] == []
+    Task.xq.pipeline.archives.loaded(loading, "run", 1)
+    assert [*Task.xq.pipeline.archives.extract_tasks([], Task.xq.pipeline.archives.generation).read(["id"])] == [(7,)]
+    assert [*Task.xq.pipeline.archives.extract_tasks(["run"], Task.xq.pipeline.archives.generation).read(["id"])] == []
 
 
 def test_an_attempt_that_loads_when_it_counts_no_more_doubles_nothing(make_shared):
     Task = make_shared(FEATURES)
-    Task.xq.archives.get_ready()
-    loading = Task.xq.archives.loading(["id", "status"])
+    Task.xq.pipeline.archives.get_ready()
+    loading = Task.xq.pipeline.archives.loading(["id", "status"])
     loading.load([([7, 8], ["D", "D"])], 1)
     loading.keep([1])
     loading.load([([7], ["D"])], 2)
     with pytest.raises(xq.Error, match="3 tasks of run were read, and it has 2: try again"):
-        Task.xq.archives.loaded(loading, "run", 2)
-    assert Task.xq.archives.runs() == {}
+        Task.xq.pipeline.archives.loaded(loading, "run", 2)
+    assert Task.xq.pipeline.archives.runs() == {}
 
 
 def test_what_a_column_of_today_cannot_hold_is_not_cut(make_shared):
@@ -617,20 +617,22 @@ def test_what_a_column_of_today_cannot_hold_is_not_cut(make_shared):
     make_shared.db.close()
     Task = make_shared(FEATURES)
     made_anew(make_shared.db, "name", "VARCHAR(3)")
-    Task.xq.archives.get_ready()
-    loading = Task.xq.archives.loading(["id", "name", "status"])
+    Task.xq.pipeline.archives.get_ready()
+    loading = Task.xq.pipeline.archives.loading(["id", "name", "status"])
     with pytest.raises(Exception, match="too long"):
         loading.load([([7], ["long"], ["D"])], 1)
-    assert Task.xq.archives.runs() == {}
+    assert Task.xq.pipeline.archives.runs() == {}
 
 
 def test_who_has_read_what_an_archive_had_hears_that_it_is_restored(make_shared):
     Task = make_shared(FEATURES)
     done(Task, 2)
     gather(Task)
-    extract = Task.xq.archives.extract_tasks(["run"], Task.xq.archives.generation)  # as where the run is in its place
+    extract = Task.xq.pipeline.archives.extract_tasks(
+        ["run"], Task.xq.pipeline.archives.generation
+    )  # as where the run is in its place
     assert len([*extract.read()]) == 1
-    Task.xq.archives.put_back("run")
+    Task.xq.pipeline.archives.put_back("run")
     with pytest.raises(xq.Error, match="make the DataFrame anew"):
         [*extract.read()]
 
@@ -638,10 +640,12 @@ def test_who_has_read_what_an_archive_had_hears_that_it_is_restored(make_shared)
 def test_who_reads_hears_that_what_he_reads_has_gone_to_an_archive(make_shared):
     Task = make_shared(FEATURES)
     done(Task, 3)
-    extract = pickle.loads(pickle.dumps(Task.xq.archives.extract_tasks([], Task.xq.archives.generation)))
+    extract = pickle.loads(
+        pickle.dumps(Task.xq.pipeline.archives.extract_tasks([], Task.xq.pipeline.archives.generation))
+    )
     assert len([*extract.read()]) == 4
     gather(Task)
-    assert len([*Task.xq.archives.extract_tasks([], Task.xq.archives.generation).read()]) == 4
+    assert len([*Task.xq.pipeline.archives.extract_tasks([], Task.xq.pipeline.archives.generation).read()]) == 4
     with pytest.raises(xq.Error, match="make the DataFrame anew"):
         [*extract.read()]
 
@@ -650,9 +654,9 @@ def test_who_reads_hears_that_what_he_reads_is_in_an_archive_alone(make_shared):
     Task = make_shared(FEATURES)
     done(Task, 3)
     gather(Task)
-    extract = Task.xq.archives.extract_tasks([], Task.xq.archives.generation)
+    extract = Task.xq.pipeline.archives.extract_tasks([], Task.xq.pipeline.archives.generation)
     assert len([*extract.read()]) == 4
-    Task.xq.archives.retire("run")
-    assert len([*Task.xq.archives.extract_tasks(["run"], Task.xq.archives.generation).read()]) == 1
+    Task.xq.pipeline.archives.retire("run")
+    assert len([*Task.xq.pipeline.archives.extract_tasks(["run"], Task.xq.pipeline.archives.generation).read()]) == 1
     with pytest.raises(xq.Error, match="make the DataFrame anew"):
         [*extract.read()]

@@ -29,7 +29,7 @@ timed = support.timed
 
 def test_what_was_staged_is_put_when_the_job_commits_and_not_before(make_shared):
     Task = make_shared()
-    job = Task.xq.bulk().begin(["name", "size"])
+    job = Task.xq.pipeline.bulk().begin(["name", "size"])
     staged = job.stage([[["a", "b"], [1, 2]]])
     assert Task.select().count() == 0
     assert job.commit([staged]) == 2
@@ -44,7 +44,7 @@ def test_what_was_staged_is_put_when_the_job_commits_and_not_before(make_shared)
 
 def test_rows_are_put_in_the_order_of_their_partitions_and_within_these_in_their_own(make_shared):
     Task = make_shared()
-    job = Task.xq.bulk().begin(["name"])
+    job = Task.xq.pipeline.bulk().begin(["name"])
     staged = [job.stage([[[f"{part}{i}" for i in range(3)]], [[f"{part}x"]]], part) for part in (2, 0, 1)]
     job.commit(staged)
     assert names(Task) == [f"{part}{i}" for part in range(3) for i in "012x"]
@@ -126,7 +126,7 @@ def test_composite_keys_are_brought(make_shared):
     assert put(Task, ["one", "two", "name"], (1, "a", "x"), (1, "b", "y")) == 2
     assert Task.take().name == "x"
     with pytest.raises(xq.BadValue, match="must bring their keys: there is no column two"):
-        Task.xq.bulk().begin(["one"])
+        Task.xq.pipeline.bulk().begin(["one"])
 
 
 # what else features ask for
@@ -163,9 +163,9 @@ def test_with_skip_those_in_the_way_are_left_out(make_shared):
 def test_replace_is_no_way_to_put_in_bulk_nor_skip_without_unique(make_shared):
     Task = make_shared({"unique": True}, roles=("unique",))
     with pytest.raises(xq.BadValue, match="'raise' or 'skip', not 'replace'"):
-        Task.xq.bulk(on_conflict="replace")
+        Task.xq.pipeline.bulk(on_conflict="replace")
     with pytest.raises(xq.FeatureOff, match="unique"):
-        make_shared(attributes={"table_name": "other"}).xq.bulk(on_conflict="skip")
+        make_shared(attributes={"table_name": "other"}).xq.pipeline.bulk(on_conflict="skip")
 
 
 def test_more_than_the_limit_is_refused_whole(make_shared):
@@ -208,7 +208,7 @@ def test_a_job_that_was_put_already_leaves_nothing_staged(make_shared):
 
 def test_what_no_message_tells_of_is_not_put(make_shared):
     Task = make_shared()
-    job = Task.xq.bulk().begin(["name"])
+    job = Task.xq.pipeline.bulk().begin(["name"])
     job.stage([[["a first attempt, whose message was lost"]]])
     assert job.commit([job.stage([[["a second one"]]])]) == 1
     assert names(Task) == ["a second one"]
@@ -217,7 +217,7 @@ def test_what_no_message_tells_of_is_not_put(make_shared):
 
 def test_a_job_that_is_given_up_leaves_nothing(make_shared):
     Task = make_shared()
-    job = Task.xq.bulk().begin(["name"])
+    job = Task.xq.pipeline.bulk().begin(["name"])
     staged = job.stage([[["a"]]])
     job.abort()
     assert staged_rows(Task) == 0
@@ -228,7 +228,7 @@ def test_a_job_that_is_given_up_leaves_nothing(make_shared):
 
 def test_an_attempt_that_goes_on_when_its_job_has_ended_stages_nothing_more(make_shared):
     Task = make_shared()
-    job = Task.xq.bulk().begin(["name"])
+    job = Task.xq.pipeline.bulk().begin(["name"])
 
     def slow() -> Any:
         yield [["a"]]
@@ -242,7 +242,7 @@ def test_an_attempt_that_goes_on_when_its_job_has_ended_stages_nothing_more(make
 
 def test_an_attempt_of_a_job_that_was_given_up_writes_nothing_into_another_that_has_its_number(make_shared):
     Task = make_shared()
-    bulk = Task.xq.bulk()
+    bulk = Task.xq.pipeline.bulk()
     old = bulk.begin(["name"], "tonight")
 
     def slow(other: Any) -> Any:
@@ -263,7 +263,7 @@ def test_an_attempt_of_a_job_that_was_given_up_writes_nothing_into_another_that_
 
 def test_a_job_that_was_given_up_puts_nothing_of_another_that_has_its_number(make_shared):
     Task = make_shared()
-    old, new = (Task.xq.bulk().begin(["name"]) for _ in range(2))
+    old, new = (Task.xq.pipeline.bulk().begin(["name"]) for _ in range(2))
     staged = old.stage([[["a"]]])
     old.abort()
     others = new.stage([[["b"]]])
@@ -275,7 +275,7 @@ def test_a_job_that_was_given_up_puts_nothing_of_another_that_has_its_number(mak
 
 def test_jobs_that_end_throw_away_what_others_left_behind_a_day_ago(timed):
     Task = timed({"delayed": True})
-    left = Task.xq.bulk().begin(["name"])
+    left = Task.xq.pipeline.bulk().begin(["name"])
     left.stage([[["a"]]])
     put(Task, ["name"], ("b",))
     assert staged_rows(Task) == 1
@@ -287,7 +287,7 @@ def test_jobs_that_end_throw_away_what_others_left_behind_a_day_ago(timed):
 def test_two_that_commit_one_job_at_once_put_it_once(make_shared):
     Task = make_shared()
     db = Task._meta.database
-    job = elsewhere(Task.xq.bulk().begin(["name"], "tonight"))
+    job = elsewhere(Task.xq.pipeline.bulk().begin(["name"], "tonight"))
     staged = [job.stage([[[f"{part}"] * 500]], part) for part in range(2)]
     db.close()
 
@@ -308,7 +308,7 @@ def test_two_that_commit_one_job_at_once_put_it_once(make_shared):
 def test_processes_stage_at_the_same_time(make_shared):
     Task = make_shared({"id": "time64"}, key=pw.BigIntegerField(primary_key=True))
     db = Task._meta.database
-    job = elsewhere(Task.xq.bulk().begin(["size"]))
+    job = elsewhere(Task.xq.pipeline.bulk().begin(["size"]))
 
     def stage(part: int) -> Any:
         yield
@@ -328,7 +328,7 @@ def test_a_process_killed_as_it_commits_has_put_nothing_and_the_job_is_run_again
     db = Task._meta.database
 
     def run() -> Any:
-        job = Task.xq.bulk().begin(["size"], "tonight")
+        job = Task.xq.pipeline.bulk().begin(["size"], "tonight")
         staged = [job.stage([[list(range(500))]], part) for part in range(2)]
         put_one_batch: Any = type(job)._put
         told = iter(range(2))
@@ -358,7 +358,7 @@ def test_a_process_killed_as_it_commits_has_put_nothing_and_the_job_is_run_again
 
 def test_rows_that_a_crash_of_the_server_has_taken_are_missed(make_shared):
     Task = make_shared()
-    job = Task.xq.bulk().begin(["name"])
+    job = Task.xq.pipeline.bulk().begin(["name"])
     staged = job.stage([[["a", "b"]]])
     Task._meta.database.execute_sql(f"DELETE FROM {job.bulk.dialect.staging.stage}")
     with pytest.raises(xq.Error, match="are gone, so nothing was put"):
@@ -370,7 +370,7 @@ def test_rows_that_a_crash_of_the_server_has_taken_are_missed(make_shared):
 def test_who_waits_for_a_task_is_woken_by_a_job_of_another_process(make_shared):
     Task = make_shared()
     db = Task._meta.database
-    job = elsewhere(Task.xq.bulk().begin(["name"]))
+    job = elsewhere(Task.xq.pipeline.bulk().begin(["name"]))
 
     def commit() -> Any:
         yield 0
@@ -410,16 +410,16 @@ def test_columns_that_put_could_not_take_are_refused_before_anything_is_staged(m
 
     queue = make_shared({"ttl": True}, model=Task, roles=("runat", "attempts")).xq
     with pytest.raises(error, match=words):
-        queue.bulk().begin(["name", column])
+        queue.pipeline.bulk().begin(["name", column])
     for columns in (["name", "name"], ["id", "ttl", "ttl"]):
         with pytest.raises(xq.BadValue, match="set the same: drop one"):
-            queue.bulk().begin(columns)
+            queue.pipeline.bulk().begin(columns)
 
 
 @pytest.mark.parametrize("job", ["", "x" * 201, "a\0", 7])
 def test_a_job_needs_a_name_that_a_database_can_hold(make_shared, job):
     with pytest.raises(xq.BadValue, match="a job is named by text"):
-        make_shared().xq.bulk().begin(["name"], job)
+        make_shared().xq.pipeline.bulk().begin(["name"], job)
 
 
 @pytest.mark.parametrize(
@@ -522,7 +522,7 @@ def test_the_defaults_of_the_model_hold_for_columns_that_a_frame_does_not_bring(
 def test_a_default_that_cannot_travel_is_refused_in_words(make_shared):
     stuck = threading.Lock()
     Task = make_shared(attributes={"size": pw.IntegerField(default=partial(id, stuck))})
-    bulk = elsewhere(Task.xq.bulk())
+    bulk = elsewhere(Task.xq.pipeline.bulk())
     with pytest.raises(xq.ConfigurationError, match="what makes values for 'size' is not known to this process"):
         bulk.begin(["name"])
     assert bulk.begin(["name", "size"])
@@ -549,7 +549,7 @@ def test_a_queue_that_is_configured_anew_knows_what_was_put_before(make_shared):
 
 def test_what_is_not_installed_is_not_put_into(make_shared):
     Task = make_shared({"buried": True})
-    bulk = elsewhere(Task.xq.bulk())
+    bulk = elsewhere(Task.xq.pipeline.bulk())
     Task.xq.reconfigure({"keep": True})
     with pytest.raises(xq.NotInstalled, match="buried"):
         bulk.begin(["name"])

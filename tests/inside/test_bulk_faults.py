@@ -39,9 +39,9 @@ def test_a_job_that_another_run_gives_up_while_it_is_put_is_put_whole(make_share
     monkeypatch.setattr(plain, "PATIENCE", 1)
     make_impatient(make_shared.db, 1)
     Task = make_shared()
-    job = Task.xq.bulk().begin(["name"], "tonight")
+    job = Task.xq.pipeline.bulk().begin(["name"], "tonight")
     staged = [job.stage([[["a", "b"]]], part) for part in range(2)]
-    another = elsewhere(Task.xq.bulk()).begin(["name"], "tonight")
+    another = elsewhere(Task.xq.pipeline.bulk()).begin(["name"], "tonight")
 
     def give_up() -> None:
         with suppress(Exception):  # it waits for the other, which here waits for it
@@ -133,7 +133,7 @@ def test_a_job_that_was_put_is_put_though_it_cannot_be_cleared_up(timed, caplog)
 @pytest.mark.parametrize("shared_db", ["mariadb"], indirect=True)  # whose client has such a flag
 def test_a_job_with_a_name_is_put_once_where_rows_that_were_found_count_as_changed(make_shared):
     Task = make_shared()
-    bulk = Task.xq.bulk()
+    bulk = Task.xq.pipeline.bulk()
     parameters = {**bulk.address.parameters, "client_flag": CLIENT.FOUND_ROWS}
     found = replace(bulk, address=replace(bulk.address, parameters=parameters))
 
@@ -178,11 +178,11 @@ def test_tables_and_columns_of_any_name_are_put_into(make_shared, first):
     Task = make_shared({"keep": True, "history": True, "delayed": True}, model=model, roles=("runat", "tube"))
     assert put(Task, ["name", "size", "tube", "delay"], ("a", 1, "x", None), ("b", 2, "y", 0.0)) == 2
     assert sorted((task.name, task.size, task.tube) for task in Task.select()) == [("a", 1, "x"), ("b", 2, "y")]
-    Task.xq.archives.get_ready()
-    loading = elsewhere(Task.xq.archives.loading(["id", "name", "size", "tube", "status"]))
+    Task.xq.pipeline.archives.get_ready()
+    loading = elsewhere(Task.xq.pipeline.archives.loading(["id", "name", "size", "tube", "status"]))
     assert loading.load([([7], ["c"], [3], ["z"], ["D"])], 1) == 1
-    Task.xq.archives.loaded(loading, "run", 1)
-    assert Task.xq.archives.put_back("run").moved == 1
+    Task.xq.pipeline.archives.loaded(loading, "run", 1)
+    assert Task.xq.pipeline.archives.put_back("run").moved == 1
     assert [(task.id, task.name, task.tube) for task in Task.xq.by_state("D")] == [(7, "c", "z")]
     assert is_exact(Task)
 
@@ -190,7 +190,7 @@ def test_tables_and_columns_of_any_name_are_put_into(make_shared, first):
 @pytest.mark.parametrize("kind", ["index", "trigger"])
 def test_what_is_installed_anew_leaves_the_jobs_that_run_alone(make_shared, kind):
     Task = make_shared({"delayed": True})
-    job = Task.xq.bulk().begin(["name"])
+    job = Task.xq.pipeline.bulk().begin(["name"])
     staged = job.stage([[["a", "b"]]])
     gone = next(item for item in job.bulk.dialect.objects() if item.kind == kind)
     make_shared.db.execute_sql(gone.drop)
@@ -206,12 +206,12 @@ def test_what_is_installed_anew_leaves_the_jobs_that_run_alone(make_shared, kind
 def test_other_jobs_begin_and_stage_while_one_is_put(make_shared, monkeypatch):
     make_impatient(make_shared.db, 5)
     Task = make_shared()
-    job, running = Task.xq.bulk().begin(["name"]), Task.xq.bulk().begin(["name"], "another")
+    job, running = Task.xq.pipeline.bulk().begin(["name"]), Task.xq.pipeline.bulk().begin(["name"], "another")
     staged, others = [job.stage([[["a"]]], part) for part in range(2)], [running.stage([[["b"]]])]
 
     def go_on() -> None:
         others.append(running.stage([[["c"]]], 1))
-        begun = Task.xq.bulk().begin(["name"])
+        begun = Task.xq.pipeline.bulk().begin(["name"])
         begun.stage([[["d"]]])
         begun.abort()
 

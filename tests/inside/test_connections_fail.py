@@ -156,10 +156,10 @@ def test_a_transaction_within_a_transaction_that_lost_its_connection_raises_what
             raise TheFirst
 
     with pytest.raises(TheFirst):
-        nested(place.Task.xq.store.atomic())
+        nested(place.Task.xq.adapter.store.atomic())
     assert place.Task.take(timeout=0.01) is None
     with suppress(pw.PeeweeException), place.db.atomic(), pytest.raises(TheFirst):
-        nested(place.Task.xq.store.atomic())
+        nested(place.Task.xq.adapter.store.atomic())
     assert place.states() == {}
     place.Task.put({})
 
@@ -172,7 +172,7 @@ def test_a_connection_that_was_cut_while_nobody_used_it_is_made_anew_without_an_
 
 def ends(place: Any) -> None:
     """Have the server close its half of the connection of this thread, past the proxy, and wait until that is known."""
-    driver, connection = place.there.xq.store.driver, place.there._meta.database.connection()
+    driver, connection = place.there.xq.adapter.store.driver, place.there._meta.database.connection()
     column = {"postgres": "pid", "mariadb": "id"}[place.kind]
     ends_connections_of(place, f"{column} = {driver.number(connection)}")
     eventually(lambda: driver.is_broken(connection))
@@ -186,14 +186,14 @@ def test_a_connection_that_the_server_ended_is_made_anew_without_an_error(place)
 
 def test_a_transaction_whose_connection_the_server_ended_is_over_when_it_is_left(place):
     def put_and_fail() -> None:
-        with place.there.xq.store.atomic():
+        with place.there.xq.adapter.store.atomic():
             place.there.put({})
             ends(place)
             raise KeyError
 
     with pytest.raises(KeyError):
         put_and_fail()
-    assert not place.there.xq.store.in_transaction()
+    assert not place.there.xq.adapter.store.in_transaction()
     assert place.there.put({}).status == "R"
 
 

@@ -50,7 +50,7 @@ def test_the_state_is_spelled_and_rows_of_others_are_left_out(make_shared):
     Task.xq.put_many(tasks(3))
     Task.put(task(), delay=60)
     Task.take()
-    Task.xq.store.execute("INSERT INTO task (status, size, attempts) VALUES ('r', 0, 0)")
+    Task.xq.adapter.store.execute("INSERT INTO task (status, size, attempts) VALUES ('r', 0, 0)")
     found = rows(unpickled(Task), "status", "state")
     assert found == [("R", "Ready"), ("R", "Ready"), ("T", "Taken"), ("W", "Waiting")]
 
@@ -258,17 +258,17 @@ def test_only_the_history_has_marks(make_shared):
 def test_what_there_is_not_is_refused_in_words(make_shared):
     Task = make_shared()
     with pytest.raises(xq.FeatureOff):
-        Task.xq.extract("history")
+        Task.xq.pipeline.extract("history")
     with pytest.raises(BadValue, match="tasks, history, stats, live, buried, not 'rows'"):
-        Task.xq.extract("rows")
+        Task.xq.pipeline.extract("rows")
     with pytest.raises(BadValue, match="no column 'none' in the tasks of Task: there are id, name"):
-        list(Task.xq.extract().read(["none"]))
+        list(Task.xq.pipeline.extract().read(["none"]))
 
 
 def test_a_queue_in_memory_is_read_by_nobody_else():
     Task = Maker(pw.SqliteDatabase(":memory:"), None)()
     with pytest.raises(xq.ConfigurationError, match="in memory"):
-        Task.xq.extract()
+        Task.xq.pipeline.extract()
     Task._meta.database.close()
 
 

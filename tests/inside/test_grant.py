@@ -131,7 +131,7 @@ def sweeps(queue: Any) -> None:
     if "ttl" in {feature.name for feature in queue.machine.features}:
         queue.put({"name": "t"}, ttl=1e-6)
     queue.sweep()
-    store, dialect = queue.store, queue._database.dialect
+    store, dialect = queue.adapter.store, queue._database.dialect
     dialect.roll_up(store)
 
 
@@ -218,10 +218,10 @@ def test_a_producer_puts_in_bulk_when_the_owner_has_made_the_tables(land, kind):
     queue, user = land.queue(kind), land.user()
     queue.grant(user, "producer")
     with land.connected(user) as db:
-        bulk = land.of(db).bulk()
+        bulk = land.of(db).pipeline.bulk()
         with pytest.raises(xq.ConfigurationError, match="no tables yet to stage jobs in"):
             bulk.begin(["name"])
-        queue.bulk().begin(["name"])
+        queue.pipeline.bulk().begin(["name"])
         queue.grant(user, "producer")
         for name in ("tonight", None):
             job = bulk.begin(["name", "delay"], name)

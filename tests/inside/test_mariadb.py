@@ -142,7 +142,7 @@ def test_a_row_that_was_changed_since_the_transaction_began_to_read_is_a_conflic
         with pytest.raises(pw.OperationalError, match="1020") as changed:
             Task.kill(1)
         transaction.rollback()
-    assert Task.xq.store.classify(changed.value) is ErrorKind.CONFLICT
+    assert Task.xq.adapter.store.classify(changed.value) is ErrorKind.CONFLICT
     assert Task.kill(1).name == "new"
 
 
@@ -171,7 +171,7 @@ def test_a_deadlock_over_the_next_number_of_a_key_is_a_conflict(kind):
                 Task.put(task())
             transaction.rollback()
         copy.result()
-        assert Task.xq.store.classify(deadlock.value) is ErrorKind.CONFLICT
+        assert Task.xq.adapter.store.classify(deadlock.value) is ErrorKind.CONFLICT
         assert Task.xq.count() == 2
         assert is_exact(Task)
 
@@ -201,7 +201,7 @@ def test_a_deadlock_over_what_is_installed_undoes_the_applications_transaction_a
             Task.xq._database.review()
         transaction.rollback()
     other.result()
-    assert Task.xq.store.classify(deadlock.value) is ErrorKind.CONFLICT
+    assert Task.xq.adapter.store.classify(deadlock.value) is ErrorKind.CONFLICT
     assert Task.xq.count() == 1
     assert is_exact(Task)
 
@@ -229,7 +229,7 @@ def test_what_a_deadlock_undid_within_the_applications_transaction_is_not_begun_
             Task.put({"job": "same"}, on_conflict="skip")
         transaction.rollback()
     other.result()
-    assert Task.xq.store.classify(deadlock.value) is ErrorKind.CONFLICT
+    assert Task.xq.adapter.store.classify(deadlock.value) is ErrorKind.CONFLICT
     assert (Task.xq.count(), Other.get_by_id(1).name) == (1, "c")
     assert is_exact(Task)
 

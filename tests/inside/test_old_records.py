@@ -18,7 +18,7 @@ def parking(event):
 
 def test_a_queue_that_an_older_version_installed_is_used_and_a_difference_is_told_as_far_as_it_is_known(make):
     Task = make({"parked": parking("park"), "buried": True}, fields=FIELDS)
-    recorded = json.loads(Task.xq.installation.fingerprint)
+    recorded = json.loads(Task.xq.adapter.installation.fingerprint)
     assert recorded.pop("own")
     make.db.execute_sql(f"UPDATE xq_queue SET fingerprint = {make.db.param}", (json.dumps(recorded, sort_keys=True),))
     assert Task.xq.check() == []

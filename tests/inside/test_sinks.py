@@ -25,9 +25,9 @@ def counted(db: pw.Database, table: str = "told") -> dict[tuple[Any, ...], int]:
 
 def test_a_stream_that_began_anew_is_refused(make):
     Task = make()
-    Task.xq.once("names", "stream", 7, lambda: None)
+    Task.xq.pipeline.write_batch("names", "stream", 7, lambda: None)
     with pytest.raises(xq.BadValue, match="another checkpoint"):
-        Task.xq.once("names", "another", 0, lambda: Task.put(task()))
+        Task.xq.pipeline.write_batch("names", "another", 0, lambda: Task.put(task()))
     assert Task.select().count() == 0
 
 
@@ -35,27 +35,27 @@ def test_a_stream_that_began_anew_is_refused(make):
 def test_what_names_no_batch_is_refused(make, bad):
     Task = make()
     with pytest.raises((xq.BadType, xq.BadValue)):
-        Task.xq.once(*bad, lambda: Task.put(task()))
+        Task.xq.pipeline.write_batch(*bad, lambda: Task.put(task()))
     with pytest.raises(xq.BadType):
-        Task.xq.once("s", "s", 0, None)
+        Task.xq.pipeline.write_batch("s", "s", 0, None)
     with pytest.raises((xq.BadType, xq.BadValue)):
-        Task.xq.tally(bad[0] if bad[0] != "s" else b"s")
+        Task.xq.pipeline.rollup(bad[0] if bad[0] != "s" else b"s")
     assert Task.select().count() == 0
 
 
 def test_a_batch_is_not_written_within_a_transaction(make):
     Task = make()
     with pytest.raises(xq.BadValue), make.db.atomic():
-        Task.xq.once("names", "stream", 0, lambda: None)
+        Task.xq.pipeline.write_batch("names", "stream", 0, lambda: None)
 
 
 def test_of_several_that_write_one_batch_one_does(make_shared):
     Task = make_shared()
-    Task.xq.once("names", "stream", 0, lambda: None)
-    Task.xq.tally("told").install()
+    Task.xq.pipeline.write_batch("names", "stream", 0, lambda: None)
+    Task.xq.pipeline.rollup("told").install()
 
     def write() -> bool:
-        return Task.xq.once("names", "stream", 1, lambda: Task.put(task())) is True
+        return Task.xq.pipeline.write_batch("names", "stream", 1, lambda: Task.put(task())) is True
 
     assert sorted(in_threads(make_shared.db, *[write] * 4)) == [False, False, False, True]
     assert Task.select().count() == 1
@@ -63,11 +63,11 @@ def test_of_several_that_write_one_batch_one_does(make_shared):
 
 def test_of_several_that_write_the_first_batch_one_does(make_shared):
     Task = make_shared()
-    Task.xq.once("another", "stream", 0, lambda: None)
+    Task.xq.pipeline.write_batch("another", "stream", 0, lambda: None)
     for round_ in range(5):
 
         def write() -> bool:
-            return Task.xq.once(f"names {round_}", "stream", 0, lambda: Task.put(task())) is True  # noqa: B023
+            return Task.xq.pipeline.write_batch(f"names {round_}", "stream", 0, lambda: Task.put(task())) is True  # noqa: B023
 
         assert sorted(in_threads(make_shared.db, *[write] * 4)) == [False, False, False, True]
     assert Task.select().count() == 5
@@ -75,7 +75,7 @@ def test_of_several_that_write_the_first_batch_one_does(make_shared):
 
 def test_a_process_that_is_killed_before_the_end_has_written_nothing(make_shared):
     Task = make_shared()
-    Task.xq.once("names", "stream", 0, lambda: None)
+    Task.xq.pipeline.write_batch("names", "stream", 0, lambda: None)
 
     def other() -> Generator[Any, Any, None]:
         def die() -> None:
@@ -83,20 +83,20 @@ def test_a_process_that_is_killed_before_the_end_has_written_nothing(make_shared
             os.kill(os.getpid(), signal.SIGKILL)
 
         yield "ready"
-        Task.xq.once("names", "stream", 1, die)
+        Task.xq.pipeline.write_batch("names", "stream", 1, die)
 
     with another_process(make_shared.db, other) as process:
         assert next(process) == "ready"
         process.tell(None)
         process.join()
     assert Task.select().count() == 0
-    assert Task.xq.once("names", "stream", 1, lambda: Task.put(task()))
+    assert Task.xq.pipeline.write_batch("names", "stream", 1, lambda: Task.put(task()))
     assert Task.select().count() == 1
 
 
 def test_transitions_are_added_up(make):
     Task = make()
-    tally = Task.xq.tally("told")
+    tally = Task.xq.pipeline.rollup("told")
     tally.install()
     tally.install()
     tube = ONE._replace(tube="a 'tube' \u00e9\U0001f986")
@@ -114,7 +114,7 @@ def test_transitions_are_added_up(make):
 
 def test_a_view_of_a_tally_tells_the_throughput(make):
     Task = make()
-    Task.xq.tally("told").install()
+    Task.xq.pipeline.rollup("told").install()
     moves = {
         "put": ["XR put 3", "XW put 4", "XT write 1"],
         "taken": ["RT take 5"],
@@ -129,7 +129,9 @@ def test_a_view_of_a_tally_tells_the_throughput(make):
         for told in moves.values()
         for ends, event, n in map(str.split, told)
     ]
-    Task.xq.tally("told").add("stream", 0, [*rows, ONE._replace(bucket=120, source="T", target="R", event="release")])
+    Task.xq.pipeline.rollup("told").add(
+        "stream", 0, [*rows, ONE._replace(bucket=120, source="T", target="R", event="release")]
+    )
     found = make.db.execute_sql("SELECT * FROM told_throughput").fetchall()
     assert [tuple(row) for row in found] == [("Task", "", "minute", 60, 8, 6, 15, 3, 7, 8)]
     assert {type(value) for value in found[0][3:]} == {int}
@@ -137,22 +139,22 @@ def test_a_view_of_a_tally_tells_the_throughput(make):
 
 def test_a_tally_that_was_dropped_begins_anew_with_a_new_stream_only(make):
     Task = make()
-    Task.xq.tally("told").install()
-    Task.xq.tally("told").add("stream", 0, [ONE])
+    Task.xq.pipeline.rollup("told").install()
+    Task.xq.pipeline.rollup("told").add("stream", 0, [ONE])
     make.db.execute_sql(f"DROP TABLE told{' CASCADE' * isinstance(make.db, pw.PostgresqlDatabase)}")
-    Task.xq.tally("told").install()
+    Task.xq.pipeline.rollup("told").install()
     with pytest.raises(xq.BadValue, match="new checkpoint"):
-        Task.xq.tally("told").add("stream", 1, [ONE])
+        Task.xq.pipeline.rollup("told").add("stream", 1, [ONE])
     assert counted(make.db) == {}
-    assert Task.xq.tally("told").add("another", 0, [ONE])
+    assert Task.xq.pipeline.rollup("told").add("another", 0, [ONE])
     with pytest.raises(xq.BadValue, match="another checkpoint"):
-        Task.xq.tally("told").add("stream", 2, [ONE])
+        Task.xq.pipeline.rollup("told").add("stream", 2, [ONE])
     assert counted(make.db) == {ONE[:-1]: 1}
 
 
 def test_a_tally_whose_rows_were_cleaned_up_goes_on(make):
     Task = make()
-    tally = Task.xq.tally("told")
+    tally = Task.xq.pipeline.rollup("told")
     tally.install()
     assert tally.add("stream", 0, [])
     assert tally.add("stream", 1, [ONE])
@@ -172,13 +174,13 @@ def test_a_table_that_is_no_tally_is_refused_and_left_alone(make):
 
     before = there()
     with pytest.raises(xq.ConfigurationError, match="task is there, and no table of stream"):
-        Task.xq.tally("task").install()
+        Task.xq.pipeline.rollup("task").install()
     assert there() == before
 
 
 def test_a_tally_of_other_queues_is_refused(make):
     Task = make()
-    tally = Task.xq.tally("told")
+    tally = Task.xq.pipeline.rollup("told")
     for batch in range(2):  # before there is a batch, and after it
         tally.install("Page, Order")
         with pytest.raises(xq.BadValue, match="counts other queues"):
@@ -192,6 +194,6 @@ def test_a_tally_of_other_queues_is_refused(make):
 def test_a_name_of_a_table_is_quoted(make):
     Task = make()
     name = 'a "table" of `mine`, 100 %'
-    Task.xq.tally(name).install()
-    assert Task.xq.tally(name).add("stream", 0, [ONE])
+    Task.xq.pipeline.rollup(name).install()
+    assert Task.xq.pipeline.rollup(name).add("stream", 0, [ONE])
     assert name in make.db.get_tables()

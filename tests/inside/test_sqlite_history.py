@@ -21,7 +21,7 @@ def test_what_a_new_connection_asks_does_not_begin_to_read(make_shared):
     Task = make_shared(ALL)
     make_shared.db.close()
     with make_shared.db.atomic():
-        Task.xq.store.execute("SELECT 1")  # as the first thing on this connection
+        Task.xq.adapter.store.execute("SELECT 1")  # as the first thing on this connection
         with closing(sqlite3.connect(make_shared.db.database)) as other, other:
             other.execute("INSERT INTO task (status, size, attempts) VALUES ('R', 0, 0)")
         Task.put(task())

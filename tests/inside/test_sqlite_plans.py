@@ -146,7 +146,7 @@ def calls(queue: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "touch", partial(queue.touch, taken(), 5)
     if has("bury"):
         yield "bury", partial(queue.bury, taken())
-    if len(queue.store.key) == 1:
+    if len(queue.adapter.store.key) == 1:
         yield "ack_many", partial(queue.ack_many, [task.id for task in queue.take_many(3)])
         yield "kill_many", partial(queue.kill_many, queue.take_many(3))
     if has("dig"):
@@ -216,8 +216,8 @@ def test_a_call_goes_by_its_index_whatever_state_most_rows_are_in(name, most, an
     for call, run in calls(queue):
         asked = recorded(db, run)
         plans = [db.plan(sql, params) for sql, params in asked.items() if call in ("due", "sweep") or sql not in swept]
-        by[call] = indexes(queue.store.table, plans)
-        wrong[call] = [fault for plan in plans for fault in faults(queue.store.table, plan)]
+        by[call] = indexes(queue.adapter.store.table, plans)
+        wrong[call] = [fault for plan in plans for fault in faults(queue.adapter.store.table, plan)]
     assert {call: found for call, found in wrong.items() if found} == {}
     wanted = BY_OF[name]
     assert {call: found for call, found in by.items() if not re.fullmatch(wanted[call], found)} == {}
@@ -246,7 +246,7 @@ def test_the_numbers_are_read_from_the_counters_alone(name, recorder):
         tables = {
             of for sql, params in asked.items() for _, of, _ in reads(queue.model._meta.database.plan(sql, params))
         }
-        assert tables == {f"{queue.store.table}_xq_count"}
+        assert tables == {f"{queue.adapter.store.table}_xq_count"}
 
 
 def test_a_limit_is_read_from_the_counters_alone(recorder):
@@ -269,5 +269,5 @@ def test_a_trigger_reads_no_table_and_finds_owners_and_waiters_by_their_key(name
         for statement in filter(None, map(str.strip, body.split(";"))):
             alone = re.sub(r'(OLD|NEW)\."(?:[^"]|"")+"', "?", statement)  # as values, outside of a trigger
             steps = list(reads(db.plan(alone, [None] * alone.count("?"))))
-            beside = [f"{queue.store.table}_xq_owner", f"{queue.store.table}_xq_wait"]
+            beside = [f"{queue.adapter.store.table}_xq_owner", f"{queue.adapter.store.table}_xq_wait"]
             assert all(how == "SEARCH" and of in beside for how, of, _ in steps), statement

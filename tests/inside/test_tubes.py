@@ -30,7 +30,7 @@ def test_a_put_waits_for_room(shared):
     tube = shared.create_tube("tube", "limfifottl", capacity=1)
     tube.put("a")
     waits = Work(shared.database, lambda: tube.put("b", timeout=PATIENCE))
-    eventually(lambda: tube.model.xq.is_awaited)
+    eventually(lambda: tube.model.xq.adapter.is_awaited)
     tube.take(0)
     tube.ack(1)
     assert waits.result().data == "b"
@@ -41,14 +41,14 @@ def test_a_kick_of_more_than_are_buried_kicks_those_and_leaves_no_transaction_op
     subqueues.bury(1)
     subqueues.bury(2)
     assert subqueues.kick(5) == 2
-    assert not subqueues.model.xq.store.in_transaction()
+    assert not subqueues.model.xq.adapter.store.in_transaction()
     assert [task.data for task in subqueues.tasks_by_state("r")] == ["a", "b", "c"]
 
 
 def test_a_tube_in_which_calls_wait_is_not_dropped(shared):
     tube = shared.create_tube("tube", "fifo")
     waits = Work(shared.database, lambda: tube.take(PATIENCE))
-    eventually(lambda: tube.model.xq.is_awaited)
+    eventually(lambda: tube.model.xq.adapter.is_awaited)
     with pytest.raises(xq.TubeBusy, match="wait"):
         tube.drop()
     tube.put("a")
@@ -102,7 +102,7 @@ def test_a_take_waits_for_what_another_process_puts(shared):
     with another_process(db, other) as running:
         next(running)
         waits = Work(db, lambda: tube.take(PATIENCE))
-        eventually(lambda: tube.model.xq.is_awaited)
+        eventually(lambda: tube.model.xq.adapter.is_awaited)
         assert next(running) == "~"
         assert waits.result().data == "a"
 

@@ -58,7 +58,7 @@ def test_a_take_does_not_sleep_on_when_another_process_reconfigures_its_queue(sh
 def looks(Task: Any, monkeypatch: Any) -> Counter[int]:
     """How many statements that take each thread runs from now on."""
     counted: Counter[int] = Counter()
-    kind = type(Task.xq.store.ready())
+    kind = type(Task.xq.adapter.store.ready())
     execute = kind.execute
 
     def counting(self: Any, sql: str, values: Any = ()) -> Any:
@@ -174,7 +174,7 @@ def test_a_put_that_may_wait_for_room_listens_before_it_looks(make_shared, timeo
     looked: list[bool] = []
 
     def key(task: Any) -> int:
-        looked.append(Task.xq.maintenance.is_attended)
+        looked.append(Task.xq.adapter.maintenance.is_attended)
         return len(looked)
 
     Task = make_shared({"limit": 1, "id": key})

@@ -72,7 +72,7 @@ def test_what_an_interrupted_take_has_taken_comes_back_and_the_next_call_works(m
     Task.take().ack()
     with interrupted(Database, "perform", kind):
         CALLS[name](Task)
-    assert not Task.xq.store.in_transaction()
+    assert not Task.xq.adapter.store.in_transaction()
     all_are_there(Task)
 
 
@@ -83,7 +83,7 @@ def test_a_transaction_in_which_a_take_was_interrupted_is_undone_and_the_next_ca
     Task.take().ack()
     with interrupted(Database, "perform", kind), Task._meta.database.atomic():
         Task.take()
-    assert not Task.xq.store.in_transaction()
+    assert not Task.xq.adapter.store.in_transaction()
     assert Task.xq.count("T") == 0
     all_are_there(Task)
 

@@ -75,7 +75,7 @@ class DjangoApplication:
         return [field.name for field in model._meta.concrete_fields]
 
     def keys(self, model: Any) -> list[str]:
-        return list(model.xq.store.key)
+        return list(model.xq.adapter.store.key)
 
     def is_task(self, task: object) -> bool:
         return isinstance(task, models.Model)

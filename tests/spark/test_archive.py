@@ -229,7 +229,9 @@ def test_a_run_that_lost_its_files_is_not_taken_for_one_that_has_them(spark, mak
     def late(self, name, text):
         if name.endswith("_manifest.json"):  # as where the connection is lost that keeps others away, and another comes
             monkeypatch.undo()
-            Task.xq.archives.database.execute("UPDATE xq_setting SET value = 1 WHERE substr(name, 1, 6) = 'alone '")
+            Task.xq.pipeline.archives.database.execute(
+                "UPDATE xq_setting SET value = 1 WHERE substr(name, 1, 6) = 'alone '"
+            )
             self.delete("_xq")
         write(self, name, text)
 
@@ -239,7 +241,7 @@ def test_a_run_that_lost_its_files_is_not_taken_for_one_that_has_them(spark, mak
     assert ids(all_tasks(spark, Task, out).where("state = 'Done'")) == keys
     archive(spark, Task, out)
     assert ids(all_tasks(spark, Task, out).where("state = 'Done'")) == keys
-    assert not Task.xq.archives.runs()
+    assert not Task.xq.pipeline.archives.runs()
 
 
 @pytest.mark.parametrize("shared_db", ["sqlite"], indirect=True)  # where a number may be a text

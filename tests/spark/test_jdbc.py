@@ -189,7 +189,7 @@ def _move(address: Any, accounts: int, moved: Any) -> None:
 def moving(Task: Any, accounts: int) -> Iterator[Any]:
     """A process that moves amounts between tasks, and how often it has."""
     moved = spawn.Value("q", 0)
-    process = spawn.Process(target=_move, args=(Task.xq.store.address(), accounts, moved))
+    process = spawn.Process(target=_move, args=(Task.xq.adapter.store.address(), accounts, moved))
     process.start()
     try:
         eventually(lambda: moved.value)
@@ -267,7 +267,7 @@ def test_a_column_that_is_not_there_is_named(make_shared):
 
 def test_a_driver_that_is_not_there_is_named(spark, make_shared, monkeypatch):
     Task = make_shared()
-    monkeypatch.setitem(DRIVERS, Task.xq.store.engine, "org.nowhere.Driver")
+    monkeypatch.setitem(DRIVERS, Task.xq.adapter.store.engine, "org.nowhere.Driver")
     with pytest.raises(
         xq.ConfigurationError, match=r"Spark has no org.nowhere.Driver: name its jar in XQ_SPARK_JARS, or"
     ):

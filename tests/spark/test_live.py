@@ -56,7 +56,7 @@ def test_each_batch_is_written_once(spark, make_shared, tmp_path):
         if fails:
             raise ZeroDivisionError
 
-    sink = xq.spark.once(Task, "names", write)
+    sink = xq.spark.write_batch(Task, "names", write)
 
     def twice(batch: DataFrame, number: int) -> None:
         sink(batch, number)
@@ -79,30 +79,30 @@ def test_what_is_read_is_read_before_the_transaction(spark, make_shared, tmp_pat
     files(tmp_path / "in", 1)
 
     def read(batch: DataFrame) -> int:
-        assert not Task.xq.store.in_transaction()
+        assert not Task.xq.adapter.store.in_transaction()
         return batch.count()
 
     def write(n: int) -> None:
-        assert Task.xq.store.in_transaction()
+        assert Task.xq.adapter.store.in_transaction()
         Task.xq.put(task(name=str(n)))
 
-    run(one_by_one(spark, tmp_path / "in"), xq.spark.once(Task, "names", write, read), tmp_path / "checkpoint")
+    run(one_by_one(spark, tmp_path / "in"), xq.spark.write_batch(Task, "names", write, read), tmp_path / "checkpoint")
     assert names(Task) == ["1"]
 
 
 def test_a_batch_is_of_a_stream(spark, make_shared):
     Task = make_shared()
     with pytest.raises(xq.BadValue, match="foreachBatch"):
-        xq.spark.once(Task, "names", print)(spark.range(1), 0)
+        xq.spark.write_batch(Task, "names", print)(spark.range(1), 0)
     for write, read in ((None, print), (print, 5)):
         with pytest.raises(xq.BadType):
-            xq.spark.once(Task, "names", write, read)  # type: ignore[arg-type]
+            xq.spark.write_batch(Task, "names", write, read)  # type: ignore[arg-type]
 
 
 def test_what_is_in_memory_is_no_sink():
     Task = Maker(pw.SqliteDatabase(":memory:"), None)()
     with pytest.raises(xq.ConfigurationError, match="in memory"):
-        xq.spark.once(Task, "names", print)
+        xq.spark.write_batch(Task, "names", print)
     Task._meta.database.close()
 
 

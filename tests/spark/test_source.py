@@ -141,6 +141,6 @@ def test_a_value_that_is_not_of_its_type_is_named(spark, make_shared):
     Task = make_shared(attributes={"at": pw.DateTimeField(null=True)})
     if isinstance(make_shared.db, pw.SqliteDatabase):  # the others hold what a column is of
         Task.xq.put(task())
-        Task.xq.store.execute("UPDATE task SET at = 'tomorrow'")
+        Task.xq.adapter.store.execute("UPDATE task SET at = 'tomorrow'")
         with pytest.raises(PySparkException, match="at of Task holds 'tomorrow', which is no TIMESTAMP"):
             frame(spark, Task).collect()

@@ -26,7 +26,7 @@ def write(df: Any, queue: Any, mode: str = "append", **options: Any) -> None:
 
 def staged_rows(Task: Any) -> int:
     """How many rows jobs have left behind."""
-    stage = Task.xq.bulk().dialect.staging.stage
+    stage = Task.xq.pipeline.bulk().dialect.staging.stage
     return int(Task._meta.database.execute_sql(f"SELECT COUNT(*) FROM {stage}").fetchone()[0])
 
 

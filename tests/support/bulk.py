@@ -19,7 +19,7 @@ def elsewhere(bulk: Any) -> Any:
 
 def put(Task: Any, columns: Sequence[str], *rows: Any, job: str | None = None, parts: int = 1, **options: Any) -> int:
     """Put rows by a job of so many partitions."""
-    begun = elsewhere(elsewhere(Task.xq.bulk(**options)).begin(columns, job))
+    begun = elsewhere(elsewhere(Task.xq.pipeline.bulk(**options)).begin(columns, job))
     staged = [
         begun.stage([list(zip(*rows[part::parts], strict=True))] if rows[part::parts] else [], part)
         for part in range(parts)
@@ -40,5 +40,5 @@ def timed(shared_db):
 
 def staged_rows(Task: Any) -> int:
     """How many rows stand in the stage, of however many fields."""
-    stage = Task.xq.bulk().dialect.staging
+    stage = Task.xq.pipeline.bulk().dialect.staging
     return int(Task._meta.database.execute_sql(f"SELECT COUNT(*) FROM {stage.stage}").fetchone()[0])

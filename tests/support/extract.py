@@ -55,7 +55,7 @@ READ = {
 
 def unpickled(queue: Any, *what: Any, **options: Any) -> Extract:
     """As it is in another process."""
-    found: Extract = pickle.loads(pickle.dumps(queue.xq.extract(*what, **options)))
+    found: Extract = pickle.loads(pickle.dumps(queue.xq.pipeline.extract(*what, **options)))
     return found
 
 

@@ -24,7 +24,7 @@ def upgraded(database: pw.Database) -> xq.Queue[pw.Model]:
     ],
 )
 def test_a_password_stands_apart_and_is_not_shown(database):
-    address = upgraded(database).store.address()
+    address = upgraded(database).adapter.store.address()
     assert (address.password, address.parameters["user"]) == ("secret", "me")
     assert "secret" not in repr(address)
 
@@ -51,7 +51,7 @@ def test_a_password_stands_apart_and_is_not_shown(database):
     ],
 )
 def test_what_else_is_secret_stands_apart_and_what_is_shown_is_without_it(database, secrets):
-    address = upgraded(database).store.address()
+    address = upgraded(database).adapter.store.address()
     assert address.secrets == secrets
     assert "secret" not in repr(address)
     assert b"secret" not in pickle.dumps(dict(address.shown.parameters))
@@ -61,7 +61,7 @@ def test_what_else_is_secret_stands_apart_and_what_is_shown_is_without_it(databa
 
 def test_a_password_that_is_given_twice_is_shown_in_neither_place():
     database = pw.MySQLDatabase("app", password="secret", passwd="secret")
-    address = upgraded(database).store.address()
+    address = upgraded(database).adapter.store.address()
     assert address.password == "secret"
     assert "secret" not in repr(address)
 
@@ -69,4 +69,4 @@ def test_a_password_that_is_given_twice_is_shown_in_neither_place():
 @pytest.mark.parametrize("name", [":memory:", "", "file::memory:?cache=shared", "file:x?mode=memory"])
 def test_what_is_in_memory_has_no_address(name):
     with pytest.raises(xq.ConfigurationError, match="in memory, where no other process sees it: use a file"):
-        upgraded(pw.SqliteDatabase(name)).store.address()
+        upgraded(pw.SqliteDatabase(name)).adapter.store.address()

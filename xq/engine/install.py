@@ -251,7 +251,7 @@ class Installation:
             self.store.execute(sql)
         return statements
 
-    def forgo_safety(self) -> list[str]:
+    def set_unlogged(self) -> list[str]:
         """Have the database not keep the tasks through a crash, where it can. Returns the SQL that was run."""
         statements = self.dialect.unlogged(self.store)
         for sql in statements:

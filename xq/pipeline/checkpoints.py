@@ -54,7 +54,7 @@ class Sinks:
     def install(self) -> None:
         """Make their table, if it is not there. Raises BadValue within a transaction, which that might end."""
         if self.database.store.in_transaction():
-            raise BadValue("once() makes transactions of its own: call it outside of one")
+            raise BadValue("write_batch() makes transactions of its own: call it outside of one")
         _create(self.database, self.database.dialect.checkpoints)
 
     def claim(self, sink: str, stream: str) -> str:
@@ -69,10 +69,10 @@ class Sinks:
         self.install()
         return database.unit(write, transaction=True)
 
-    def once(
+    def write_batch(
         self, sink: str, stream: str, batch: int, work: Callable[[], object], first: Callable[[], object] | None = None
     ) -> bool:
-        """As `Queue.once`; where the sink has no batch yet, `first` is called before `work`."""
+        """As `Pipeline.write_batch`; where the sink has no batch yet, `first` is called before `work`."""
         for name, value in {"sink": sink, "stream": stream}.items():
             if not isinstance(value, str):
                 raise BadType(f"a {name} is named by text, not by {shown(value)}")
@@ -83,7 +83,7 @@ class Sinks:
         if batch < 0 or not fits_a_column(batch):
             raise BadValue(f"a batch is a number from 0 to 2**63 - 1, not {batch}")
         if not callable(work):
-            raise BadType(f"once calls a function, not {shown(work)}")
+            raise BadType(f"write_batch calls a function, not {shown(work)}")
         self.install()
         database, sql = self.database, self.database.dialect.checkpoints
         values = {"sink": sink, "stream": stream, "batch": batch}
@@ -113,7 +113,7 @@ class Sinks:
         database.unit(lambda: database.execute(database.dialect.checkpoints.forget, {"sink": sink}), transaction=True)
 
 
-class Tally:
+class Rollup:
     """A table in the database of a queue that counts transitions, whichever queue they are of.
 
     Its columns are those of `Counted`; together, but for n, they are its primary key. Its view, called as it with
@@ -135,7 +135,7 @@ class Tally:
         Raises BadValue as `add`, and ConfigurationError for a table that is there and is no such one.
         """
         self.sinks.install()
-        sql, store = self.database.dialect.tally(self.table), self.database.store
+        sql, store = self.database.dialect.rollup(self.table), self.database.store
         _create(self.database, sql, lambda: self.sinks.forget(self.table))
         try:
             store.execute(sql.fits)
@@ -158,7 +158,7 @@ class Tally:
         of another stream, of other queues, and for one that is not the first where the table has none before it.
         """
         rows = list(counted)
-        sql = self.database.dialect.tally(self.table)
+        sql = self.database.dialect.rollup(self.table)
 
         def first() -> None:
             if batch:
@@ -171,7 +171,7 @@ class Tally:
             for *row, n in rows:
                 self.database.execute(sql.add, dict(zip(Counted._fields, row, strict=False), count=n))
 
-        return self.sinks.once(self.table, stream + _of(queues), batch, write, first)
+        return self.sinks.write_batch(self.table, stream + _of(queues), batch, write, first)
 
 
 def _of(queues: str) -> str:

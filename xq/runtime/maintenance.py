@@ -76,7 +76,7 @@ class QueueMaintenance:
     def attended(self, binding: object) -> None:
         self.takes.attended = binding
 
-    def retire(self) -> None:
+    def stop_maintenance(self) -> None:
         """Another definition of the queue has taken over."""
         self.attended = None
         _queues.discard(self)

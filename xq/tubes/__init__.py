@@ -86,12 +86,12 @@ class Tubes:
 
     def _state(self) -> State:
         questions = {
-            "only_reads": self._queue.only_reads,
+            "only_reads": self._queue.adapter.only_reads,
             "there": self._records.are_there,
             "awaited": lambda: any(tube.is_awaited for tube in list(self._open.values())),
             "paused": lambda: maintenance.is_paused(self.database),
         }
-        return State(questions, self._queue.store.classify)
+        return State(questions, self._queue.adapter.store.classify)
 
     def state(self) -> str:
         """The state of the tubes, as the database now has it on this thread's connection.
@@ -228,7 +228,7 @@ class Tubes:
             "give all of them the same xq and the same drivers first"
         )
         queue = build(store, fields, chosen, methods=False, clock=self._clock, wording=wording)
-        queue.while_waiting = self._running.check_waiting
+        queue.adapter.while_waiting(self._running.check_waiting)
         return Tube(record, model, host, [feature.name for feature in queue.machine.features])
 
     def _tube(self, record: Record) -> Tube:

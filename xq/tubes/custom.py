@@ -105,7 +105,7 @@ class Driven(Tube):
         if row is not None:
             task = self._told(row)
             held = self._holds.get(task.id) if event != "touch" else None
-            self._host.records.after_commit(lambda: self._committed(task, event, held))
+            self._host.records.adapter.after_commit(lambda: self._committed(task, event, held))
 
     def _committed(self, task: Task, event: str, held: Hold | None) -> None:
         self._forget(task.id, held)
@@ -175,7 +175,7 @@ class Driven(Tube):
                 raise BadType(f"timeout is a number of seconds, not {shown(timeout)}")
             if timeout is not None and not timeout >= 0:
                 raise BadValue(f"timeout is a number of seconds from 0 on, not {shown(timeout)}")
-            if timeout != 0 and self._host.records.store.in_transaction():
+            if timeout != 0 and self._host.records.adapter.store.in_transaction():
                 raise InTransaction("take", ", or say timeout=0")
             session, deadline = self._host.session(), Deadline(timeout)
             with self._changes:
@@ -192,7 +192,7 @@ class Driven(Tube):
                 return None
             task = self._told(row)
             held = self._holds[task.id] = Hold(session, self._holds.get(task.id), tables.transaction(self.model))
-            self._host.records.after_commit(held.keep)
+            self._host.records.adapter.after_commit(held.keep)
             return task
 
     @by_name
@@ -211,7 +211,7 @@ class Driven(Tube):
             try:
                 task = self.take(0 if found else timeout)
             except Exception as error:
-                if not found or self._host.records.store.in_transaction():  # which the error may have undone
+                if not found or self._host.records.adapter.store.in_transaction():  # which the error may have undone
                     raise
                 log.warning("take_many of %s ends with %d of %d tasks: %s", self.name, len(found), n, error)
                 break
@@ -240,7 +240,7 @@ class Driven(Tube):
         """Say that a task, taken by this session, is done. Raises NotFound, WrongState, NotOwner."""
         with self._calls:
             done = self._told(self._object.delete(self._mine("ack", id)))
-            self._host.records.after_commit(self._acked)
+            self._host.records.adapter.after_commit(self._acked)
             return done
 
     def _acked(self) -> None:
@@ -314,14 +314,14 @@ class Driven(Tube):
                     self._object.release(id, {})
             except Exception:  # that of the class: the other tasks, and tubes, shall not suffer from it
                 log.exception("task %r of the tube %s was not released at the end of its session", id, self.name)
-            self._host.records.after_commit(partial(self._forget, id, held))
+            self._host.records.adapter.after_commit(partial(self._forget, id, held))
 
     def truncate(self) -> Any:
         """Delete every task."""
         with self._calls:
             holds = dict(self._holds)
             found = self._object.truncate()
-            self._host.records.after_commit(partial(self._forget_all, holds))
+            self._host.records.adapter.after_commit(partial(self._forget_all, holds))
             return found
 
     def _drop(self) -> int:

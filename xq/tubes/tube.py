@@ -173,25 +173,25 @@ class Tube:
     @property
     def maintenance(self) -> QueueMaintenance:
         """What the maintenance thread does for the tube."""
-        return self._queue.maintenance
+        return self._queue.adapter.maintenance
 
     @property
     def is_awaited(self) -> bool:
         """Whether a call of this process waits in it, for a task or for room."""
-        return self._queue.is_awaited
+        return self._queue.adapter.is_awaited
 
     def create(self) -> None:
         """Make what the tube needs in the database, where creating its model has not done so."""
         self.model.create_table()
         if self.options.get("temporary"):
-            self._queue.forgo_safety()
+            self._queue.adapter.installation.set_unlogged()
 
     def stop(self) -> None:
         """It is used no more in this process."""
 
     def is_gone(self, error: BaseException) -> bool:
         """Whether an error came of it that the tube was dropped."""
-        store = self._host.records.store
+        store = self._host.records.adapter.store
         if not isinstance(error, NotInstalled) and store.classify(error) in UNANSWERED:
             return False
         try:
@@ -390,7 +390,7 @@ class Tube:
     def _drop(self) -> int:
         """Drop the table, and forget the tube, unless tasks are taken. Returns how many are."""
         try:
-            return self._queue.drop(self.erase)
+            return self._queue.adapter.drop(self.erase)
         except Exception as error:
             # On MariaDB a process that is killed may have dropped the table, and not forgotten the tube.
             if not self.is_gone(error) or not self.erase():

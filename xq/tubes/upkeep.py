@@ -84,7 +84,7 @@ class Upkeep:
 
     def open_for(self, session: str) -> None:
         """Open the tubes in which a session may hold tasks."""
-        database = self._queue.installation
+        database = self._queue.adapter.installation
         listed = database.dialect.execute(database.store, database.dialect.session_queues, {"uuid": session})
         for name in self.names([name for (name,) in listed if name]):
             self._opened(name)
@@ -100,7 +100,7 @@ class Upkeep:
 
     def _give_up(self, table: str, error: Exception) -> None:
         """Look at a tube no more for a while. Raises the error again where it is not that of one tube."""
-        kind = self._queue.store.classify(error)
+        kind = self._queue.adapter.store.classify(error)
         if not isinstance(error, Error) and kind not in (ErrorKind.DENIED, *FAULTS):
             raise error
         self._absent[table] = time.monotonic() + ABSENT
@@ -123,9 +123,9 @@ class Upkeep:
 
     def _is_news_for(self, ask: Callable[[Sequence[Dialect]], str]) -> bool:
         """Whether anything may have been committed since this was last asked of the tubes, which are read anew then."""
-        sql, now = self._queue.installation.dialect.commits, time.monotonic()
-        commits = self._queue.store.execute(sql) if sql else []
-        key = ask.__name__, threading.get_ident(), id(self._queue.store.in_use)
+        sql, now = self._queue.adapter.installation.dialect.commits, time.monotonic()
+        commits = self._queue.adapter.store.execute(sql) if sql else []
+        key = ask.__name__, threading.get_ident(), id(self._queue.adapter.store.in_use)
         before, until = self._seen.get(key, ([], 0.0))
         if commits and commits == before and now < until:
             return False
@@ -146,9 +146,9 @@ class Upkeep:
             self._texts[ask.__name__] = tables, texts
         for asked_tables, sql in texts:
             try:
-                rows = self._queue.store.execute(sql) if sql else []
+                rows = self._queue.adapter.store.execute(sql) if sql else []
             except Exception as error:
-                if self._queue.store.classify(error) in UNANSWERED:
+                if self._queue.adapter.store.classify(error) in UNANSWERED:
                     raise
                 yield from self._look_singly(asked_tables, ask)
             else:
@@ -159,7 +159,7 @@ class Upkeep:
         for table in tables:
             dialect = self._dialect(table)
             try:
-                rows = self._queue.store.execute(sql) if dialect and (sql := ask([dialect])) else []
+                rows = self._queue.adapter.store.execute(sql) if dialect and (sql := ask([dialect])) else []
             except Exception as error:
                 self._give_up(table, error)
             else:
@@ -167,7 +167,7 @@ class Upkeep:
 
     def orphans(self) -> set[str]:
         """The sessions that hold tasks of any tube and are not listed; the tubes are opened."""
-        dialect = self._queue.installation.dialect
+        dialect = self._queue.adapter.installation.dialect
         found: set[str] = set()
         if not self._is_news_for(dialect.orphans_of):
             return found
@@ -184,7 +184,7 @@ class Upkeep:
         """
         now = time.monotonic()
         too_early = now < self._look_at
-        dialect = self._queue.installation.dialect
+        dialect = self._queue.adapter.installation.dialect
         if not too_early and self._is_news_for(dialect.next_due_of):
             self._due_at = {}
             for table, seconds in self._look(dialect.next_due_of):

@@ -38,7 +38,9 @@ def queue(name: str) -> Queue[Any]:
 
 def there(queue: Queue[Any], database: str | None) -> Queue[Any]:
     """The queue on a database. On another than its own it is apart: the process's own stays where it is, for others."""
-    return queue if database in (None, alias_of(queue)) else queue_apart(queue.model, database, queue.definition)
+    return (
+        queue if database in (None, alias_of(queue)) else queue_apart(queue.model, database, queue.adapter.definition)
+    )
 
 
 class QueueCommand(BaseCommand):

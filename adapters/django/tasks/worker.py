@@ -77,20 +77,20 @@ def perform(row: Task, finish: Finish) -> None:
         try:
             _finish(finish, "ack", backend, "keep", {"return_value": value})
         except Exception as error:
-            if Task.xq.store.may_pass(error):  # and the worker, which is to stop, waits no longer
+            if Task.xq.adapter.store.may_pass(error):  # and the worker, which is to stop, waits no longer
                 raise
             _fail(finish, backend, error)
 
 
 def _call(result: Any) -> Any:
     context = [interface.TaskContext(task_result=result)] if result.task.takes_context else []
-    with Task.xq.store.at_work():  # in a transaction that it left open, its end would be undone with that
+    with Task.xq.adapter.store.at_work():  # in a transaction that it left open, its end would be undone with that
         return result.task.call(*context, *result.args, **result.kwargs)
 
 
 def _check_size(text: str) -> None:
     """Raise ValueError for a return value, as JSON, for which MariaDB would hang up, however often it is sent."""
-    store = Task.xq.store
+    store = Task.xq.adapter.store
     if len(text) <= SMALL or store.engine != "mariadb":
         return
     ((most,),) = store.execute(LONGEST_STATEMENT)
@@ -107,7 +107,7 @@ def _fail(finish: Finish, backend: Any, error: BaseException) -> None:
     try:
         _finish(finish, "bury", backend, "keep_failed", ended)
     except Exception as refused:  # of a character set that lacks some
-        if Task.xq.store.may_pass(refused):
+        if Task.xq.adapter.store.may_pass(refused):
             raise
         log.warning("the traceback of a task cannot be kept: %s", refused)
         _finish(finish, "bury", backend, "keep_failed", {**ended, "traceback": ""})

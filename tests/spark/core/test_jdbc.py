@@ -12,7 +12,7 @@ from xq.adapters.spark.jdbc import reached
 
 def place(database: pw.Database) -> dict[str, str]:
     model = Maker(database, None).model()
-    return reached(xq.upgrade(model, fields={"status": "status"}).store.address())
+    return reached(xq.upgrade(model, fields={"status": "status"}).adapter.store.address())
 
 
 @pytest.mark.parametrize(

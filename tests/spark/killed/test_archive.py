@@ -132,7 +132,7 @@ def test_whoever_archives_is_killed_and_nothing_is_lost_or_twice(spark, make_sha
         assert before <= set(now), point
         assert is_exact(Task)
     archive(spark, Task, out)
-    assert not Task.xq.archives.runs()
+    assert not Task.xq.pipeline.archives.runs()
     assert {state(Task, key) for key in keys} == {"X"}
     assert [key for key in ids(all_tasks(spark, Task, out)) if key in keys] == keys
     assert Task.xq.History.select().count() == 1
@@ -150,4 +150,4 @@ def test_whoever_restores_is_killed_and_nothing_is_lost_or_twice(spark, make_sha
     restore(spark, Task, out)
     assert told(all_tasks(spark, Task, out)) == before
     assert {state(Task, key) for key in keys} == {"D"}
-    assert not Task.xq.archives.runs()
+    assert not Task.xq.pipeline.archives.runs()

@@ -18,7 +18,7 @@ from tests.spark.counts import FEATURES, busy, count, counted, is_current
 from tests.spark.drivers import driver
 from tests.spark.histories import BEFORE, WAYS, a_history
 from tests.steps import PATIENCE, eventually
-from xq.pipeline.checkpoints import Tally
+from xq.pipeline.checkpoints import Rollup
 
 
 @pytest.fixture
@@ -51,15 +51,15 @@ def sum_of_stream(spark: SparkSession, Task: Any, folder: Path, unit: str) -> in
 def is_killed_as_it_counts(db: pw.Database, tell: Any, folder: str) -> None:
     """What the driver does that is killed: its second batch is in the table, and Spark has not heard of that."""
     Task: Any = Maker(db, None)(FEATURES, roles=("tube",))
-    add = Tally.add
+    add = Rollup.add
 
-    def killed(tally: Tally, stream: str, batch: int, *counted: Any) -> bool:
+    def killed(tally: Rollup, stream: str, batch: int, *counted: Any) -> bool:
         found = add(tally, stream, batch, *counted)
         if batch == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         return found
 
-    Tally.add = killed  # type: ignore[assignment,method-assign]
+    Rollup.add = killed  # type: ignore[assignment,method-assign]
     spark = xq.spark.session(master="local[1]", driver_memory="512m", sql_shuffle_partitions=1)
     xq.spark.stream(spark, Task, "told", str(Path(folder, "checkpoint")), max_rows=4, every=0.1).awaitTermination()
 

@@ -41,7 +41,7 @@ class Command(QueueCommand):
 
     @staticmethod
     def _key(queue: Queue[Any], text: str) -> Any:
-        names, meta = queue.store.key, queue.model._meta
+        names, meta = queue.adapter.store.key, queue.model._meta
         try:
             parts = json.loads(text) if len(names) > 1 else [text]
             if not isinstance(parts, list) or len(parts) != len(names):

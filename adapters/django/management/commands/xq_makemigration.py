@@ -85,7 +85,7 @@ class Command(BaseCommand):
             return None
         previous = installed.definition if installed is not None else None
         more: dict[str, Any] = {} if previous is None else {"previous": previous}
-        return InstallQueue(model._meta.object_name, **_written(queue.definition), **more)
+        return InstallQueue(model._meta.object_name, **_written(queue.adapter.definition), **more)
 
     def _migration(self, loader: MigrationLoader, label: str, operation: Any, name: str | None) -> Migration:
         (last,) = loader.graph.leaf_nodes(label)

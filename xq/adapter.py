@@ -1,0 +1,104 @@
+"""What ORM adapters, tubes and other front ends use of a queue: `Page.xq.adapter`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from xq.core.machine import TAKEN
+from xq.core.ports import Store
+from xq.engine.install import Installation
+from xq.engine.observers import Observers
+from xq.engine.stats import stats
+from xq.engine.unit import Database
+from xq.runtime.maintenance import QueueMaintenance
+from xq.runtime.waiters import Waiting
+
+T = TypeVar("T")
+
+
+class QueueAdapter(Generic[T]):
+    """The parts of a queue that its users do not need: its store, its installation, its maintenance.
+
+    `store` reads and writes the rows of the model (`xq.core.ports.Store`), `maintenance` is what the maintenance thread
+    does for the queue. `reconfigure` replaces the object.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        store: Store[T],
+        maintenance: QueueMaintenance,
+        waiting: Waiting[T],
+        observers: Observers[T],
+    ) -> None:
+        self.store = store
+        self.maintenance = maintenance
+        self._database = database
+        self._waiting = waiting
+        self._observers = observers
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """The arguments that `upgrade` needs to make this queue: fields, features, statuses and tube_stats.
+
+        Features that are off and statuses equal to their letters are left out. After a `reconfigure` the features are
+        the new ones.
+        """
+        definition = self._database.definition
+        return {
+            "fields": {role: field.name for role, field in definition.table.roles.items()},
+            "features": {name: on for name, on in definition.features.items() if on is not None and on is not False},
+            "statuses": dict(definition.structure["statuses"]),
+            "tube_stats": list(definition.tube_stats),
+        }
+
+    @property
+    def installation(self) -> Installation:
+        """The tables, indexes and triggers that the queue needs in the database."""
+        return self._database.bind().installation
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether calls of this process wait: for a task, for room, or for the end of a task."""
+        return self._waiting.anybody
+
+    def while_waiting(self, call: Callable[[], None]) -> None:
+        """Call `call` whenever a waiting call of the queue is woken; what it raises ends that call."""
+        self._waiting.woken = call
+
+    def only_reads(self) -> bool:
+        """Return whether the database allows this thread's connection to read only."""
+        return self._database.only_reads()
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Call `call` once what this thread's connection wrote last is committed; at once outside a transaction."""
+        self._observers.once_committed(self._database.dialect, call)
+
+    def stop_maintenance(self) -> None:
+        """Take the queue from the maintenance thread: for a program that only installs it."""
+        self.maintenance.stop_maintenance()
+
+    def create_by(self, create: Callable[[], None]) -> None:
+        """Create the table by `create`, a call of the ORM, and install; in any number of processes at once."""
+        binding = self._database.bind()
+        binding.installation.ddl()  # raises, before the table is there, what the database cannot have
+        with binding.dialect.creating(self.store):
+            create()
+        self._database.unit(self._database.bind().installation.install)
+        self._database.close()
+
+    def drop(self, drop: Callable[[], object]) -> int:
+        """Call `drop`, which drops the table, unless tasks are taken. Return how many are.
+
+        It is one step: it waits for calls of all processes that move tasks. Later calls wait for it and raise
+        NotInstalled when the table is gone. Orphaned tasks are reaped first. Raises on MariaDB within a transaction.
+        """
+        taken = self._taken()  # first without a lock
+        if taken:
+            self.maintenance.reap()
+            taken = self._taken()
+        return taken or self._database.unit(lambda: self._database.open().installation.drop(drop))
+
+    def _taken(self) -> int:
+        return stats(self._database.counters(), self._database.definition.machine.states).counts[TAKEN]

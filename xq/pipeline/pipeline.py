@@ -1,0 +1,65 @@
+"""What other processes use of a queue, without its model: `Page.xq.pipeline`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from xq.core.values import Tasks
+from xq.engine.history import History
+from xq.engine.unit import Database
+from xq.pipeline.archives import Archives
+from xq.pipeline.bulk import Bulk, bulk
+from xq.pipeline.checkpoints import Rollup, Sinks
+from xq.pipeline.scan import Extract, What
+
+
+class Pipeline:
+    """How Spark and other programs read a queue and write to it.
+
+    `archives` moves done tasks and old history out of the database and back (`xq.pipeline.archives.Archives`).
+    """
+
+    def __init__(self, database: Database, tasks: Tasks[Any], history: History, archives: Archives) -> None:
+        self.archives = archives
+        self._database = database
+        self._tasks = tasks
+        self._history = history
+
+    def bulk(self, *, on_conflict: Literal["raise", "skip"] = "raise") -> Bulk:
+        """Return what other processes put tasks by, millions in one transaction: see `Bulk.begin`. It may be pickled.
+
+        With the feature unique and "skip", tasks that conflict with others are left out. Raises BadValue, FeatureOff,
+        and ConfigurationError where no other process can reach the database.
+        """
+        return bulk(self._database, self._tasks, on_conflict)
+
+    def extract(self, what: What = "tasks", snapshot: str = "") -> Extract:
+        """Return what other programs read "tasks", "history", "stats", "live" or "buried" by. It may be pickled.
+
+        - tasks: the fields, and `state` ("Ready", "Taken", ...; `xq_state` if a field is called so). Rows whose status
+          is none of the queue's are left out.
+        - history: the columns of `History`, `at` (a timestamp), and `dur_us` if asked for.
+        - stats: tube ("" for all), source, target, n. Tasks that were there before counting began have the source "".
+        - live: the tasks in R, T and W according to the history: key (text), tube, state (a letter).
+        - buried: the tasks in B: key, and the role error (NULL if it is not mapped).
+
+        `snapshot` names an open snapshot of PostgreSQL, which all readers then share. Raises FeatureOff, BadValue, and
+        ConfigurationError where no other process can reach the database.
+        """
+        self._history.check(what)
+        store = self._database.store
+        return self._database.dialect.extract(what, store.name, store.address(), snapshot)
+
+    def write_batch(self, sink: str, stream: str, batch: int, work: Callable[[], object]) -> bool:
+        """Call `work` unless it was called for this batch before, and record the batch in the same transaction.
+
+        `sink` names what is written, `stream` the stream of the batches, which are numbered from 0. Returns whether
+        `work` was called; it may be called again after a deadlock, as in `Queue.transaction`. Raises BadValue where the
+        sink has batches of another stream, and InTransaction within a transaction.
+        """
+        return Sinks(self._database).write_batch(sink, stream, batch, work)
+
+    def rollup(self, table: str) -> Rollup:
+        """Return a table of this database in which streams count transitions; its `install` creates it."""
+        return Rollup(self._database, table)
