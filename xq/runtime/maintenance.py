@@ -549,10 +549,9 @@ class MaintenanceThread:
         found = [queue.expire() for queue in queues]
         found += [others.expire() for others in self._sessions.reaper.others] if queues else []
         seconds = min((each for each in found if each is not None), default=math.inf)
-        if 0 < seconds < FALLBACK:
+        if 0 < seconds < math.inf:
             self._arm(seconds)
-            return FALLBACK
-        return max(0.0, min(seconds, FALLBACK))
+        return FALLBACK if seconds > 0 else 0.0
 
     def _arm(self, seconds: float) -> None:
         """Set the timer, which runs `expire` at that time, unless it is set to an earlier one."""

@@ -136,7 +136,7 @@ class Reaper:
                 sessions.end(session.uuid, "release")
         orphans = self._orphans() if self._at > self._orphans_at else set()
         ends |= dict.fromkeys(orphans)
-        here = {session.uuid for session in sessions.live()}
+        here = {*sessions.leaving, *(session.uuid for session in sessions.live())}
         living = [name for name, seconds in ends.items() if seconds is None and name not in here]
         for name in (liveness.gone(living) if liveness else living) if all_had_time else ():
             with sessions.alone(name) as alone:

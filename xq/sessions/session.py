@@ -213,13 +213,17 @@ class Session:
         """Leave it. The last one of this process releases the liveness lock; the last one of all processes ends it."""
         if os.getpid() != self._process:
             return  # a child that was forked within the `with`: it entered nothing
-        with self._lock:
-            self._entered -= 1
-            last = self._entered <= 0 and not self.closed
+        try:
+            with self._lock:
+                self._entered -= 1
+                last = self._entered <= 0 and not self.closed
+                if last:
+                    self.sessions.leaving.add(self.uuid)
+                    self.release()  # a thread that enters it from here on must join it anew
             if last:
-                self.release()  # who enters it from here on must join it anew
-        if last:
-            self.sessions.leave(self)
+                self.sessions.leave(self)
+        finally:
+            self.sessions.leaving.discard(self.uuid)
 
     def forked(self) -> None:
         if not self.closed:
@@ -248,6 +252,7 @@ class Sessions:
         self._own: Session | None = None
         self._lock = threading.Lock()
         self._own_lost = False  # whether the session of the process was lost before
+        self.leaving: set[str] = set()  # those that threads of this process end now, and the reaper must not
         self._lost: set[str] = set()  # those that ended because their liveness locks were lost
 
     @property
