@@ -49,12 +49,12 @@ LONGEST_EVENT = 64  # characters
 class Queue(Generic[T]):
     """A model that is a queue: what `upgrade` returns, and `Model.xq`.
 
-    `key` in a method is a key (a tuple for a composite one), a mapping that has it, or a task that a method
-    returned. A method that changes a task returns it as it then is; a deleted one as it last was. Each is one
-    transaction, or part of the application's own. Options are seconds: delay, ttl, ttr.
+    The argument `key` of a method is a key (a tuple for a composite one), a mapping that has it, or a task that a
+    method returned. A method that changes a task returns the task as it is after the call; a deleted one as it was
+    before. Each call is one transaction, or part of the application's. The options delay, ttl and ttr are seconds.
 
-    Raises, before anything is changed: FeatureOff, BadValue, BadType; NotFound, WrongState, NotOwner, in this
-    order; NotInstalled. What the database itself refuses passes as the ORM's error.
+    A call raises FeatureOff, BadValue, BadType, NotFound, WrongState and NotOwner, in this order, and NotInstalled.
+    Then it has changed nothing. What the database itself rejects is raised as the ORM's error.
 
     `model` is the upgraded model. `pipeline` is for other processes (Spark, bulk puts, archives), `adapter` for ORM
     adapters and tubes.
@@ -93,34 +93,34 @@ class Queue(Generic[T]):
 
     @property
     def name(self) -> str:
-        """Returns what the application calls the model."""
+        """Returns the application's name of the model."""
         return self._store.name
 
     @property
     def machine(self) -> Machine:
-        """The transition table; print it."""
+        """Returns the transition table; print it."""
         return self._machine
 
     @property
     def roles(self) -> Mapping[str, str]:
-        """Returns which field of the model holds what, by role: {"status": "status", "tube": "mailbox"}."""
+        """Returns the names of the mapped fields, by role: {"status": "status", "tube": "mailbox"}."""
         return {role: field.name for role, field in self._tasks.table.roles.items()}
 
     @property
     def statuses(self) -> Mapping[str, str | int]:
-        """Returns what the field of the role status holds, by state: {"R": "new", "T": "packing", "B": "failed"}."""
+        """Returns the values of the status field, by state: {"R": "new", "T": "packing", "B": "failed"}."""
         return self._database.definition.words
 
     @property
     def clock(self) -> Clock | None:
-        """The clock of a test; None for that of the database."""
+        """Returns the clock of a test; None if the queue uses the clock of the database."""
         return self._clock
 
     def plan(self, event: str, *options: str, update: Sequence[str] = (), n: int = 1) -> Plan:
         """Return what a call of `event` does, step by step and with its SQL: `print(Page.xq.plan("take"))`.
 
-        `options` are the names of the options that the call brings, `update` those of the fields that it writes, and
-        `n` is the number of tasks. Raises BadValue, FeatureOff, NotInstalled.
+        `options` are the names of the call's options, `update` the names of the fields that it writes, `n` the number
+        of tasks. Raises BadValue, FeatureOff, NotInstalled.
         """
         return plan(self._database, self._tasks, self._steps, event, options, update, _count(n))
 
@@ -140,20 +140,21 @@ class Queue(Generic[T]):
     def worker(
         self, function: Any = None, *, workers: int = 1, max_attempts: int | None = None, finishes: bool = False
     ) -> Any:
-        """Have `run` call this function with each task, in so many threads: `@Page.xq.worker(workers=4)`.
+        """Make a function the worker of the queue: `run` calls it with each task, in `workers` threads.
 
-        A task is acked when the function returns. When it raises, or the ack is refused, the task is released, with a
-        delay of a second where the queue has delays, which doubles each time where the role attempts is mapped; after
-        `max_attempts` takes (role attempts, feature buried) it is buried, with the error in the role error, where that
-        is mapped (`Type: message`, then the traceback); so is, when it is taken once more, one that never came to an
-        end in as many, since its worker died. The function may finish the task itself. The log warns of each attempt
-        that is followed by another, in a line, and has an error with the traceback when the task is buried.
+        `@Page.xq.worker(workers=4)`. When the function returns, the task is acked. When it raises, or the database
+        rejects the ack, the task is released. The delay of the release is 1 s where the queue has delays, and doubles
+        with each attempt where the role attempts is mapped.
 
-        With `finishes` the function is called with the task and `finish(event="ack", update=None, **options)`, which
-        moves the task by ack, release or bury as soon as the database lets it, and returns it as it then is; None,
-        where it was lost meanwhile. It raises what is wrong with the call, and what the database refuses; within a
-        transaction of the function whatever fails, and where that transaction is rolled back behind it, the task has
-        failed with Undone. Where the function does not call it, or it raised and the function returns, it is as ever.
+        After `max_attempts` takes (role attempts, feature buried) the task is buried. The role error, if mapped, then
+        holds `Type: message` and the traceback. A task whose workers died that often is buried at its next take. The
+        function may also finish the task itself. The log has a warning for each failed attempt that is followed by
+        another, and an error with the traceback when the task is buried.
+
+        With `finishes`, the function gets the task and `finish(event="ack", update=None, **options)`. `finish` acks,
+        releases or buries the task at once, and returns it, or None if the lease was lost. It raises the errors of the
+        call and of the database. If the function rolls its own transaction back after `finish`, the attempt fails with
+        Undone. If the function does not call `finish`, the task is acked or released as described above.
         """
         if function is None:
             return lambda given: self.worker(given, workers=workers, max_attempts=max_attempts, finishes=finishes)
@@ -162,15 +163,15 @@ class Queue(Generic[T]):
 
     @property
     def work(self) -> Work[T] | None:
-        """What `run` does: the function, in how many threads, and how often it is tried; None where none was given."""
+        """Returns the worker: its function, threads and attempts; None if there is none."""
         return self._work
 
     def run(self, *, until_empty: bool = False, workers: int | None = None, tubes: Sequence[str] | None = None) -> None:
-        """Work until SIGTERM or SIGINT, which let what is in hand be finished (a second one releases it).
+        """Run the worker until SIGTERM or SIGINT. It then finishes its tasks; a second signal releases them.
 
-        With `until_empty`, until there is nothing to take. In so many threads; None: as many as the worker was given.
-        With `tubes`, take from these only, in so many threads for each. Raises InTransaction within a transaction, and
-        ConfigurationError where threads share one connection and there would be several.
+        With `until_empty`, run until no task is ready. `workers` is the number of threads (None: the number given to
+        `worker`). With `tubes`, take only from these, in that many threads for each tube. Raises InTransaction within a
+        transaction, and ConfigurationError if several threads would have to share one connection.
         """
         given = self._work
         if given is None:
@@ -204,12 +205,13 @@ class Queue(Generic[T]):
     def put(
         self, task: object = MISSING, *, wait: float | None = MISSING, timeout: float | None = MISSING, **options: Any
     ) -> T | tuple[T, bool]:
-        """Put a task: into R, or into W when `delay` is given.
+        """Put a task: into R, or into W with `delay`.
 
-        `task` is a mapping of field names to values, an instance, or a sequence of values in the order of the
-        fields. Options: delay, ttl, ttr (seconds); on_conflict with the feature unique. Raises Duplicate, Full.
-        With `wait`, waits so many seconds (None: for ever) for the task's end, and returns as `wait` does. With
-        `timeout` and the feature limit, waits so long for room in a full queue.
+        `task` is a mapping of field names to values, an instance, or a sequence of values in the order of the fields.
+        Options: delay, ttl, ttr (seconds), and on_conflict with the feature unique. Raises Duplicate, Full.
+
+        With `wait` (seconds; None: without limit), wait for the end of the task and return what `wait` does. With
+        `timeout` and the feature limit, wait up to that many seconds until a full queue has room.
         """
         brought = {} if task is MISSING else task
         if timeout is not MISSING:
@@ -224,7 +226,7 @@ class Queue(Generic[T]):
         return None if value is None else self._tasks.seconds(name, value)
 
     def put_many(self, tasks: Iterable[object], **options: Any) -> list[T]:
-        """Put all of the tasks or none, in one transaction, and return them in the same order."""
+        """Put all of the tasks in one transaction, or none. Returns them in the same order."""
         if isinstance(tasks, (str, bytes, Mapping)) or not isinstance(tasks, Iterable):
             raise BadType(f"put_many takes tasks, not {type(tasks).__name__}: {shown(tasks)}")
         return self._put(list(tasks), options)
@@ -241,15 +243,16 @@ class Queue(Generic[T]):
     # consumers
 
     def take(self, timeout: float | None = 0, *, tube: str | None = None, **options: Any) -> T | None:
-        """Take the oldest ready task, of lowest priority first: to T. None when there is none.
+        """Take the oldest ready task of the lowest priority: to T. Returns None when there is none.
 
-        Waits up to `timeout` seconds for one (None: for ever). Options: ttr (seconds), tube.
+        Waits up to `timeout` seconds for a task (None: without limit). With `tube`, only tasks of that tube. Option:
+        ttr (seconds).
         """
         taken = self._take(1, timeout, tube, options)
         return taken[0] if taken else None
 
     def take_many(self, n: int, timeout: float | None = 0, *, tube: str | None = None, **options: Any) -> list[T]:
-        """Take up to `n` ready tasks, in order, as soon as there is one."""
+        """Take up to `n` ready tasks, in order. Waits for the first one as `take` does, not for the others."""
         return self._take(_count(n), timeout, tube, options)
 
     def _take(self, n: int, timeout: float | None, tube: str | None, options: Mapping[str, Any]) -> list[T]:
@@ -267,12 +270,12 @@ class Queue(Generic[T]):
         return found
 
     def wait(self, key: object, timeout: float | None = None) -> tuple[T, bool]:
-        """Wait for the end of a task, up to `timeout` seconds (None: for ever).
+        """Wait for the end of a task, up to `timeout` seconds (None: without limit).
 
-        Returns the task, as it then is, and whether it was processed: True when it was acked; False when it was
-        buried, killed or dropped, or the time ran out. Of a task whose row is gone, returns what this process saw
-        last. Raises NotFound when it is gone already, or goes in a transaction that had locked it before;
-        InTransaction; ConfigurationError while another thread waits on the same connection (thread_safe=False).
+        Returns the task as it is then, and whether it was processed: True if it was acked; False if it was buried,
+        killed or dropped, or the time has passed. If the row is deleted, the task is the last version that this process
+        saw. Raises NotFound if the row was deleted before the call, or by a transaction that had locked it;
+        InTransaction; ConfigurationError if another thread waits on the same connection (thread_safe=False).
         """
         seconds = self._timeout(timeout)
         parts, _ = self._tasks.identify(key)
@@ -286,36 +289,36 @@ class Queue(Generic[T]):
         return tube
 
     def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
-        """Say that a taken task is done: it is deleted, or stays as D (keep) or Z (zombie, for `delay` seconds)."""
+        """Finish a taken task: delete it, or keep it as D (keep) or Z (zombie, for `delay` seconds)."""
         return self._finish.one("ack", key, options, update)
 
     def release(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
-        """Give a taken task back: to R, or to W when `delay` is given. Options: delay, ttl, ttr."""
+        """Return a taken task: to R, or to W with `delay`. Options: delay, ttl, ttr."""
         return self._finish.one("release", key, options, update)
 
     def bury(self, key: object, *, update: Mapping[str, Any] | None = None) -> T:
-        """Put a taken task aside until it is dug out: to B. With buried="any" a task in any state, whoever holds it.
+        """Bury a taken task until it is dug: to B. With buried="any", a task in any state, of any owner.
 
-        Then one that is in B stays as it is, which is no move, unless there is an `update`.
+        A task that is in B already stays as it is, and no transition is counted, unless there is an `update`.
         """
         return self._finish.one("bury", key, {}, update)
 
     def touch(self, key: object, increment: float) -> T:
-        """Push the time at which the task's state ends on by `increment` seconds, and its deadline with it."""
+        """Extend a task's time in its state, and its deadline, by `increment` seconds."""
         self._tasks.seconds("increment", increment, ends=True)  # None is not left out here
         return self._finish.one("touch", key, {"increment": increment})
 
     def touch_many(self, keys: Iterable[object], increment: float) -> list[T]:
-        """touch, for all of the tasks or none."""
+        """Extend all of the tasks, or none, as `touch`."""
         self._tasks.seconds("increment", increment, ends=True)
         return self._finish.many("touch", keys, {"increment": increment})
 
     def ack_many(self, keys: Iterable[object], *, update: Update = None, **options: Any) -> list[T]:
-        """ack, for all of the tasks or none. `update` is for all of them, or a list with one for each."""
+        """Finish all of the tasks, or none, as `ack`. `update` is one for all, or a list with one for each."""
         return self._finish.many("ack", keys, options, update)
 
     def release_many(self, keys: Iterable[object], *, update: Update = None, **options: Any) -> list[T]:
-        """release, for all of the tasks or none. `update` is for all of them, or a list with one for each."""
+        """Return all of the tasks, or none, as `release`. `update` is one for all, or a list with one for each."""
         return self._finish.many("release", keys, options, update)
 
     def bury_many(
@@ -325,18 +328,18 @@ class Queue(Generic[T]):
         update: Update = None,
         error: str | Sequence[str | None] | None = None,
     ) -> list[T]:
-        """bury, for all of the tasks or none. `update` is for all of them, or a list with one for each.
+        """Bury all of the tasks, or none, as `bury`. `update` is one for all, or a list with one for each.
 
-        So is `error`, which says why, in the role error.
+        `error` is the text for the role error: one for all, or a list with one for each.
         """
         return self._finish.many("bury", keys, {}, update, error)
 
     def transaction(self, work: Callable[[], R]) -> R:
-        """What `work` returns, all of whose writes on this thread's connection are one transaction.
+        """Run `work` in one transaction of this thread's connection, and return its result.
 
-        Those of the application count as those of the queue. It is called again when the database undid them for
-        another's sake (a deadlock), so it should do nothing but write to the database. Within a transaction of the
-        application it is a part of that, and not called again.
+        It covers the writes of the application and of the queue. After a deadlock `work` is called again, so it should
+        do nothing but write to the database. Within a transaction of the application it is part of that, and not called
+        again.
         """
         return self._database.unit(work, transaction=True)
 
@@ -351,7 +354,7 @@ class Queue(Generic[T]):
     def dig(
         self, key: object = MISSING, *, n: int | None = MISSING, update: Mapping[str, Any] | None = None, **options: Any
     ) -> T | list[T]:
-        """Dig a buried task out: to R, or to W when `delay` is given. With n=, the list of the n oldest (None: all)."""
+        """Dig a buried task: to R, or to W with `delay`. With n=, dig the n oldest (None: all) and return a list."""
         if (key is MISSING) == (n is MISSING):
             raise BadType("dig takes a key, or n= (a number of tasks, None for all)")
         if n is MISSING:
@@ -361,28 +364,28 @@ class Queue(Generic[T]):
     kick = dig  # its older name; a number is a key here too
 
     def plow(self, n: int | None = None, **options: Any) -> list[T]:
-        """dig the `n` oldest buried tasks out (None: all)."""
+        """Dig the `n` oldest buried tasks (None: all)."""
         found: list[T] = self.dig(n=n, **options)
         return found
 
     def kill(self, key: object) -> T:
-        """Delete a task, whatever its state and whoever holds it."""
+        """Delete a task in any state, of any owner."""
         return self._finish.one("kill", key, {})
 
     def kill_many(self, keys: Iterable[object]) -> list[T]:
-        """kill, for all of the tasks or none."""
+        """Delete all of the tasks, or none."""
         return self._finish.many("kill", keys, {}, None)
 
     def snatch(self, key: object, **options: Any) -> T:
-        """Take a task away from whoever holds it: to R, or to W when `delay` is given."""
+        """Take a task away from its owner: to R, or to W with `delay`."""
         return self._finish.one("snatch", key, options)
 
     def restart(self, key: object, **options: Any) -> T:
-        """Do a waiting or finished task again: to R, or to W when `delay` is given."""
+        """Return a waiting or finished task: to R, or to W with `delay`."""
         return self._finish.one("restart", key, options)
 
     def switch(self, key: object, to: str, **options: Any) -> T:
-        """Move a task that nobody holds to another state of this queue: R, W (with delay), B, D or Z."""
+        """Move a task that is not taken to another state of this queue: R, W (with delay), B, D or Z."""
         targets = tuple(dict.fromkeys(row.target for row in self.machine.rows if row.named))
         if not isinstance(to, str) or to not in targets:
             known = self._tasks.wording.states(targets)
@@ -390,7 +393,7 @@ class Queue(Generic[T]):
         return self._finish.one("switch", key, options, to=to)
 
     def call(self, event: str, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
-        """Run an event that a feature of your own brings."""
+        """Run an event of a feature that the application wrote."""
         if not isinstance(event, str):
             raise BadType(f"an event is named by text, not by {shown(event)}")
         if ABSENT in self.machine.sources(event) or any(row.named for row in self.machine.rows if row.event == event):
@@ -398,11 +401,11 @@ class Queue(Generic[T]):
         return self._finish.one(event, key, options, update)
 
     def release_all(self) -> int:
-        """Give every taken task back, whoever holds it. Returns how many."""
+        """Return all taken tasks, of any owner. Returns their number."""
         return self._finish.all("release", [TAKEN])
 
     def truncate(self, event: str = "kill") -> int:
-        """Delete every task of the queue, as the event `event`. Returns how many."""
+        """Delete all tasks of the queue, counted as the event `event`. Returns their number."""
         if not isinstance(event, str):
             raise BadType(f"an event is named by text, not by {shown(event)}")
         if not event.isidentifier() or len(event) > LONGEST_EVENT:
@@ -410,7 +413,7 @@ class Queue(Generic[T]):
         return self._finish.all("kill", self.machine.states, event)
 
     def sweep(self) -> int:
-        """Move what is due until nothing is. Returns how many moves that were."""
+        """Run the duties of the maintenance thread until no task is due. Returns the number of transitions."""
         return self._takes.timers.sweep()
 
     # looking
@@ -422,25 +425,25 @@ class Queue(Generic[T]):
         return state
 
     def peek(self, key: object) -> T:
-        """The task, unchanged. Raises NotFound."""
+        """Return a task without changing it. Raises NotFound."""
         parts, _ = self._tasks.identify(key)
         return self._tasks.returned(self._finish.look(parts)[0])
 
     def by_state(self, state: str, n: int | None = None) -> list[T]:
-        """The tasks in a state, oldest first; at most `n` of them."""
+        """Return the tasks in a state, the oldest first, at most `n` of them (None: all)."""
         letter = self._state(state)
         statement = self._database.dialect.by_state(letter)
         limit = self._database.dialect.no_limit if n is None else _count(n)
         return [self._tasks.returned(row) for row in self._database.execute(statement, {"n": limit})]
 
     def count(self, state: str | None = None) -> int:
-        """How many tasks are in a state, or in the queue. Read from the counters: ten or ten million, as fast."""
+        """Return the number of tasks in a state, or in the queue. It reads the counters, not the table."""
         letter = None if state is None else self._state(state)
         counts = self.stats().counts
         return sum(counts.values()) if letter is None else counts[letter]
 
     def taken(self) -> list[tuple[Any, str | None, float | None]]:
-        """Who holds what: (key, uuid of the session, since when, in seconds since 1970), for each taken task."""
+        """Return (key, uuid of the session, time in seconds since 1970) of each taken task."""
         found = []
         for *key, mark in self._database.execute(self._database.dialect.taken):
             session, since = sessions.owner_of(mark) if mark else (None, None)
@@ -448,18 +451,22 @@ class Queue(Generic[T]):
         return found
 
     def waiting(self) -> list[tuple[Any, str, float]]:
-        """Who waits: (key, uuid of the session, since when, in seconds since 1970), for each `wait` for a task.
+        """Return (key, uuid of the session, time in seconds since 1970) of each call of `wait`.
 
-        The key is None for those of this process that wait in `take`.
+        It also lists the calls of `take` that wait in this process, with None as the key.
         """
         return self._waiting.waited_for()
 
     def sessions(self) -> list[tuple[str, float]]:
-        """The open sessions of the database: (uuid, since when, in seconds since 1970)."""
+        """Return the open sessions of the database: (uuid, time of the start in seconds since 1970)."""
         return [(uuid, since) for uuid, since in self._database.execute(self._database.dialect.sessions)]
 
     def stats(self, pretty: bool = False) -> Stats:
-        """Counts per state and transitions, exact at the last commit, whoever wrote. `pretty` spells the states."""
+        """Return the number of tasks in each state, and the number of transitions.
+
+        They are exact as of the last commit, and count the statements of any program. With `pretty` the states are
+        spelled.
+        """
         usual = self.machine.usual_event if self.machine.settings.counts_events else None
         found = stats(self._database.counters(), self.machine.states, self._database.definition.tube_stats, usual)
         return found.spelled() if pretty else found
@@ -467,7 +474,7 @@ class Queue(Generic[T]):
     queue_stats = stats
 
     def reset(self) -> None:
-        """Forget the transitions seen so far, and keep the counts."""
+        """Set the counters of transitions to zero, and keep those of the states."""
         self._database.begin_writing()
         within = self._store.in_transaction()
         self._database.unit(lambda: self._database.open().installation.reset(within), transaction=True)
@@ -476,25 +483,26 @@ class Queue(Generic[T]):
 
     @property
     def History(self) -> type[Any]:
-        """The model of the table of transitions, to be read. Raises FeatureOff."""
+        """Returns the model of the history's table, for queries. Raises FeatureOff."""
         return self._history.reader.model
 
     def history(
         self, key: object = None, since: float | date | None = None, until: float | date | None = None
     ) -> list[Any]:
-        """The transitions of one task, or of all, in order: instances of `History`.
+        """Return the transitions of one task, or of all tasks, in order: instances of `History`.
 
-        From `since` on and before `until`: seconds since 1970, a datetime (UTC where it names no zone) or a date. Each
-        has `dur_us`, the microseconds that the task had been in the state it left; None where that is not known.
+        `since` is inclusive and `until` exclusive: seconds since 1970, a datetime (UTC if it has no zone) or a date.
+        Each has `dur_us`: for how many microseconds the task had been in the state that it left; None if that is not
+        known.
         """
         return self._history.read(key, since, until)
 
     def on_change(self, callback: Callback[T]) -> Callback[T]:
-        """Call this with (task, event, source, target) after each transition that this process made is committed.
+        """Call `callback(task, event, source, target)` after the commit of each transition that this process made.
 
-        The task is as the method returned it. A touch is no transition, and told with the feature events alone. An
-        exception is logged. Returns the callback, so this may stand as a decorator; `off_change` removes it. Where the
-        application commits by plain SQL, the next call tells.
+        The task is the one that the method returned. A touch is reported only with the feature events. Exceptions are
+        logged. If the application commits by plain SQL, the callback runs at the next call. Returns the callback, so
+        that this may stand as a decorator; `off_change` removes it.
         """
         if not callable(callback):
             raise BadType(f"on_change takes a function, not {shown(callback)}")
@@ -502,27 +510,27 @@ class Queue(Generic[T]):
         return callback
 
     def off_change(self, callback: Callback[T]) -> None:
-        """Call this no longer. Does nothing where it is not called."""
+        """Remove a callback of `on_change`. Does nothing if it is not there."""
         self._observers.remove(callback)
 
     # sessions
 
     def session(self, uuid: object = None) -> Session:
-        """Another session, or the one of this uuid. Raises UnknownSession when none of that uuid is open."""
+        """Return a new session, or the open session of this uuid. Raises UnknownSession if there is none."""
         return self._maintenance.session(None if uuid is None else sessions.checked(uuid))
 
     def current_session(self) -> Session:
-        """The session by which this thread, or asyncio task, takes: from now on others can join it by its uuid."""
+        """Return the session by which this thread, or asyncio task, takes; other processes can join it by its uuid."""
         if self._clock is None and not self._maintenance.is_attended:
             self._maintenance.attend()  # what it takes must come back, also of what is no queue
         return self._maintenance.current_session()
 
     def configure(self, *, session_ttr: float | None = MISSING, notify: bool = MISSING) -> None:
-        """Set what holds for all queues of this database, and is stored in it.
+        """Store a setting that all queues of this database share.
 
-        `session_ttr`: keep the tasks of a session that is lost or closed for so many seconds (None: not at all), in
-        which `session(uuid)` can come back to them. `notify`: whether PostgreSQL tells waiting processes of new tasks
-        (NOTIFY); without it they look, each 2 to 20 ms. Elsewhere it means nothing.
+        `session_ttr`: the seconds for which the tasks of a lost or closed session stay taken (None: 0), so that
+        `session(uuid)` can rejoin it. `notify`: whether PostgreSQL notifies waiting processes of new tasks (NOTIFY).
+        Without it they poll every 2 to 20 ms. Other databases ignore `notify`.
         """
         if session_ttr is not MISSING:
             seconds = None if session_ttr is None else self._tasks.seconds("session_ttr", session_ttr, ends=True)
@@ -538,36 +546,36 @@ class Queue(Generic[T]):
     # installing
 
     def install(self) -> None:
-        """Bring what the queue needs into the database; does nothing where it is there. Sets SQLite files to WAL."""
+        """Create what the queue needs in the database; does nothing if it is there. Sets SQLite files to WAL."""
         self._database.unit(self._database.bind().installation.install)
         self._database.close()
 
     def ddl(self) -> str:
-        """The SQL that `install` runs, as text for migrations of your own. It may be run twice."""
+        """Return the SQL that `install` runs, for your own migrations. It may be run twice."""
         return self._database.bind().installation.ddl()
 
     def check(self, *, advise: bool = False) -> list[str]:
-        """What is missing or uncounted, in words; empty when all is well. Reads the whole table.
+        """Return what is missing or not counted, in words; an empty list if nothing is. It reads the whole table.
 
-        With `advise` also what would be cheaper, in lines that begin with "advice:".
+        With `advise`, also return what would be cheaper, in lines that begin with "advice:".
         """
         installation = self._database.bind().installation
         return [*installation.check(), *(installation.advice() if advise else [])]
 
     def tune(self) -> list[str]:
-        """Have the database keep up with a table whose rows change all the time. Returns the SQL that was run.
+        """Set up the database for a table whose rows change all the time. Returns the SQL that was run.
 
-        On PostgreSQL autovacuum comes soon, and works without pauses; elsewhere there is nothing to set.
+        On PostgreSQL autovacuum then starts early and runs without pauses. Other databases need nothing.
         """
         return self._database.open().installation.tune()
 
     def grant(self, user: str, role: str, *, run: bool = True) -> list[str]:
-        """Give a user of the database exactly the rights that he needs. Returns the SQL that was run.
+        """Grant a user of the database the rights that a role needs, and no others. Returns the SQL that was run.
 
-        A "reader" looks; a "producer" can put as well; a "consumer" take, finish and sweep; an "operator" can do all
-        but install. Nothing is taken away from anybody. `user` is named as the database knows him, on MariaDB as
-        "name@host", or by the name alone for any host, or for a role. Without `run` the SQL is only returned. To be
-        done again when the queue was installed otherwise. Raises ConfigurationError on SQLite, BadType, BadValue.
+        A "reader" reads; a "producer" also puts; a "consumer" also takes, finishes and sweeps; an "operator" does
+        everything but install. Nothing is revoked. `user` is the name in the database. On MariaDB it is "name@host", or
+        the name of a role or of a user on any host. With run=False the SQL is only returned. Grant again after a change
+        of features. Raises ConfigurationError on SQLite, BadType, BadValue.
         """
         for what, value in {"user": user, "role": role}.items():
             if not isinstance(value, str):
@@ -580,19 +588,19 @@ class Queue(Generic[T]):
         return self._database.unit(lambda: installation.grant(user, role, run))
 
     def recount(self) -> None:
-        """Set the counts to what the table holds, where writers passed by the triggers (see `check`)."""
+        """Set the counters to what the table holds, after writes that bypassed the triggers (see `check`)."""
         self._database.unit(self._database.open().installation.recount)
 
     def uninstall(self) -> None:
-        """Take away all that was installed, and leave the plain table."""
+        """Remove everything that `install` created, and leave the plain table."""
         self._database.unit(self._database.bind().installation.uninstall)
         self._database.close()
 
     def reconfigure(self, features: Mapping[str, Any], move: Mapping[str, str] | None = None) -> None:
         """Give the queue other features, in the database and in this process.
 
-        Refused with a ConfigurationError, which counts them, while tasks are in a state that the new features do
-        not have, unless `move` says where they go: {"Z": "D"}.
+        Raises ConfigurationError, with their number, if tasks are in states that the new features do not have, unless
+        `move` names a state for them: {"Z": "D"}.
         """
         self._database.gives_way = True  # what other threads have begun with this definition they end with it
         try:
