@@ -11,7 +11,7 @@ Task = support.Task
 
 
 def test_what_may_be_lost_in_a_crash_works_as_before(Task):
-    made = Task.xq.forgo_safety()
+    made = Task.xq.adapter.installation.set_unlogged()
     assert bool(made) == isinstance(Task._meta.database, pw.PostgresqlDatabase)
     assert all("UNLOGGED" in sql or "SET LOGGED" in sql for sql in made)
     bring(Task, "T").ack()
