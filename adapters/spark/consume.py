@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 import xq
 from xq.adapters.spark.exchange import Exchange, Result
-from xq.adapters.spark.hand import Hand
 from xq.adapters.spark.queues import check_session, queue_of
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
 from xq.core.machine import TAKEN
+from xq.runtime.lease import Lease
 
 
 def consume(
@@ -65,15 +65,15 @@ def consume(
             also([results[key].row for key in returned])
         return [*done, *failed]
 
-    with Hand(handle) as hand:
-        while tasks := hand.take(batch, timeout):
+    with Lease(handle) as lease:
+        while tasks := lease.take(batch, timeout):
             sent = {key: exchange.sent(data) for key, data in tasks.items()}
             results = exchange.results(work(exchange.made(spark, list(sent.values()))), sent)
-            ended, lost = hand.finish(partial(finish, results), tasks)
+            ended, lost = lease.finish(partial(finish, results), tasks)
             failed = sum(results[key].error is not None for key in ended)
             told.update(ack=len(ended) - failed, bury=failed, lost=len(lost))
-        given_back, lost = hand.give_back()
-        told.update(release=len(given_back), lost=len(lost))
+        released, lost = lease.release()
+        told.update(release=len(released), lost=len(lost))
     return +told
 
 
