@@ -71,8 +71,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "an error loses what it carries on its way to another process",
         "xq/core/errors.py",
-        "return _again, (type(self), self.args, self.__dict__)",
-        "return _again, (type(self), self.args, {})",
+        "return _unpickled, (type(self), self.args, self.__dict__)",
+        "return _unpickled, (type(self), self.args, {})",
         (f"{UNIT}/test_errors.py::test_an_error_reaches_another_process_whole",),
     ),
     # what a transition writes
