@@ -494,7 +494,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a task that is done again meanwhile leaves for the archive",
         "xq/pipeline/archives.py",
-        "found = [row for row in found if row[0] not in again]",
+        "found = [row for row in found if row[0] not in redone]",
         "found = [*found]",
         (f"{INSIDE}/test_archive.py::test_what_is_done_again_while_tasks_leave_stays",),
         tier="rest",

@@ -251,7 +251,7 @@ class NotRunning(Error):
 
     WHY: ClassVar = {
         "INIT": "there are no tubes yet, and the database is read-only",
-        "STARTUP": "the maintenance thread moves the tasks that fell due while the database was read-only: call again soon",
+        "STARTUP": "the maintenance thread moves the tasks that fell due while writes were refused: call again soon",
         "ENDING": "the database is read-only, and the waiting calls of this process are ending",
         "WAITING": "the database is read-only: call again when it accepts writes",
     }

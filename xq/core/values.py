@@ -349,9 +349,9 @@ class Tasks(Generic[T]):
         if missing and maker:
             (field,) = missing
             keys = [self._key_part(field, maker(dict(new.task))) for new in tasks]
-            names = (*tasks[0].names, field.name)
+            with_key = (*tasks[0].names, field.name)
             return [
-                new._replace(names=names, row=(*new.row, key), made_key=True)
+                new._replace(names=with_key, row=(*new.row, key), made_key=True)
                 for new, key in zip(tasks, keys, strict=True)
             ]
         if missing and self.machine.settings.id == "required":
