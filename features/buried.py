@@ -1,4 +1,4 @@
-"""Tasks that failed may be put aside, looked at, and dug out again."""
+"""The feature `buried`: set failed tasks aside, and dig them out again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from xq.core.machine import Feature, On, Transition
 
 
 def buried(on: On | Literal["any"] = True) -> Feature:
-    """Tasks may be buried: set aside until dug out. "any": from every state, and by anyone."""
+    """Let workers bury tasks: a buried task (B) stays until it is dug out.
+
+    With "any", a caller may bury a task from every state and without owning it.
+    """
     bury = Transition("*", "bury", "B") if on == "any" else Transition("T", "bury", "B", fenced=True)
     return Feature(
         "buried",

@@ -1,4 +1,4 @@
-"""Tasks may wait before they are ready."""
+"""The feature `delayed`: tasks wait before they are ready."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from xq.core.machine import READYING, Detour, Feature, On, Timer
 
 
 def delayed(on: On = True) -> Feature:
-    """Tasks may wait: whatever enters R takes delay=seconds and waits in W first."""
+    """Let tasks wait: each event that leads to R takes delay=seconds, and the task waits in W first."""
     return Feature(
         "delayed",
         needs=("runat",),

@@ -1,4 +1,4 @@
-"""What never ends is not made to."""
+"""The feature `endless`: touch never gives a time limit to a task without one."""
 
 from __future__ import annotations
 
@@ -6,5 +6,9 @@ from xq.core.machine import Feature, On, Settings
 
 
 def endless(on: On = True) -> Feature:
-    """touch gives no end to a state that has none; else that ends so many seconds from then."""
+    """Make touch prolong only a time limit that exists.
+
+    Without this feature, touch(increment=seconds) gives a task without a limit one that ends that many seconds from
+    now.
+    """
     return Feature("endless", settings=Settings(touch_ends=False))

@@ -1,4 +1,4 @@
-"""How often each event happened."""
+"""The feature `events`: count how often each event happens."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from xq.core.machine import Feature, On, Settings
 
 
 def events(on: On = True) -> Feature:
-    """stats() counts events, too: what a transition does not tell, such as a kill or a touch, is counted by itself.
+    """Count events in stats(), also those that transitions do not show, such as a kill or a touch.
 
-    on_change tells of touches then, which are no transitions.
+    on_change then also reports touches, which are not transitions.
     """
     return Feature("events", settings=Settings(counts_events=True))

@@ -1,4 +1,4 @@
-"""Every transition is written down."""
+"""The feature `history`: record every transition as a row."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from xq.core.machine import Feature, On, Seconds, Settings, seconds
 
 
 def history(on: On | Seconds = True) -> Feature:
-    """Every transition, whoever makes it, is a row of <table>_xq_history, kept for `on` seconds, else for good."""
+    """Record every transition in the table <table>_xq_history, also those that other programs make.
+
+    Rows are kept for `on` seconds; True keeps them forever.
+    """
     keep = seconds(on)
     kept = Settings(history=math.inf if keep is None else keep)
     return Feature("history", settings=kept, methods=("history",))

@@ -1,4 +1,4 @@
-"""How put makes the key of a task that brings none."""
+"""The feature `id`: how put makes the key of a task without one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xq.sessions.forking import at_fork
 
 
 class _Increasing:
-    """Readings of a clock, each greater than the one before, in this process."""
+    """Return readings of a clock, each greater than the one before, in this process."""
 
     def __init__(self, read: Callable[[], int]) -> None:
         self._read = read
@@ -32,16 +32,17 @@ class _Increasing:
 
 
 _nanoseconds = _Increasing(time.time_ns)
-_ticks = _Increasing(lambda: time.time_ns() * 4096 // 1_000_000)  # 1/4096 of a millisecond: 60 bits until 10889
+# in 1/4096 ms, which fits 60 bits until the year 10889
+_ticks = _Increasing(lambda: time.time_ns() * 4096 // 1_000_000)
 
 
 def time64(task: Mapping[str, Any]) -> int:
-    """Nanoseconds since 1970, each greater than the one before."""
+    """Return nanoseconds since 1970, each value greater than the one before."""
     return _nanoseconds()
 
 
 def uuid7(task: Mapping[str, Any]) -> uuid.UUID:
-    """A UUID of version 7 (RFC 9562, section 6.2, method 3): the order of keys is the order of put."""
+    """Return a UUID of version 7 (RFC 9562, section 6.2, method 3). Keys sort in the order of put."""
     milliseconds, fraction = divmod(_ticks(), 4096)
     value = milliseconds << 80 | 7 << 76 | fraction << 64 | 2 << 62 | secrets.randbits(62)
     return uuid.UUID(int=value)
@@ -51,7 +52,11 @@ MAKERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {"time64": time64, "u
 
 
 def id(strategy: Strategy | Callable[..., Any] = "auto_increment") -> Feature:
-    """The key is made by the database, from the time in nanoseconds, as a UUID 7, by `strategy(task)`, or required."""
+    """Choose how put makes the key of a task without one.
+
+    "auto_increment": the database numbers the tasks. "time64": nanoseconds since 1970. "uuid": a UUID of version 7.
+    "required": each task must bring its key. A function: put calls it with the task and uses the result.
+    """
     maker = MAKERS.get(strategy) if isinstance(strategy, str) else strategy
     setting = Settings(id=strategy if isinstance(strategy, str) else "callable")
     return Feature("id", fill={"key": maker} if maker else {}, settings=setting, structure=setting.id)

@@ -1,4 +1,4 @@
-"""Acked tasks stay."""
+"""The feature `keep`: acked tasks stay in the table."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from xq.core.machine import Feature, On, Transition
 
 
 def keep(on: On = True) -> Feature:
-    """Acked tasks stay in the table as D, for good."""
+    """Keep acked tasks in the table, in the state D, forever."""
     return Feature("keep", transitions=(Transition("T", "ack", "D", fenced=True),), methods=("restart",))

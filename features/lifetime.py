@@ -1,4 +1,4 @@
-"""Tasks live so long and no longer, whatever happens to them (the ttl of tarantool/queue)."""
+"""The feature `lifetime`: drop tasks at a deadline, whatever happened to them (the ttl of tarantool/queue)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from xq.core.machine import READYING, Feature, On, Seconds, Timer, seconds
 
 
 def lifetime(on: On | Seconds = True) -> Feature:
-    """A task is dropped at its deadline: put time + delay + ttl. A taken one first returns to R."""
+    """Drop a task at its deadline: time of put + delay + ttl. A taken task first returns to R."""
     default = seconds(on)
     return Feature(
         "lifetime",

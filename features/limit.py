@@ -1,4 +1,4 @@
-"""A queue that is full says so."""
+"""The feature `limit`: bound the number of unfinished tasks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from xq.core.machine import Feature, Guard
 
 
 def limit(n: Annotated[int, Gt(0), Le(2**62)] = 1000) -> Feature:
-    """put raises Full while n tasks are waiting, ready, taken or buried."""
+    """Raise Full from put while `n` tasks are waiting, ready, taken or buried."""
     guard = Guard("limit", states="WRTB", value=n)
     return Feature("limit", guards=(guard,), structure=n, options={"timeout": ("put",)})

@@ -1,4 +1,4 @@
-"""Whoever knows the key may finish a task."""
+"""The feature `not_check_session`: let any caller with the key finish a task."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from xq.core.machine import Feature, On, Settings
 
 
 def not_check_session(on: On = True) -> Feature:
-    """Anyone may ack, release, bury and touch a taken task. When its session ends, it stays taken until its ttr.
+    """Let any caller ack, release, bury and touch a taken task.
 
-    A task that was taken without a ttr stays taken until release_all or snatch.
+    When its session ends, the task stays taken until its ttr. Without a ttr it stays taken until release_all or snatch.
     """
     return Feature("not_check_session", requires=("ttr",), settings=Settings(fenced=False, reaped=False))

@@ -1,4 +1,4 @@
-"""Tasks that come before others."""
+"""The feature `priority`: take tasks with a lower priority number first."""
 
 from __future__ import annotations
 
@@ -6,5 +6,8 @@ from xq.core.machine import Feature, On
 
 
 def priority(on: On = True) -> Feature:
-    """Says that there must be the role priority, for which a field alone is enough: lower is taken first."""
+    """Require the role `priority`: a lower number is taken first.
+
+    Mapping the role to a field has the same effect without this feature.
+    """
     return Feature("priority", needs=("priority",), structure=None)

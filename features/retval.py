@@ -1,4 +1,4 @@
-"""What the methods of a queue return."""
+"""The feature `retval`: the type in which methods return tasks."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from xq.core.machine import Feature, Retval, Settings
 
 
 def retval(kind: Retval = "model") -> Feature:
-    """Tasks come back as instances of the model, as dicts, or as tuples in the order of its fields."""
+    """Return tasks as instances of the model, as dicts, or as tuples in the order of the model's fields."""
     return Feature("retval", settings=Settings(retval=kind), structure=None)

@@ -1,4 +1,4 @@
-"""Tasks that nobody takes in time are dropped."""
+"""The feature `ttl`: drop tasks that stay ready for too long."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from xq.core.machine import READYING, Feature, On, Seconds, Timer, Transition, s
 
 
 def ttl(on: On | Seconds = True) -> Feature:
-    """A task that stays ready this long is dropped: put(ttl=), release(ttl=), dig(ttl=), its own, or `on` seconds."""
+    """Drop a task that stays ready for its ttl, in seconds.
+
+    The ttl comes from put(ttl=), release(ttl=) or dig(ttl=), else from the task's role `ttl`, else from `on`.
+    """
     return Feature(
         "ttl",
         needs=("runat",),

@@ -1,4 +1,4 @@
-"""Tasks that are taken and not finished in time return."""
+"""The feature `ttr`: return tasks that workers do not finish in time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from xq.core.machine import READYING, Feature, On, Seconds, Timer, seconds
 
 
 def ttr(on: On | Seconds = True) -> Feature:
-    """A taken task returns to R after this long: take(ttr=), its own, or `on` seconds."""
+    """Return a taken task to R after its ttr, in seconds.
+
+    The ttr comes from take(ttr=), else from the task's role `ttr`, else from `on`.
+    """
     return Feature(
         "ttr",
         needs=("runat",),

@@ -1,4 +1,4 @@
-"""One task at a time for each value."""
+"""The feature `unique`: one unfinished task per value."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from xq.core.machine import Choice, Feature, Guard, On
 
 
 def unique(on: On | Annotated[str, Len(1)] = True) -> Feature:
-    """One task for each value of the role `unique` while it is in W, R or T, or in the states that `on` names.
+    """Allow one task per value of the role `unique` while it is in W, R or T, or in the states that `on` names.
 
-    put(on_conflict=) decides about a second one: "raise" Duplicate, "skip" (the one that is there comes back),
-    or "replace" (it is updated in place).
+    put(on_conflict=) decides what happens to a second one: "raise" raises Duplicate, "skip" returns the existing task,
+    and "replace" updates the existing task in place.
     """
     states = "WRT" if isinstance(on, bool) else on
     return Feature(

@@ -1,4 +1,4 @@
-"""Tasks that must come one after the other, beside others that need not."""
+"""The feature `utube`: take the tasks of a group one after the other."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from xq.core.machine import READY, TAKEN, Feature, Guard, On
 
 
 def utube(on: On | Annotated[int, Gt(0), Le(1_000_000)] = True) -> Feature:
-    """At most one task of each value of the role `utube` is taken at a time, or `on` of them, in their order.
+    """Let workers take at most one task per value of the role `utube` at a time, or `on` tasks, in their order.
 
-    Tasks without a value are in nobody's way.
+    Tasks without a value are not limited.
     """
     most = 1 if isinstance(on, bool) else on
     guard = Guard("utube", role="utube", states=TAKEN, value=most, in_the_way=READY + TAKEN)

@@ -1,4 +1,4 @@
-"""Acked tasks stay for a while."""
+"""The feature `zombie`: acked tasks stay for a while."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from xq.core.machine import Feature, On, Seconds, Timer, Transition, seconds
 
 
 def zombie(on: On | Seconds = True) -> Feature:
-    """Acked tasks stay as Z: for ack(delay=seconds), for `on` seconds when it is a number, else until killed."""
+    """Keep acked tasks as Z: for ack(delay=seconds), else for `on` seconds.
+
+    With True and no delay they stay until killed.
+    """
     return Feature(
         "zombie",
         needs=("runat",),

@@ -83,9 +83,9 @@ def archive(spark: SparkSession, queue: object, out: str, before: float | dateti
     place = _Place(spark, queue, out, "archive")
     before_us = place.archives.moment("before", before)
     with place.alone():
-        place.archives.get_ready()
+        place.archives.prepare()
         run = place.new_run()
-        left = place.archives.gather(run, before_us)
+        left = place.archives.stage(run, before_us)
         if left.moved:
             place.write_out(run)
         return Archived(left.moved, place.write_history(run, left.past), left.stayed)
@@ -100,7 +100,7 @@ def restore(spark: SparkSession, queue: object, out: str) -> int:
     """
     place = _Place(spark, queue, out, "restore")
     with place.alone():
-        place.archives.get_ready()
+        place.archives.prepare()
         restored, refused = 0, None
         for run in place.runs(TASKS):
             try:

@@ -28,16 +28,16 @@ def done(Task, n=1, **fields):
     return [task.id for task in found]
 
 
-def gather(Task, run="run", before=None):
-    Task.xq.pipeline.archives.get_ready()
-    return Task.xq.pipeline.archives.gather(run, Task.xq.pipeline.archives.moment("before", before))
+def stage(Task, run="run", before=None):
+    Task.xq.pipeline.archives.prepare()
+    return Task.xq.pipeline.archives.stage(run, Task.xq.pipeline.archives.moment("before", before))
 
 
 def test_done_tasks_go_out_and_come_back_as_they_were(make):
     Task = make(FEATURES, roles=("runat", "priority", "attempts"))
     keys = done(Task, 3, name="it's 100 %", size=7)
     before = [row(Task, key).__data__ for key in keys]
-    assert gather(Task)[:2] == (3, 0)
+    assert stage(Task)[:2] == (3, 0)
     assert [state(Task, key) for key in keys] == ["X", "X", "X"]
     assert Task.xq.pipeline.archives.runs() == {"run": 3}
     assert Task.xq.pipeline.archives.put_back("run") == (3, 0, None)
@@ -50,7 +50,7 @@ def test_done_tasks_go_out_and_come_back_as_they_were(make):
 def test_the_history_tells_who_was_archived_and_restored(make):
     Task = make(FEATURES)
     (key,) = done(Task)
-    gather(Task)
+    stage(Task)
     Task.xq.pipeline.archives.put_back("run")
     told = [(row.source, row.target, row.event) for row in Task.xq.history(key)]
     assert told[-2:] == [("D", "X", "archive"), ("X", "D", "restore")]
@@ -61,7 +61,7 @@ def test_who_observes_the_queue_hears_of_it(make):
     heard = []
     Task.xq.on_change(lambda task, *change: heard.append((task.id, *change)))
     (key,) = done(Task)
-    gather(Task)
+    stage(Task)
     Task.xq.pipeline.archives.put_back("run")
     assert heard[-2:] == [(key, "archive", "D", "X"), (key, "restore", "X", "D")]
 
@@ -74,7 +74,7 @@ def test_only_what_came_to_d_before_goes_out(make):
     Task.xq.restart(again)
     Task.xq.ack(Task.xq.take())
     limit = Task.xq.clock.now - 50
-    assert gather(Task, before=limit)[:2] == (1, 0)
+    assert stage(Task, before=limit)[:2] == (1, 0)
     assert [state(Task, key) for key in (old, again, new)] == ["X", "D", "D"]
 
 
@@ -90,7 +90,7 @@ def test_a_task_of_which_the_history_tells_nothing_is_older_than_any_moment(make
     Task = make(FEATURES)
     (key,) = done(Task)
     Task.xq.History.delete().execute()
-    assert gather(Task, before=0)[:2] == (1, 0)
+    assert stage(Task, before=0)[:2] == (1, 0)
     assert state(Task, key) == "X"
 
 
@@ -106,7 +106,7 @@ def test_what_is_done_again_while_tasks_leave_stays(make, monkeypatch):
         return in_parts(self, work, numbers)
 
     monkeypatch.setattr(archives.Archives, "_in_parts", done_again)
-    left = gather(Task)
+    left = stage(Task)
     assert (left.moved, left.stayed) == (1, 1)
     assert (state(Task, again), state(Task, old)) == ("D", "X")
     assert is_exact(Task)
@@ -118,7 +118,7 @@ def test_what_another_is_doing_again_as_the_list_is_made_stays(make_shared, monk
     if isinstance(db, pw.SqliteDatabase):
         return  # one writer at a time
     (again,) = done(Task)
-    Task.xq.pipeline.archives.get_ready()
+    Task.xq.pipeline.archives.prepare()
 
     def writer():
         with db.atomic():
@@ -137,7 +137,7 @@ def test_what_another_is_doing_again_as_the_list_is_made_stays(make_shared, monk
             return in_parts(self, *of)
 
         monkeypatch.setattr(archives.Archives, "_in_parts", committed)
-        assert gather(Task)[:2] == (1, 1)
+        assert stage(Task)[:2] == (1, 1)
     assert (state(Task, again), state(Task, old)) == ("D", "X")
 
 
@@ -152,7 +152,7 @@ def test_what_is_restarted_while_tasks_leave_stays(make, monkeypatch):
         return in_parts(self, work, numbers)
 
     monkeypatch.setattr(archives.Archives, "_in_parts", restarted)
-    left = gather(Task)
+    left = stage(Task)
     assert (left.moved, left.stayed) == (1, 1)
     assert (state(Task, again), state(Task, old)) == ("R", "X")
 
@@ -161,7 +161,7 @@ def test_many_go_out_in_many_transactions(make, monkeypatch):
     monkeypatch.setattr(archives, "BATCH", 3)
     Task = make(FEATURES)
     keys = done(Task, 10)
-    assert gather(Task).moved == 10
+    assert stage(Task).moved == 10
     assert Task.xq.pipeline.archives.put_back("run").moved == 10
     assert {state(Task, key) for key in keys} == {"D"}
     assert is_exact(Task)
@@ -179,7 +179,7 @@ def test_history_of_who_is_done_while_tasks_leave_stays(make, monkeypatch):
         return in_parts(self, work, numbers)
 
     monkeypatch.setattr(archives.Archives, "_in_parts", acked)
-    left = gather(Task)
+    left = stage(Task)
     assert (left.moved, left.stayed) == (2, 0)
     Task.xq.pipeline.archives.old.forget(left.past)
     assert [row.target for row in Task.xq.history(late)][-1] == "D"
@@ -198,7 +198,7 @@ def test_history_from_the_first_that_stays_on_stays(make, monkeypatch):
         return in_parts(self, work, numbers)
 
     monkeypatch.setattr(archives.Archives, "_in_parts", restarted)
-    left = gather(Task)
+    left = stage(Task)
     assert Task.xq.pipeline.archives.old.forget(left.past) == 4
     assert [row.target for row in Task.xq.history(stays)][-2:] == ["D", "R"]
 
@@ -207,7 +207,7 @@ def test_a_run_that_is_elsewhere_is_forgotten(make, monkeypatch):
     monkeypatch.setattr(archives, "ROWS", 2)
     Task = make(FEATURES)
     done(Task, 5)
-    gather(Task)
+    stage(Task)
     Task.xq.pipeline.archives.forget("run")
     assert Task.xq.pipeline.archives.runs() == {}
     Task.xq.pipeline.archives.forget("run")
@@ -227,7 +227,7 @@ def test_keys_of_any_kind_go_out_and_come_back(make):
     make.db.create_tables([Pair])
     queue.put_many([{"a": "x'y", "b": 1}, {"a": '"', "b": 2}])
     queue.ack_many(queue.take_many(2))
-    assert gather(queue.model).moved == 2
+    assert stage(queue.model).moved == 2
     assert queue.pipeline.archives.put_back("run").moved == 2
     assert [(row.source, row.target) for row in queue.history(("x'y", 1))][-2:] == [("D", "X"), ("X", "D")]
 
@@ -235,7 +235,7 @@ def test_keys_of_any_kind_go_out_and_come_back(make):
 def test_a_task_whose_key_is_there_again_stays_in_the_outbox(make):
     Task = make(FEATURES)
     taken, free = done(Task, 2)
-    gather(Task)
+    stage(Task)
     Task.xq.put({"id": taken, "name": "another"})
     assert Task.xq.pipeline.archives.in_the_way("run") == [taken]
     assert Task.xq.pipeline.archives.put_back("run")[:2] == (1, 1)
@@ -257,7 +257,7 @@ def test_a_task_that_others_refer_to_stays(make, caplog):
     keys = done(Task, 4)
     Child.create(task=keys[1])
     with caplog.at_level(logging.WARNING, "xq"):
-        assert gather(Task)[:2] == (3, 1)
+        assert stage(Task)[:2] == (3, 1)
     assert [state(Task, key) for key in keys] == ["X", "D", "X", "X"]
     assert "a task stays where it is" in caplog.text
     Child.drop_table()
@@ -267,7 +267,7 @@ def test_a_column_that_the_model_does_not_name_is_not_lost(make):
     Task = make(FEATURES)
     make.db.execute_sql("ALTER TABLE task ADD COLUMN more INTEGER")
     with pytest.raises(xq.ConfigurationError, match=r"columns that Task does not name \(more\)"):
-        Task.xq.pipeline.archives.get_ready()
+        Task.xq.pipeline.archives.prepare()
 
 
 def test_two_at_once_are_told_apart(make_shared):
@@ -308,7 +308,7 @@ def test_whoever_is_not_alone_any_more_moves_nothing(make_shared, monkeypatch):
 
     monkeypatch.setattr(archives.Archives, "_take_out", late)
     with pytest.raises(xq.ArchiveBusy), Task.xq.pipeline.archives.alone():
-        gather(Task)
+        stage(Task)
     assert Task.xq.pipeline.archives.runs() == {"run": 3}
     assert Task.xq.pipeline.archives.put_back("run").moved == 3
     assert is_exact(Task)
@@ -317,7 +317,7 @@ def test_whoever_is_not_alone_any_more_moves_nothing(make_shared, monkeypatch):
 def test_whoever_is_not_alone_any_more_puts_nothing_back_and_forgets_nothing(make_shared):
     Task = make_shared(FEATURES)
     done(Task, 3)
-    gather(Task)
+    stage(Task)
     archive = Task.xq.pipeline.archives
     with archive.alone():
         archive.database.execute(archive.database.dialect.set_setting, {**archive._named("alone"), "value": 1.0})
@@ -381,7 +381,7 @@ def test_what_archives_need_is_named(make, feature):
 def test_a_queue_whose_tasks_are_on_their_way_is_not_uninstalled(make):
     Task = make(FEATURES)
     done(Task)
-    gather(Task)
+    stage(Task)
     with pytest.raises(xq.ConfigurationError, match="on their way to an archive"):
         Task.xq.uninstall()
     Task.xq.pipeline.archives.put_back("run")
@@ -393,7 +393,7 @@ def test_a_queue_whose_tasks_are_on_their_way_is_not_uninstalled(make):
 def test_a_queue_whose_tasks_are_on_their_way_keeps_what_an_archive_needs(make, feature):
     Task = make(FEATURES)
     done(Task)
-    gather(Task)
+    stage(Task)
     less = {name: True for name in FEATURES if name != feature}
     for change in (Task.xq.reconfigure, lambda features: make(features).xq.install()):
         with pytest.raises(xq.ConfigurationError, match="on their way to an archive"):
@@ -408,13 +408,13 @@ def test_a_queue_whose_tasks_are_on_their_way_keeps_what_an_archive_needs(make, 
 def test_what_leaves_while_a_queue_is_uninstalled_is_not_dropped(make, monkeypatch):
     Task = make(FEATURES)
     (key,) = done(Task)
-    Task.xq.pipeline.archives.get_ready()
+    Task.xq.pipeline.archives.prepare()
     dialect = type(Task.xq.pipeline.archives.database.dialect)
     installing = dialect.installing
 
     def late(self, store):
         monkeypatch.undo()
-        gather(Task)
+        stage(Task)
         return installing(self, store)
 
     monkeypatch.setattr(dialect, "installing", late)
@@ -475,8 +475,8 @@ def test_history_that_another_is_writing_is_not_lost(make_shared):
 def test_each_turn_is_another_generation(make):
     archive = make(FEATURES).xq.pipeline.archives
     before = archive.generation
-    archive.turn()
-    archive.turn()
+    archive.next_generation()
+    archive.next_generation()
     assert archive.generation == before + 2
 
 
@@ -489,13 +489,13 @@ def made_anew(db, column, kind):
 def test_an_outbox_of_other_types_is_made_anew_where_it_is_empty(make):
     Task = make(FEATURES)
     made_anew(make.db, "name", "INTEGER")
-    Task.xq.pipeline.archives.get_ready()
+    Task.xq.pipeline.archives.prepare()
     generation = Task.xq.pipeline.archives.generation
-    Task.xq.pipeline.archives.get_ready()
+    Task.xq.pipeline.archives.prepare()
     assert Task.xq.pipeline.archives.generation == generation
     made_anew(make.db, "name", "TEXT")
     (key,) = done(Task, name="007")
-    assert gather(Task).moved == 1
+    assert stage(Task).moved == 1
     assert Task.xq.pipeline.archives.put_back("run").moved == 1
     assert row(Task, key).name == "007"
 
@@ -504,13 +504,13 @@ def test_an_outbox_of_other_types_is_made_anew_where_it_is_empty(make):
 def test_tasks_in_an_outbox_of_other_columns_lose_none(make, columns):
     Task = make(FEATURES)
     done(Task)
-    gather(Task)
+    stage(Task)
     if columns == "types":
         made_anew(make.db, "size", "BIGINT")
     else:
         make.db.execute_sql("ALTER TABLE task ADD COLUMN more INTEGER")
         Task = make(FEATURES, attributes={"more": pw.IntegerField(null=True)})
-    for call in (Task.xq.pipeline.archives.fits, Task.xq.pipeline.archives.get_ready):
+    for call in (Task.xq.pipeline.archives.fits, Task.xq.pipeline.archives.prepare):
         with pytest.raises(xq.ConfigurationError, match="1 tasks in task_xq_archive have the columns of another day"):
             call()
     assert Task.xq.pipeline.archives.runs() == {"run": 1}
@@ -531,7 +531,7 @@ def test_a_key_of_which_the_history_holds_not_all_is_not_taken_for_another(make)
     queue.ack_many(queue.take_many(2))
     queue.reconfigure({"keep": True, "history": True})
     kept = isinstance(make.db, pw.MySQLDatabase)  # whose history has keys of 255 characters, and refuses others
-    assert gather(Named)[:2] == (2 - kept, kept)
+    assert stage(Named)[:2] == (2 - kept, kept)
     assert (state(Named, longest), state(Named, longer)) == ("X", "D" if kept else "X")
     assert queue.pipeline.archives.put_back("run").moved == 2 - kept
 
@@ -540,7 +540,7 @@ def test_consumers_work_on_while_tasks_go_out_and_come_back(make_shared, monkeyp
     monkeypatch.setattr(archives, "BATCH", 3)
     Task = make_shared(FEATURES)
     keys = set(done(Task, 20))
-    Task.xq.pipeline.archives.get_ready()
+    Task.xq.pipeline.archives.prepare()
 
     def work():
         for key in sorted(keys)[::2] * 2:
@@ -553,7 +553,7 @@ def test_consumers_work_on_while_tasks_go_out_and_come_back(make_shared, monkeyp
 
     def move():
         for turn in range(6):
-            Task.xq.pipeline.archives.gather(f"run {turn}", ALL)
+            Task.xq.pipeline.archives.stage(f"run {turn}", ALL)
             if turn % 2:
                 assert Task.xq.pipeline.archives.put_back(f"run {turn}").stayed == 0
 
@@ -571,7 +571,7 @@ def test_consumers_work_on_while_tasks_go_out_and_come_back(make_shared, monkeyp
 def test_rows_of_an_archive_are_loaded_part_by_part(make_shared, monkeypatch):
     monkeypatch.setattr(archives, "ROWS", 2)
     Task = make_shared(FEATURES)
-    Task.xq.pipeline.archives.get_ready()
+    Task.xq.pipeline.archives.prepare()
     loading = pickle.loads(pickle.dumps(Task.xq.pipeline.archives.loading(["id", "name", "size", "status"])))
     for part, first in {3: 10, 0: 20, 7: 10}.items():
         assert loading.load([([first, first + 1, first + 2], ["a", "b", None], [1, 2, 3], ["D"] * 3)], part) == 3
@@ -589,7 +589,7 @@ def test_rows_of_an_archive_are_loaded_part_by_part(make_shared, monkeypatch):
 
 def test_what_nobody_has_said_is_loaded_counts_for_nothing(make_shared):
     Task = make_shared(FEATURES)
-    Task.xq.pipeline.archives.get_ready()
+    Task.xq.pipeline.archives.prepare()
     loading = Task.xq.pipeline.archives.loading(["id", "status"])
     loading.load([([7], ["D"])], 1)
     assert [*Task.xq.pipeline.archives.extract_tasks([], Task.xq.pipeline.archives.generation).read(["id"])] == []
@@ -600,7 +600,7 @@ def test_what_nobody_has_said_is_loaded_counts_for_nothing(make_shared):
 
 def test_an_attempt_that_loads_when_it_counts_no_more_doubles_nothing(make_shared):
     Task = make_shared(FEATURES)
-    Task.xq.pipeline.archives.get_ready()
+    Task.xq.pipeline.archives.prepare()
     loading = Task.xq.pipeline.archives.loading(["id", "status"])
     loading.load([([7, 8], ["D", "D"])], 1)
     loading.keep([1])
@@ -617,7 +617,7 @@ def test_what_a_column_of_today_cannot_hold_is_not_cut(make_shared):
     make_shared.db.close()
     Task = make_shared(FEATURES)
     made_anew(make_shared.db, "name", "VARCHAR(3)")
-    Task.xq.pipeline.archives.get_ready()
+    Task.xq.pipeline.archives.prepare()
     loading = Task.xq.pipeline.archives.loading(["id", "name", "status"])
     with pytest.raises(Exception, match="too long"):
         loading.load([([7], ["long"], ["D"])], 1)
@@ -627,7 +627,7 @@ def test_what_a_column_of_today_cannot_hold_is_not_cut(make_shared):
 def test_who_has_read_what_an_archive_had_hears_that_it_is_restored(make_shared):
     Task = make_shared(FEATURES)
     done(Task, 2)
-    gather(Task)
+    stage(Task)
     extract = Task.xq.pipeline.archives.extract_tasks(
         ["run"], Task.xq.pipeline.archives.generation
     )  # as where the run is in its place
@@ -644,7 +644,7 @@ def test_who_reads_hears_that_what_he_reads_has_gone_to_an_archive(make_shared):
         pickle.dumps(Task.xq.pipeline.archives.extract_tasks([], Task.xq.pipeline.archives.generation))
     )
     assert len([*extract.read()]) == 4
-    gather(Task)
+    stage(Task)
     assert len([*Task.xq.pipeline.archives.extract_tasks([], Task.xq.pipeline.archives.generation).read()]) == 4
     with pytest.raises(xq.Error, match="make the DataFrame anew"):
         [*extract.read()]
@@ -653,7 +653,7 @@ def test_who_reads_hears_that_what_he_reads_has_gone_to_an_archive(make_shared):
 def test_who_reads_hears_that_what_he_reads_is_in_an_archive_alone(make_shared):
     Task = make_shared(FEATURES)
     done(Task, 3)
-    gather(Task)
+    stage(Task)
     extract = Task.xq.pipeline.archives.extract_tasks([], Task.xq.pipeline.archives.generation)
     assert len([*extract.read()]) == 4
     Task.xq.pipeline.archives.retire("run")

@@ -136,8 +136,9 @@ def sweeps(queue: Any) -> None:
 
 
 def joins(queue: Any) -> None:
-    with queue.session():
+    with queue.session() as session:
         taken(queue)
+        session.close()  # where the `with` ends it, a process that looks at it just then is left to end it
 
 
 def operates(queue: Any) -> None:

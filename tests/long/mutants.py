@@ -71,8 +71,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "an error loses what it carries on its way to another process",
         "xq/core/errors.py",
-        "return _again, (type(self), self.args, self.__dict__)",
-        "return _again, (type(self), self.args, {})",
+        "return _unpickled, (type(self), self.args, self.__dict__)",
+        "return _unpickled, (type(self), self.args, {})",
         (f"{UNIT}/test_errors.py::test_an_error_reaches_another_process_whole",),
     ),
     # what a transition writes
@@ -494,7 +494,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a task that is done again meanwhile leaves for the archive",
         "xq/pipeline/archives.py",
-        "found = [row for row in found if row[0] not in again]",
+        "found = [row for row in found if row[0] not in redone]",
         "found = [*found]",
         (f"{INSIDE}/test_archive.py::test_what_is_done_again_while_tasks_leave_stays",),
         tier="rest",

@@ -140,16 +140,16 @@ def test_a_day_is_that_of_the_last_transition_into_d(spark, make_shared, tmp_pat
 def test_the_day_of_who_is_done_while_an_archive_runs_is_known(spark, make_shared, tmp_path, monkeypatch):
     Task, out = make_shared(FEATURES), str(tmp_path)
     done(Task, 2)
-    late, gather = Task.xq.put({}).id, Archives.gather
+    late, stage = Task.xq.put({}).id, Archives.stage
 
     def acked(self, *of):
-        left = gather(self, *of)
+        left = stage(self, *of)
         monkeypatch.undo()
         Task.xq.ack(Task.xq.take())
         Task.xq.put({}, delay=1_000_000)
         return left
 
-    monkeypatch.setattr(Archives, "gather", acked)
+    monkeypatch.setattr(Archives, "stage", acked)
     assert archive(spark, Task, out).tasks == 2
     assert archive(spark, Task, out, before=datetime(2001, 1, 1)).tasks == 0
     assert archive(spark, Task, out).tasks == 1

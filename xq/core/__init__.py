@@ -1,1 +1,1 @@
-"""Pure data, no input or output: the machine, what it compiles to, values, and what an ORM and a driver must offer."""
+"""Pure data, without I/O: the machine, its compiled changes, values, and what an ORM and a driver implement."""

@@ -1,4 +1,4 @@
-"""Whose time it is: the database's own, or a test's."""
+"""The clock of a queue: the database's own, or one that a test sets."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A clock that is told the time."""
+    """A clock that a test sets."""
 
     now: float  # seconds since 1970

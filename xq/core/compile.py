@@ -1,4 +1,4 @@
-"""Machine x dialect -> statements. A statement is which rows times what changes in them."""
+"""Compile a machine for a dialect: a statement is a selector (which rows) and a change (what it writes)."""
 
 from __future__ import annotations
 
@@ -16,32 +16,36 @@ Fence = Literal["", "session", "take"]
 
 
 class Selector(NamedTuple):
-    """Which rows, all of them in `state`, or in one of `more`.
+    """The rows that a statement means: all in `state`, or in one of the states `more`.
 
-    key: one by its key, which may have to be due, too. keys: those of a list. oldest: the first `n` by priority and key
-    that are not due. first: the one of them that comes first, found faster than a list of one.
-    due: up to `n` whose time in `column` has passed. held: up to `n` of a session. all: whosesoever; not returned.
-    each: the same, returned.
+    - key: one by its key, and by `column` if it must be due as well.
+    - keys: those of a list.
+    - oldest: the first `n` by priority and key that are not due.
+    - first: the first of these; its plan is faster than a list of one.
+    - due: up to `n` whose time in `column` has passed.
+    - held: up to `n` that a session has taken.
+    - all: those of every session; they are not returned.
+    - each: as `all`, and returned.
     """
 
     way: Way
     state: str
-    fence: Fence = ""  # only rows that this session, or this very take, holds
+    fence: Fence = ""  # "session": only tasks of this session; "take": only tasks of this take
     column: str = ""
-    tube: bool = False  # only of one tube
-    more: tuple[str, ...] = ()  # of all, and of each
+    tube: bool = False  # whether only the rows of one tube are meant
+    more: tuple[str, ...] = ()  # states; for the ways all and each
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value that the call brings, under this name."""
+    """A value that the call brings under this name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The task's own seconds, where the role holds some, else the default."""
+    """The task's own seconds: the value of the role if it has one, else the default."""
 
     role: str
     default: float | None
@@ -49,9 +53,9 @@ class Own:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """A moment: so many seconds after the first of `since` that is there (a role, or "now").
+    """A moment: `seconds` after the first of `since` that is not NULL (a role, or "now").
 
-    An absent number of seconds makes the moment absent, which is never: NULL + 1 is NULL.
+    If a number of seconds is missing, the moment is NULL, which means never: NULL + 1 is NULL.
     """
 
     since: tuple[str, ...]
@@ -60,7 +64,10 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is written: the queue's roles, and the application's own columns (by name, values come with the call)."""
+    """The values that a statement writes: those of the queue's roles, and of the application's columns.
+
+    `update` holds the names of these columns; the call brings the values.
+    """
 
     target: str
     roles: Mapping[str, Any] = field(hash=False)
@@ -69,30 +76,33 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """SQL with named values: a look, or a change with what belongs to it, which is one transaction.
+    """SQL with named values: a query, or a change with the statements that share its transaction.
 
-    Parts that are empty do not run: few statements have any but `sql`, and no database needs all of them.
+    Empty parts do not run. Few statements have more than `sql`, and no database needs all parts.
     """
 
     sql: str
     _: KW_ONLY
-    # The values for the application's fields, in the order in which the call brings them, of one row after the other.
+    # The names of the values for the application's fields, in the order of the call, row by row.
     names: tuple[str, ...] = ()
-    # Before it, in this order:
-    admitted: str = ""  # must return a row: else nothing is done, and nothing is returned
-    lock: str = ""  # returns the rows that `sql` then changes by their keys, which stand last in each, and holds them
-    others: str = ""  # as `lock`; where both find some, `among` returns the keys of those that are meant
+    # Run before `sql`, in this order:
+    admitted: str = ""  # must return a row; else nothing else runs, and nothing is returned
+    # locks and returns the rows that `sql` then changes by their keys, which are the last values of each
+    lock: str = ""
+    others: str = ""  # as `lock`; if both find rows, `among` returns the keys of those to change
     among: str = ""
-    before: str = ""  # for all of those
-    # After it:
+    before: str = ""  # once for all locked rows
+    # Run after `sql`:
     after: str = ""  # for each row that it returned, by the key
-    after_all: str = ""  # in place of `after`, for all of them, if `listed` makes a list of their keys
-    back: str = ""  # for those of `lock`: reads them anew. Without it, what `lock` returned is returned
+    after_all: str = ""  # in place of `after`, once for all rows, if `listed` makes a list of their keys
+    back: str = ""  # reads the rows of `lock` again; without it the statement returns the rows as `lock` read them
 
 
 def change(machine: Machine, row: Transition, given: frozenset[str], update: tuple[str, ...] = ()) -> Change:
-    """What `row` writes when a call brings the options `given`. It follows from the state entered alone,
-    but for a deadline, which belongs to the task: it starts when the task comes under it and runs on.
+    """Return what `row` writes if a call brings the options `given`.
+
+    The entered state alone decides it, except for the deadline, which belongs to the task: it starts when the task
+    first comes under it, and continues from state to state.
     """
     if not row.enters:
         increment = (Given("increment"),)
@@ -108,7 +118,7 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
     def seconds(timer: Timer) -> Given | Own:
         if timer.option in given:
             return Given(timer.option)
-        # A row that is yet to be put has nothing of its own but what is given.
+        # A row that is not in the table yet has no seconds of its own except those of the call.
         own = timer.option in machine.roles and row.source != ABSENT
         return Own(timer.option if own else "", timer.default)
 
@@ -136,14 +146,14 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
 
 
 class Shape(NamedTuple):
-    """What rows bring that are put by one statement."""
+    """The form of rows that one statement puts."""
 
-    given: frozenset[str]  # the options
+    given: frozenset[str]  # the names of the options
     has_key: bool
 
 
 class Statements:
-    """Compiles the statements of one queue for one database."""
+    """The statements of one queue for one database."""
 
     def __init__(self, machine: Machine, dialect: Dialect) -> None:
         self._machine = machine
@@ -152,9 +162,9 @@ class Statements:
     def move(
         self, rows: Selector, row: Transition, given: frozenset[str] = frozenset(), update: tuple[str, ...] = ()
     ) -> Statement:
-        """Take `row` of the table with these rows."""
+        """Compile the statement that moves the selected rows as `row` of the transition table says."""
         return self._dialect.move(rows, change(self._machine, row, given, update))
 
     def insert(self, row: Transition, given: frozenset[str], names: tuple[str, ...], count: int = 1) -> Statement:
-        """Put `count` tasks that bring values for the fields `names`."""
+        """Compile the statement that puts `count` tasks with values for the fields `names`."""
         return self._dialect.insert(change(self._machine, row, given), names, count)

@@ -1,4 +1,4 @@
-"""Everything that xq raises. What a database itself refuses passes as the ORM's own error."""
+"""The errors that xq raises. Errors of the database itself are raised as the ORM's own errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xq.core.words import PLAIN, Wording
 
 
 def shown(value: object) -> str:
-    """A value for a message, whatever it is and however long."""
+    """Return a value as text for a message, shortened if it is long. Never raises."""
     try:
         text = repr(value)
     except Exception:
@@ -18,20 +18,21 @@ def shown(value: object) -> str:
 
 
 class Error(Exception):
-    """The base of every error of xq. Whatever raises one has left the table unchanged."""
+    """The base class of all errors of xq. A call that raises one has left the table unchanged."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (type(self), self.args, self.__dict__)  # a worker process passes it on whole
+        # pickled with all its attributes, so that a worker process can pass it on
+        return _unpickled, (type(self), self.args, self.__dict__)
 
 
-def _again(kind: type[Error], args: tuple[Any, ...], parts: dict[str, Any]) -> Error:
+def _unpickled(kind: type[Error], args: tuple[Any, ...], parts: dict[str, Any]) -> Error:
     error = kind.__new__(kind, *args)
     error.__dict__.update(parts)
     return error
 
 
 class ConfigurationError(Error):
-    """`upgrade` was asked for something that does not fit together; no database was touched."""
+    """The arguments of `upgrade` contradict each other or the model. No database was touched."""
 
 
 class Conflict(ConfigurationError):
@@ -47,9 +48,9 @@ class Conflict(ConfigurationError):
 
 
 class NotInstalled(Error):
-    """The table lacks what the queue needs, or another configuration of it was installed.
+    """The table lacks what the queue needs, or another configuration of the queue was installed.
 
-    `missing` lists what was found wanting.
+    `missing` lists what is missing or different.
     """
 
     def __init__(self, queue: str, missing: Iterable[str], advice: str = "") -> None:
@@ -64,7 +65,7 @@ class NotInstalled(Error):
 
 
 class TubeDropped(NotInstalled):
-    """The tube was dropped, by this process or another."""
+    """This process or another one dropped the tube."""
 
     def __init__(self, name: str) -> None:
         self.name, self.missing = name, ("it was dropped",)
@@ -74,7 +75,7 @@ class TubeDropped(NotInstalled):
 class FeatureOff(Error):
     """The call, or one of its options, belongs to a feature that this queue does not have.
 
-    `feature` names it; `role` names the field to map where that is what is missing.
+    `feature` names the feature; `role` names the role to map, if only that is missing.
     """
 
     def __init__(self, message: str, *, feature: str = "", role: str = "") -> None:
@@ -84,26 +85,26 @@ class FeatureOff(Error):
 
 
 class BadValue(Error, ValueError):
-    """A value of the right type that means nothing here."""
+    """A value has the right type but is not valid here."""
 
 
 class BadType(Error, TypeError):
-    """A value of the wrong type, or an option that the method does not have."""
+    """A value has the wrong type, or the method does not have this option."""
 
 
 class NotFound(Error):
-    """No task of this queue has the key."""
+    """The queue has no task with this key."""
 
     def __init__(self, queue: str, key: Any, found: str = "") -> None:
         super().__init__(f"there is no task {shown(key)} in {queue}{found}")
         self.key = key
-        self.found = found.removeprefix(": ")  # what there is instead, if anything is
+        self.found = found.removeprefix(": ")  # what the table has instead, or ""
 
 
 class WrongState(Error):
-    """The task is in a state that the event does not leave.
+    """The task is in a state from which the event does not move it.
 
-    `state` is the letter it is in, `allowed` those that the event moves.
+    `state` is its letter; `allowed` are the letters of the states from which the event moves a task.
     """
 
     def __init__(self, event: str, key: Any, state: str, allowed: Iterable[str], wording: Wording = PLAIN) -> None:
@@ -115,7 +116,7 @@ class WrongState(Error):
 
 
 class NotOwner(Error):
-    """The task is taken, but by another session, or by another take than the one this object came from."""
+    """Another session has taken the task, or another take than the one that returned this object."""
 
     def __init__(self, event: str, key: Any, owner: str | None, wording: Wording = PLAIN) -> None:
         self.key, self.owner = key, owner
@@ -123,9 +124,9 @@ class NotOwner(Error):
 
 
 class SessionLost(NotOwner):
-    """The session that took the task has ended without being closed: its proof of life was lost, with a connection.
+    """The session that took the task was lost: its connection, and with it its liveness lock, was lost before close().
 
-    The task was given back, and may be another's by now.
+    The task was released, and another session may have taken it by now.
     """
 
     def __init__(self, event: str, key: Any, owner: str | None) -> None:
@@ -133,38 +134,41 @@ class SessionLost(NotOwner):
         Error.__init__(
             self,
             f"cannot {event} task {shown(key)}: the session that took it was lost with its connection to the database, "
-            "and the task was given back. The next take is by a new session",
+            "and the task was released. The next take registers a new session",
         )
 
 
 class InTransaction(Error):
-    """Waiting within a transaction, which might never end: others do not see what was written in it."""
+    """A call would wait within a transaction, perhaps forever: others do not see what the transaction wrote."""
 
     def __init__(self, what: str, otherwise: str) -> None:
         super().__init__(
-            f"{what} cannot wait within a transaction: what it waits for may depend on what was written there, which "
-            f"others do not see. Wait before or after it{otherwise}"
+            f"{what} cannot wait within a transaction: other connections do not see what the transaction wrote, so "
+            f"the wait might never end. Wait before or after it{otherwise}"
         )
 
 
 class LeftOpen(Error):
-    """A function of a worker returned within a transaction that it began; what it wrote there is undone."""
+    """The worker's function returned and left a transaction open that it began.
+
+    The worker rolled the transaction back.
+    """
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"the function left a transaction on {what} open, which is undone with all that it wrote: end what it "
-            "begins before it returns, as `with` does"
+            f"the function returned and left a transaction on {what} open, so the worker rolled it back: end each "
+            "transaction before the function returns, for example by `with`"
         )
 
 
 class Undone(Error):
-    """A function of a worker finished its task within a transaction that was rolled back, and returned."""
+    """The worker's function finished its task within a transaction, rolled that back, and returned."""
 
     def __init__(self, queue: str, key: Any) -> None:
         self.key = key
         super().__init__(
-            f"the function finished task {shown(key)} of {queue} within a transaction that was rolled back, and its "
-            "end with that"
+            f"the function finished task {shown(key)} of {queue} within a transaction that was rolled back, so "
+            "the task is not finished"
         )
 
 
@@ -172,13 +176,15 @@ class ArchiveBusy(Error):
     """Another process, or another call of this one, archives or restores tasks of this queue."""
 
     def __init__(self, queue: str) -> None:
-        super().__init__(f"tasks of {queue} are being archived or restored by another call: wait until that is over")
+        super().__init__(
+            f"tasks of {queue} are being archived or restored by another call: try again when it has ended"
+        )
 
 
 class Duplicate(Error):
-    """Another task holds the same value of the role `unique`.
+    """Another task has the same value of the role `unique`.
 
-    `value` is that value and `key` the key of the task that holds it, where they are known.
+    `value` is that value and `key` the key of the other task, or None if they are not known.
     """
 
     def __init__(self, queue: str, value: Any = None, key: Any = None, advice: str = "") -> None:
@@ -200,15 +206,15 @@ class Full(Error):
 
 
 class UnknownSession(Error):
-    """No session of this uuid is open in the database."""
+    """The database has no open session with this uuid."""
 
     def __init__(self, uuid: str) -> None:
         self.uuid = uuid
-        super().__init__(f"no session {uuid} is open in this database: it was closed, or never was")
+        super().__init__(f"no session {uuid} is open in this database: it was closed, or never existed")
 
 
 class TubeExists(BadValue):
-    """There is a tube of this name already, and create_tube was not told to be content with that (if_not_exists)."""
+    """A tube of this name exists already, and create_tube was called without if_not_exists=True."""
 
     def __init__(self, name: str, type: str) -> None:
         self.name, self.type = name, type
@@ -216,38 +222,38 @@ class TubeExists(BadValue):
 
 
 class UnknownTube(Error, KeyError):
-    """There is no tube of this name, or none whose type is registered in this process."""
+    """No tube has this name, or its type is not registered in this process."""
 
     def __init__(self, name: object, known: Iterable[str], type: str | None = None) -> None:
         self.name = name
         there = f"there are {', '.join(map(shown, known)) or 'none'}"
         if type is not None:
-            there = f"it is of the type {shown(type)}, which register_driver has not made known here"
+            there = f"its type {shown(type)} is not registered in this process: call register_driver"
         super().__init__(f"there is no tube {shown(name)}: {there}")
 
     def __str__(self) -> str:
-        return str(self.args[0])  # a KeyError shows a key
+        return str(self.args[0])  # KeyError.__str__ would return the repr
 
 
 class TubeBusy(Error):
-    """A tube cannot be dropped: tasks of it are taken, or calls of this process wait in it."""
+    """The tube cannot be dropped: its tasks are taken, or calls of this process wait in it."""
 
     def __init__(self, name: str, taken: int) -> None:
         self.name, self.taken = name, taken
         why = "calls of this process wait in it: end them first"
         if taken:
-            why = f"{taken} of its tasks are taken: have them acked or released, or release_all() gives them back"
+            why = f"{taken} of its tasks are taken: ack or release them, or call release_all()"
         super().__init__(f"the tube {shown(name)} cannot be dropped: {why}")
 
 
 class NotRunning(Error):
-    """The tubes of this database are in another `state` than RUNNING, in which no call of theirs is served."""
+    """The `state` of the tubes of this database is not RUNNING, so their calls are refused."""
 
     WHY: ClassVar = {
-        "INIT": "there are none, and it may only be read",
-        "STARTUP": "it may be written again, and what fell due meanwhile is being moved: call again soon",
-        "ENDING": "it may only be read, and calls that wait here are being ended",
-        "WAITING": "it may only be read: call again when it may be written",
+        "INIT": "there are no tubes yet, and the database is read-only",
+        "STARTUP": "the maintenance thread moves the tasks that fell due while writes were refused: call again soon",
+        "ENDING": "the database is read-only, and the waiting calls of this process are ending",
+        "WAITING": "the database is read-only: call again when it accepts writes",
     }
 
     def __init__(self, state: str) -> None:

@@ -1,6 +1,6 @@
-"""The only text that becomes code: the values of a row, and instances from rows.
+"""The functions that are generated as source text: one returns the values of a row, one makes an instance of a row.
 
-Each function is compiled once for the fields that it is about. Tracebacks and debuggers show its lines.
+Each is compiled once for its fields. Tracebacks and debuggers show its lines.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ _numbers = itertools.count(1)
 
 
 def function(name: str, lines: Sequence[str], **known: Any) -> Callable[..., Any]:
-    """Return the function `name` that the lines define, which know these values by name."""
+    """Compile `lines` and return the function `name` that they define. They refer to the values of `known` by name."""
     text, file = "\n".join([*lines, ""]), f"<xq {name} {next(_numbers)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     exec(compile(text, file, "exec"), known)
-    made: Callable[..., Any] = known[name]
-    return made
+    defined: Callable[..., Any] = known[name]
+    return defined
 
 
 class Value(NamedTuple):
-    """One value of a row to be put."""
+    """One value of a row that is put."""
 
-    name: str  # of the field
-    native: object  # the type of values that are sent as they are; None for none
-    sent: Callable[[Any], Any]  # another value as the database takes it; raises BadType and BadValue
-    maker: Callable[[Mapping[str, Any]], Any] | None  # makes it from the task, where that has none
+    name: str  # the name of the field
+    native: object  # values of this type are sent unchanged; None for no type
+    sent: Callable[[Any], Any]  # converts any other value for the database; raises BadType and BadValue
+    maker: Callable[[Mapping[str, Any]], Any] | None  # makes the value of a task that has none
 
 
 def row(values: Sequence[Value]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """Return what makes the values of a row, in this order, of a task by field name."""
+    """Return a function that makes the values of a row, in this order, of a task given as a mapping by field name."""
     lines, known = ["def row(task):"], dict[str, Any]()
     for i, value in enumerate(values):
         known[f"sent{i}"], known[f"native{i}"] = value.sent, value.native
@@ -48,9 +48,11 @@ def row(values: Sequence[Value]) -> Callable[[Mapping[str, Any]], tuple[Any, ...
 
 
 def arguments(marks: Sequence[str], brought: Sequence[str], width: int) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
-    """Return what gives the values of a statement's marks: of the tasks in `rows`, and others by name.
+    """Return a function that lists the values for the marks of a statement.
 
-    `brought` names the values of the tasks, row by row, `width` of each.
+    It reads the values of the tasks from `rows` and the others by name.
+
+    `brought` names the values of the tasks, row by row, `width` in each row.
     """
     place = {name: (i // width, i % width) for i, name in enumerate(brought)}
     others = {name: f"o{i}" for i, name in enumerate(dict.fromkeys(name for name in marks if name not in place))}
@@ -64,7 +66,10 @@ def arguments(marks: Sequence[str], brought: Sequence[str], width: int) -> Calla
 
 
 def hydrator(model: type, names: Sequence[str], mark: str) -> Callable[..., Any]:
-    """Return what makes a clean instance of a Peewee model of the values of its fields, and the token of its take."""
+    """Return a function that makes a clean instance of a Peewee model.
+
+    Its arguments are the values of the fields and the token of the take.
+    """
     data = ", ".join(f"{name!r}: values[{i}]" for i, name in enumerate(names))
     lines = [
         "def hydrate(values, token=None):",

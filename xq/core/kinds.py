@@ -1,4 +1,4 @@
-"""The kinds of fields in a data frame: of what type a field is there, and how a value from there is stored."""
+"""The kinds of fields in a data frame: the Spark type of each, and how a value of a frame is stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xq.core.errors import BadType, BadValue, shown
 from xq.core.ports import INTEGERS, Field
 
 
-def _whole(value: Any) -> int:
+def _integer(value: Any) -> int:
     number = int(value)
     if isinstance(value, str) or number != value:
         raise ValueError("it is no whole number")
@@ -33,7 +33,7 @@ def _compact(value: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    """JSON as text; what is text already is read to find out whether it is JSON."""
+    """Return a value as compact JSON text. A str must contain JSON; else raises ValueError."""
     return _compact(json.loads(value) if isinstance(value, str) else value)
 
 
@@ -42,7 +42,7 @@ def _uuid(value: Any) -> uuid.UUID:
 
 
 def _moment(value: Any) -> datetime:
-    """A moment by UTC; of one that tells no time zone the clock is taken for that of UTC."""
+    """Return a moment in UTC. A datetime without a time zone is read as UTC."""
     if isinstance(value, str):
         value = datetime.fromisoformat(value)
     moment = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
@@ -75,18 +75,18 @@ def _same(value: Any) -> Any:
 
 
 class Framed(NamedTuple):
-    """How a frame of Spark has a field; what comes from there with the type `native` is stored as it is."""
+    """The form that a kind of field has in a Spark frame. Values of the type `native` are stored unchanged."""
 
-    spark: str  # its type there
+    spark: str  # Spark's type
     stored: Callable[[Any], Any]
     native: type | None = None
 
 
 OTHER: Final = Framed("STRING", _same)
 
-# By the kind of a field or, of those that xq has no kind for, by the type as declared.
+# By the kind of a field; if xq has no kind for it, by its declared type.
 FRAMED: Final[Mapping[str, Framed]] = {
-    **dict.fromkeys((*INTEGERS, "INT", "INTEGER", "SMALLINT", "BIGINT"), Framed("BIGINT", _whole, int)),
+    **dict.fromkeys((*INTEGERS, "INT", "INTEGER", "SMALLINT", "BIGINT"), Framed("BIGINT", _integer, int)),
     **dict.fromkeys(("float", "double"), Framed("DOUBLE", float, float)),
     **dict.fromkeys(("text", "LONGTEXT"), Framed("STRING", _text, str)),
     "uuid": Framed("STRING", lambda value: _uuid(value).hex),
@@ -105,12 +105,12 @@ FRAMED: Final[Mapping[str, Framed]] = {
 
 
 def framed(field: Field) -> Framed:
-    """How a frame has this field; what is of no kind that is known is text there, and stored as it comes."""
+    """Return the form that a field has in a frame. An unknown kind is STRING, and its values are stored unchanged."""
     return FRAMED.get(field.kind) or FRAMED.get(field.type.upper().partition("(")[0]) or OTHER
 
 
 def type_of(field: Field) -> str:
-    """Spark's type of a field."""
+    """Return Spark's type of a field."""
     found = framed(field).spark
     if found != "DECIMAL":
         return found
@@ -119,7 +119,7 @@ def type_of(field: Field) -> str:
 
 
 def as_stored(queue: str, field: Field, column: Sequence[Any]) -> Sequence[Any]:
-    """The values of a column of a frame as the table stores them; None stays. Raises BadValue and BadType."""
+    """Convert the values of a column of a frame to those that the table stores. Raises BadValue and BadType."""
     _, stored, native = framed(field)
     if set(map(type, column)) <= {native, type(None)}:
         return column

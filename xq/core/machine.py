@@ -1,6 +1,6 @@
-"""What may happen to a task: states, transitions, and the features that compose them. Pure data.
+"""The states of a task, its transitions, and the features that compose them. Pure data.
 
-A state is a letter. `X` is no row at all and `S` another tube: both occur in transitions and are never stored.
+A state is a letter. `X` means that there is no row and `S` another tube: both occur in transitions, but are not stored.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ ELSEWHERE: Final = "S"
 TAKEN: Final = "T"
 READY: Final = "R"
 
-# Seconds: an hour is 3600, and nobody means more than these 300 years. math.inf is never.
+# Seconds; this is about 300 years. math.inf means never.
 LONGEST: Final = 10_000_000_000.0
-# math.inf among a task's own seconds, where the database has none. A power of two, which a single-precision column
-# holds as well.
+# Stored for math.inf among a task's own seconds, since not every database has infinity. A power of two, so that a
+# single-precision column holds it exactly.
 FOREVER: Final = 2.0**100
 Seconds = Annotated[float, Interval(gt=0, le=LONGEST)]
 Strategy = Literal["auto_increment", "time64", "uuid", "required"]
 Retval = Literal["model", "dict", "tuple"]
-On = bool  # a feature that is off is left out before its value is looked at
+On = bool  # the registry leaves out a feature whose value is False or None
 
-# Roles that hold seconds of the task's own, remembered over its life.
+# Roles that hold the task's own seconds for its whole life.
 REMEMBERED: Final = ("ttl", "ttr")
 
-# Roles that only xq writes; the others are plain fields of a task that xq reads.
+# Roles that only xq writes. The application may write the others; xq only reads those.
 MANAGED: Final = ("status", "runat", "deadline", "owner", "attempts")
 
 
@@ -48,41 +48,40 @@ class Marker:
         return self.name
 
     def __reduce__(self) -> str:
-        return self.name  # there is one of each, also where a machine was unpickled
+        return self.name  # pickled by name, so that each marker exists once in a process
 
 
-TOKEN: Final = Marker("TOKEN")  # session and token of the take under way
+TOKEN: Final = Marker("TOKEN")  # session and token of the take that is running
 PLUS_ONE: Final = Marker("PLUS_ONE")
-KEEP: Final = Marker("KEEP")  # the column stays as it was
+KEEP: Final = Marker("KEEP")  # the column keeps its value
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
     """One row of the table: in `source`, `event` moves a task to `target`.
 
-    `source` and `target` may name several states: "WZD" those of these that the queue has, "*" every state,
-    "^T" every state but T. Where the target names several, the caller says which one.
+    `source` and `target` may name several states: "WZD" means those of them that the queue has, "*" every state, "^T"
+    every state but T. If `target` names several, the caller chooses one.
     """
 
     source: str
     event: str
     target: str
-    given: str = ""  # this row is meant when the call brings this option
-    fenced: bool = False  # only whoever took the task
-    picks: bool = False  # may choose the oldest rows itself
+    given: str = ""  # the row applies if the call brings this option
+    fenced: bool = False  # only the owner of the task may do it
+    picks: bool = False  # the event may choose the oldest tasks itself
     enters: bool = True  # False: the state is prolonged, not entered (touch)
     named: bool = False  # the caller names the target (switch)
-    due: str = ""  # the column whose passing brings the event
+    due: str = ""  # the column with the time at which the event happens by itself
     by: str = ""  # the feature that brought the row
 
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """A task in `state` moves to `target` when the time in `column` passes, as the event `event`.
+    """A task in `state` moves to `target`, as the event `event`, when the time in `column` passes.
 
-    `option` is the name under which a call brings the seconds, `default` what holds when it brings none;
-    without either the task stays. The column `runat` times the state, `deadline` the task: it runs on from
-    state to state.
+    `option` is the name under which a call brings the seconds; without it `default` applies; without both the task
+    stays. The column `runat` times the state. `deadline` times the task and continues from state to state.
     """
 
     state: str
@@ -95,7 +94,7 @@ class Timer:
 
 @dataclass(frozen=True, slots=True)
 class Detour:
-    """Whatever enters `into` enters `via` first when the call brings `option`."""
+    """An event that enters `into` enters `via` first if the call brings `option`."""
 
     into: str
     via: str
@@ -104,7 +103,7 @@ class Detour:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What a role holds in each state entered: `at[state]`, else `otherwise`."""
+    """The value that a role gets in each entered state: `at[state]`, else `otherwise`."""
 
     role: str
     at: Mapping[str, Any]
@@ -113,13 +112,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A condition that the database keeps when tasks are put or taken; the dialect knows it by `name`."""
+    """A condition that the database checks when tasks are put or taken. The dialect knows it by `name`."""
 
     name: str
     role: str = ""
-    states: str = ""  # the states it holds in
+    states: str = ""  # the states in which it applies
     value: Any = None
-    in_the_way: str = ""  # the states in which a task may keep another one from being taken
+    in_the_way: str = ""  # the states in which a task may prevent another one from being taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,41 +132,41 @@ class Choice:
 
 @dataclass(frozen=True)
 class Settings:
-    """What is decided beside the table. These are the core's: a feature sets another value."""
+    """The settings of a queue beside its table. The defaults are the core's; a feature sets other values."""
 
-    id: Strategy | Literal["callable"] = "required"  # what makes the key of a task that brings none
-    retval: Retval = "model"  # what the methods return
-    fenced: bool = True  # whether only whoever took a task may do what is fenced
-    reaped: bool = True  # whether the end of a session releases the tasks that it has taken
-    touch_ends: bool = True  # whether touch gives an end to a state that has none
-    counts_events: bool = False  # beside the transitions
-    history: float | None = None  # for how many seconds each transition is kept as a row; math.inf: for good
+    id: Strategy | Literal["callable"] = "required"  # how put makes the key of a task without one
+    retval: Retval = "model"  # the type in which methods return tasks
+    fenced: bool = True  # whether only the owner of a task may run fenced events
+    reaped: bool = True  # whether the end of a session releases its tasks
+    touch_ends: bool = True  # whether touch gives a time limit to a state without one
+    counts_events: bool = False  # whether events are counted beside the transitions
+    history: float | None = None  # for how many seconds transitions are kept as rows; math.inf: forever
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One thing a queue can do, as data. A function from the value in `features=` to this is all a feature is."""
+    """One capability of a queue, as data. A feature is a function from its value in `features=` to this."""
 
     name: str
     needs: tuple[str, ...] = ()  # roles that fields= must map
-    requires: tuple[str, ...] = ()  # other features
+    requires: tuple[str, ...] = ()  # features that must be on
     transitions: tuple[Transition, ...] = ()
     timers: tuple[Timer, ...] = ()
     detours: tuple[Detour, ...] = ()
     columns: tuple[Column, ...] = ()
     guards: tuple[Guard, ...] = ()
     choices: tuple[Choice, ...] = ()
-    # role, or "key" -> made by put from the task, where the task brings nothing
+    # role, or "key" -> function with which put makes a missing value from the task
     fill: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
     settings: Settings = Settings()
-    structure: Any = True  # what must be the same in every process; durations and callables are not
-    # What FeatureOff names the feature for: methods that it brings, and options -> the methods that take them.
+    structure: Any = True  # what must be equal in every process; durations and callables need not be
+    # methods that need the feature, and options that need it -> the methods that take them
     methods: tuple[str, ...] = ()
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def seconds(on: bool | float) -> float | None:
-    """The default of a feature that is on, or on with a number of seconds."""
+    """Return the default seconds of a feature: a number, or None for True."""
     return None if isinstance(on, bool) else float(on)
 
 
@@ -188,12 +187,12 @@ CORE: Final = Feature(
     ),
 )
 
-# What a mapped role holds by itself, whatever the features are.
+# The values of a mapped role that no feature decides.
 ROLE_COLUMNS: Final = (
     Column("owner", at={TAKEN: TOKEN}, otherwise=None),
     Column("attempts", at={TAKEN: PLUS_ONE}),
 )
-# Names that an option would hide: of the methods' arguments, and of the values in SQL (see Dialect).
+# Names that an option may not have: arguments of methods, and named values in the SQL (see Dialect).
 RESERVED: Final = frozenset(
     ("self", "task", "tasks", "key", "keys", "event", "n", "tube", "update", "to", "timeout", "wait", "increment")
     + ("now", "told", "session", "session_end", "mark", "owner", "unique", "many", "since", "until", "adding")
@@ -204,7 +203,7 @@ NUMBERED: Final = re.compile(r"own_.*|[fkl][0-9].*")
 
 
 def _never(task: Mapping[str, Any]) -> int:
-    """How often a new task was taken."""
+    """Return how often a new task has been taken: 0."""
     return 0
 
 
@@ -212,7 +211,7 @@ ROLE_FILL: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {"attempts"
 
 
 def spread(letters: str, states: Iterable[str]) -> tuple[str, ...]:
-    """The states that a source or target names: "R", "WZD", "*" (all) or "^TD" (all but these)."""
+    """Return the states that a source or target names: "R", "WZD", "*" (all) or "^TD" (all but these)."""
     if letters == "*":
         return tuple(states)
     if letters.startswith("^"):
@@ -221,7 +220,7 @@ def spread(letters: str, states: Iterable[str]) -> tuple[str, ...]:
 
 
 class _Claims:
-    """Who decides what. A feature may replace what the core decides, but not what another feature does."""
+    """Which feature decides what. A feature may override the core, but not another feature."""
 
     def __init__(self) -> None:
         self._by: dict[tuple[str, ...], str] = {}
@@ -234,10 +233,10 @@ class _Claims:
 
 
 class Machine:
-    """The transition table of one queue, composed of its features. Holds no state.
+    """The transition table of one queue, composed of its features. Immutable.
 
-    Raises Conflict when two features decide the same thing, and ConfigurationError when one leaves a state
-    that nothing enters, or requires a feature that is off.
+    Raises Conflict if two features decide the same thing, and ConfigurationError if a feature leaves a state that
+    nothing enters, or requires a feature that is off.
     """
 
     def __init__(self, features: Sequence[Feature] = (), roles: Iterable[str] = ("status",)) -> None:
@@ -257,12 +256,13 @@ class Machine:
         self.fill = self._fill(claim)
         self._by_source: dict[tuple[str, str], list[Transition]] = {}
         self._sources: dict[str, tuple[str, ...]] = {}
-        called = [row for row in self.rows if not row.due]  # time's rows may bear the name of a method
+        called = [row for row in self.rows if not row.due]  # timers may have the name of a method
         for row in called:
             self._by_source.setdefault((row.source, row.event), []).append(row)
             self._sources[row.event] = tuple(dict.fromkeys([*self._sources.get(row.event, ()), row.source]))
         self._usual: dict[tuple[str, str], str] = {}
-        # Of the core's even what a feature has in its place: what was counted stays what it was under other features.
+        # The core's rows come first, also where a feature overrides them: the name of a counter must not depend on
+        # features.
         for row in (*CORE.transitions, *self.rows):
             self._usual.setdefault((row.source, row.target), row.event)
         self._options = {
@@ -273,8 +273,6 @@ class Machine:
         for event, sources in self._sources.items():
             if len(sources) > 1 and any(row.picks for row in called if row.event == event):
                 raise ConfigurationError(f"{event} picks tasks itself, so it leaves one state only, not {sources}")
-
-    # composing
 
     def _check_names(self) -> None:
         names = [CORE.name, *(feature.name for feature in self.features)]
@@ -297,7 +295,9 @@ class Machine:
             entered |= dict.fromkeys(targets, feature.name)
         for state, name in entered.items():
             if len(state) != 1 or not (state.isascii() and state.isalpha()) or state == ELSEWHERE:
-                raise ConfigurationError(f"feature {name!r} moves tasks to {state!r}: a state is one letter, and not S")
+                raise ConfigurationError(
+                    f"feature {name!r} moves tasks to {state!r}: a state is one letter other than S"
+                )
         order = [*NAMES, *sorted(entered.keys() - NAMES.keys())]
         return tuple(state for state in order if state in entered and state != ABSENT)
 
@@ -319,7 +319,7 @@ class Machine:
             for timer in feature.timers:
                 if timer.column not in ("runat", "deadline"):
                     raise ConfigurationError(
-                        f"feature {feature.name!r} times by {timer.column!r}: runat and deadline do"
+                        f"feature {feature.name!r} times by {timer.column!r}: use runat or deadline"
                     )
                 self._check_option(feature.name, timer.option)
                 for state in spread(timer.state, self.states):
@@ -334,7 +334,7 @@ class Machine:
         rows: dict[tuple[str, str, str], Transition] = {}
         for feature in brought:
             for transition in feature.transitions:
-                for row in self._spread(transition, feature.name):
+                for row in self._expanded(transition, feature.name):
                     name = (row.source, row.event, row.target if row.named else row.given)
                     claim(feature.name, "row", *name, what=f"({row.source}, {row.event})")
                     rows[name] = row
@@ -351,13 +351,13 @@ class Machine:
                         rows.setdefault((row.source, row.event, detour.option), by_detour)
         return tuple(rows.values())
 
-    def _spread(self, row: Transition, by: str) -> Iterator[Transition]:
+    def _expanded(self, row: Transition, by: str) -> Iterator[Transition]:
         named = len(row.target) > 1
         for source in spread(row.source, self.states):
             if source not in (ABSENT, *self.states):
                 raise _never_entered(by, source)
             if not row.enters and not self.timers.get(source):
-                continue  # a state that nothing times cannot be prolonged
+                continue  # touch cannot prolong a state without a timer
             for target in spread(row.target, self.states):
                 given = next((d.option for d in self.detours if d.via == target), "") if named else row.given
                 fenced = row.fenced and self.settings.fenced
@@ -406,11 +406,12 @@ class Machine:
             unknown = [letter for letter in guard.states if letter not in (*NAMES, *self.states)]
             if unknown or (guard.states and not known):
                 raise ConfigurationError(
-                    f"feature {guard.name!r}: {guard.states!r} are letters of states, of which this queue has "
+                    f"feature {guard.name!r}: {guard.states!r} must be letters of this queue's states, which are "
                     f"{PLAIN.states(self.states)}"
                 )
             for row in self.rows if guard.role else ():
-                by_itself = row.due or (row.source, row.event) == (TAKEN, "release")  # when its session ends
+                # the end of a session releases its tasks
+                by_itself = row.due or (row.source, row.event) == (TAKEN, "release")
                 if by_itself and row.target in guard.states and row.source not in guard.states:
                     raise ConfigurationError(
                         f"feature {guard.name!r} holds for {PLAIN.state(row.target)}, and not for "
@@ -418,69 +419,67 @@ class Machine:
                         f"tasks could meet: add {row.source!r} to {guard.states!r}"
                     )
 
-    # asking
-
     @property
     def due(self) -> tuple[Transition, ...]:
-        """The rows that time brings about; those of taken tasks first, which may then be due where they come to."""
+        """Return the rows that a timer runs, those of taken tasks first: the task may be due in the next state, too."""
         return tuple(sorted((row for row in self.rows if row.due), key=lambda row: row.source != TAKEN))
 
     @property
     def events(self) -> tuple[str, ...]:
-        """Every event that a caller may run, in the order of the table."""
+        """Return every event that a caller may run, in the order of the table."""
         return tuple(self._sources)
 
     @property
     def structure(self) -> list[tuple[object, ...]]:
-        """The table without its durations and without the names of features."""
+        """Return the table without durations and names of features."""
         moves = [(t.source, t.event, t.target, t.given, t.fenced, t.picks, t.enters, t.due) for t in self.rows]
         timers = [(t.state, t.option, t.column) for timers in self.timers.values() for t in timers]
         return sorted([*moves, *timers, *((c.role, str(c)) for c in self.columns)], key=str)
 
     def sources(self, event: str) -> tuple[str, ...]:
-        """The states that `event` leaves."""
+        """Return the states that `event` leaves."""
         return self._sources.get(event, ())
 
     def picked(self) -> tuple[str, ...]:
-        """The states out of which an event may choose the oldest rows itself."""
+        """Return the states in which an event may choose the oldest tasks itself."""
         return tuple(dict.fromkeys(row.source for row in self.rows if row.picks))
 
     def timer(self, state: str, column: str) -> Timer | None:
-        """What times `state` by `column`, if anything does."""
+        """Return the timer of `state` in `column`, or None."""
         return next((timer for timer in self.timers.get(state, ()) if timer.column == column), None)
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """The states out of which a task may yet be taken without anybody's doing: where it has not ended."""
+        """Return the states from which a task may still be taken without a further call: it has not ended."""
         found = {"R", TAKEN, *(detour.via for detour in self.detours)}
         while more := {row.source for row in self.due if row.target in found} - found:
             found |= more
         return tuple(state for state in self.states if state in found)
 
     def guard(self, name: str) -> Guard | None:
-        """The guard of this name, if a feature brings it."""
+        """Return the guard of this name, or None."""
         return next((guard for guard in self.guards if guard.name == name), None)
 
     def frees(self, source: str, target: str) -> bool:
-        """Whether a take may find something after such a move that it has not found before."""
+        """Return whether a take may find a task after such a move that it did not find before."""
         return target == READY or (target != TAKEN and any(source in guard.in_the_way for guard in self.guards))
 
     def usual_event(self, source: str, target: str) -> str:
-        """The event that a transition is taken to be of, where nothing says another; "write" where none does it."""
+        """Return the event that a transition is counted as unless it names another; "write" if no event makes it."""
         return self._usual.get((source, target), "write")
 
     def is_usual(self, event: str, source: str, target: str) -> bool:
-        """Whether the transition, which is counted, says by itself what event it was."""
+        """Return whether the counted transition alone shows which event it was."""
         return source != target and self.usual_event(source, target) == event
 
     def before_take(self, row: Transition) -> bool:
-        """Whether `row` leads to where tasks wait to be taken."""
+        """Return whether `row` leads to a state in which tasks wait to be taken."""
         return row.enters and (row.target == "R" or any(row.target == detour.via for detour in self.detours))
 
     def remembers(self, row: Transition) -> tuple[str, ...]:
-        """Options that a role of the same name keeps for the life of the task when `row` brings them.
+        """Return the options that a role of the same name keeps for the life of the task if `row` brings them.
 
-        Those of the timers, for rows after which the task will be taken again: what take brings is for that take.
+        Only rows after which the task will be taken again remember options: those of take count for that take only.
         """
         if not self.before_take(row):
             return ()
@@ -488,10 +487,10 @@ class Machine:
         return tuple(option for option in REMEMBERED if option in options & self.roles)
 
     def accepts(self, row: Transition) -> frozenset[str]:
-        """The options, in seconds, that a call which takes this row may bring.
+        """Return the options, in seconds, that a call which runs this row may bring.
 
-        Those that time the state, the one that chose the row, and those that a role remembers. What times the
-        task itself, its deadline, is given where it is put or put back.
+        These are the options that time the entered state, the one that chose the row, and those that a role remembers.
+        A deadline times the task, so only rows before a take accept it.
         """
         if not row.enters:
             return frozenset({"increment"})
@@ -500,11 +499,11 @@ class Machine:
         return frozenset({*timed, *self.remembers(row), *filter(None, [row.given])})
 
     def options(self, event: str) -> frozenset[str]:
-        """The options, in seconds, that `event` takes in any state."""
+        """Return the options, in seconds, that `event` takes in any state."""
         return self._options.get(event, frozenset())
 
     def choose(self, source: str, event: str, given: Iterable[str], to: str | None = None) -> Transition | None:
-        """The row that is meant in `source` when a call of `event` brings the options `given`."""
+        """Return the row that a call of `event` runs in `source` with the options `given`, or None."""
         chosen = None
         for row in self._by_source.get((source, event), ()):
             if row.named and row.target != to:

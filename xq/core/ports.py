@@ -1,8 +1,8 @@
-"""The seam to a database: what xq asks of the program that owns the table.
+"""The interfaces that an ORM, a driver and a connection implement.
 
-Each ORM is an implementation of `Store` (adapters/peewee, adapters/django), whose `upgrade` hands it to
-`xq.build.build`. Beside them only the models of the tubes (adapters/tubes.py) are an ORM's. The drivers are below
-(adapters/drivers.py).
+Each ORM is an implementation of `Store` (adapters/peewee, adapters/django), and its `upgrade` passes it to
+`xq.build.build`. The models of the tubes (adapters/tubes.py) are the only other part that belongs to an ORM. The
+drivers are in adapters/drivers.py.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ Kind = Literal[
     "text",
     "uuid",
     "datetime",
-    "datetime0",  # of whole seconds: one without a precision, as a dialect sees it
+    "datetime0",  # a DATETIME of whole seconds: a dialect sees a column without a precision like this
     "timestamptz",
     "decimal",
     "other",
 ]
 INTEGERS: Final[tuple[Kind, ...]] = ("auto", "bigauto", "integer", "bigint")
 TIMES: Final[tuple[Kind, ...]] = ("datetime", "timestamptz")
-MARK = "_xq_take"  # the attribute of an instance that carries the token of its take
+MARK = "_xq_take"  # the attribute of an instance that holds the token of its take
 Row = Sequence[Any]
 Values = Mapping[str, Any]  # by name
 
 
 def fits_a_column(value: object) -> bool:
-    """Whether every database holds it as it is: an integer of at most 64 bits, or text without a zero byte."""
+    """Return whether every database can hold an integer (64 bits) or text (no zero byte) exactly."""
     if isinstance(value, int):
         return -(2**63) <= value < 2**63
     return isinstance(value, str) and "\0" not in value
@@ -49,7 +49,7 @@ def fits_a_column(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column of the application's table, and how its values travel."""
+    """A column of the application's table, and how its values are converted."""
 
     name: str
     column: str
@@ -58,15 +58,15 @@ class Field:
     null: bool
     max_length: int | None
     to_database: Callable[[Any], Any]
-    from_database: Callable[[Any], Any] | None  # None: the driver's value is the application's
-    native: object  # the type of values that are the same to the application and to the driver, if there is one
-    digits: tuple[int, int] | None = None  # of a decimal: in all, and after the point
-    computed: bool = False  # by the database, from other columns: nobody writes it
+    from_database: Callable[[Any], Any] | None  # None: the application gets the driver's value unchanged
+    native: object  # the type of values that need no conversion either way, if there is one
+    digits: tuple[int, int] | None = None  # of a decimal: in total, and after the point
+    computed: bool = False  # the database computes it from other columns, so no statement writes it
 
 
 @dataclass(frozen=True)
 class Table:
-    """The application's table as the queue sees it: `roles` maps what the queue needs to the fields that hold it."""
+    """The application's table as the queue sees it: `roles` maps the queue's roles to fields."""
 
     name: str
     schema: str
@@ -100,29 +100,29 @@ class Notifier(Protocol):
         """End the `wait` of another thread."""
 
     def replaced(self) -> bool:
-        """Whether something else is in the place of the database since this was last asked."""
+        """Return whether another database has replaced this one since the last call."""
 
     def close(self) -> None: ...
 
 
-HISTORY: Final[Mapping[str, Kind]] = {  # the table of transitions, where the feature keeps one
+HISTORY: Final[Mapping[str, Kind]] = {  # the table of transitions of a queue with the feature `history`
     "id": "bigauto",  # in the order of the commits
     "at_us": "bigint",  # microseconds since 1970
-    "key": "text",  # as the application writes it; one of several parts as a JSON array
+    "key": "text",  # as the application writes it; a key of several parts as a JSON array
     "tube": "text",
     "source": "text",
     "target": "text",
-    "event": "text",  # "write" when another program, or the application itself, wrote
-    "owner": "text",  # the mark of the take that begins or ends
+    "event": "text",  # "write" if another program, or the application itself, wrote the row
+    "owner": "text",  # the token of the take that begins or ends
     "attempt": "bigint",
 }
 
 
-SUFFIX = 24  # bytes for what is added to the name of a table, where names must be short
+SUFFIX = 24  # bytes reserved for the suffix of a table's name, on databases that limit names
 
 
 def beside(table: str, suffix: str, longest: int | None = None) -> str:
-    """The name of something of xq's that belongs to a table, in at most so many bytes."""
+    """Return the name of one of xq's objects that belongs to a table, of at most `longest` bytes."""
     if longest is not None and len(table.encode()) > longest - SUFFIX:
         short = table.encode()[: longest - SUFFIX - 9].decode(errors="ignore")
         table = f"{short}~{hashlib.sha256(table.encode()).hexdigest()[:8]}"
@@ -130,20 +130,20 @@ def beside(table: str, suffix: str, longest: int | None = None) -> str:
 
 
 def keep(connection: object) -> None:
-    """Never close, nor free, a connection that a child has inherited.
+    """Keep a connection that a child process has inherited from being closed or freed.
 
-    SQLite would believe that it is the parent, and may delete its log.
+    SQLite would take the child for the parent, and might delete its log.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
 class Reader(Protocol):
-    """What reads a table of xq's own."""
+    """Reads a table of xq's own as instances of a model."""
 
     model: type[Any]
 
     def instance(self, values: Mapping[str, Any]) -> Any:
-        """An instance of the model, which carries what is not a column as a plain attribute."""
+        """Return an instance of the model. Values that are not columns become plain attributes."""
 
 
 class ErrorKind(Enum):
@@ -178,116 +178,118 @@ PASSING: Final = frozenset(
 
 
 class Driver(Protocol):
-    """One driver. Imports nothing of it: a connection that is handed over tells enough."""
+    """One driver, which this module does not import: each connection that is passed in belongs to it."""
 
-    begin: str  # the statement that begins a transaction of xq's own
-    errors_end_transactions: bool  # whether an error undoes a transaction but for what a savepoint saves
-    passing: frozenset[ErrorKind]  # PASSING, and what else this driver calls operational
+    begin: str  # the statement that begins one of xq's own transactions
+    errors_end_transactions: bool  # whether an error ends the transaction unless a savepoint protects it
+    passing: frozenset[ErrorKind]  # PASSING, and the other kinds that this driver calls operational
 
     def check(self, connection: Any, advice: str = "") -> None:
-        """Raise ConfigurationError when this driver, or its server, cannot be used.
+        """Raise ConfigurationError if this driver, or its server, cannot be used.
 
-        `advice` is how the ORM comes to have connections of this driver, where this is another's.
+        `advice` says how the ORM gets connections of this driver; it is used if the connection belongs to another one.
         """
 
     def in_transaction(self, connection: Any) -> bool:
-        """Whether a transaction is open, by whomever."""
+        """Return whether a transaction is open, also one that the application began."""
 
     def is_broken(self, connection: Any) -> bool:
-        """Whether a connection is known to be gone."""
+        """Return whether the connection is known to be lost."""
 
     def transaction(self, connection: Any) -> bool | None:
-        """Return whether a transaction is open; None if there is none and the connection is known to be gone."""
+        """Return whether a transaction is open; None if there is none and the connection is known to be lost."""
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
-        """Run one statement, prepared where the driver can."""
+        """Run one statement, as a prepared one if the driver supports that."""
 
     def query(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> list[Row]:
-        """Run one statement to its end on a new cursor and return its rows."""
+        """Run one statement on a new cursor and return all its rows."""
 
     def affected(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> int:
-        """Run one statement without rows on a new cursor and return how many it changed."""
+        """Run one statement without rows on a new cursor and return how many rows it changed."""
 
     def load(self, cursor: Any, sql: str, rows: Sequence[Row]) -> None:
-        """Write many rows, by a statement of which the dialect knows that the driver loads by it."""
+        """Write many rows with a statement that the dialect made for this driver's bulk load."""
 
     def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
-        """Close a connection on which `error` was raised in the middle of a statement, unless that is over.
+        """Close a connection if `error` interrupted a statement on it before its result was read.
 
-        By the handler of a signal, say: nobody has read the answer. Of some drivers the connection tells whether the
-        statement is over, of others the error.
+        An exception of a signal handler does that. Depending on the driver, the connection or the error shows whether
+        the statement is over.
         """
 
     def rows(self, cursor: Any) -> list[Row]:
-        """All rows of the statement that a cursor has run, or none."""
+        """Return all rows of the statement that a cursor has run; an empty list if it returns none."""
 
     def classify(self, error: BaseException) -> ErrorKind:
         """Return the kind of an error that this driver, or any other program, raised. Never LOST."""
 
     def hear(self, connection: Any) -> bool:
-        """Whether a server has told something since this was last asked. Finds out when the connection is gone.
+        """Return whether the server has sent a notification since the last call; notices when the connection is lost.
 
-        Of a connection that nobody uses meanwhile.
+        No other thread may use the connection meanwhile.
         """
 
 
 class ServerDriver(Driver, Protocol):
-    """One driver of a server, of whose connections some are asked what nobody asks a file."""
+    """A driver of a server. Its methods do not apply to a database file."""
 
     def number(self, connection: Any) -> int:
-        """Its number, as the server said when it was opened."""
+        """Return the number that the server gave the connection."""
 
     def fileno(self, connection: Any) -> int:
-        """The descriptor of its socket; negative when it is closed."""
+        """Return the file descriptor of the connection's socket; negative if it is closed."""
 
     def on_told(self, connection: Any, call: Callable[[], None]) -> None:
-        """Call this when the server tells something while the connection is asked something else."""
+        """Call `call` when a notification arrives while the connection runs a statement."""
 
 
 @dataclass(frozen=True)
 class Connector:
-    """Makes connections of a driver, in autocommit."""
+    """Makes connections of a driver, in autocommit mode."""
 
     open: Callable[[], Any]
     driver: ServerDriver
-    errors: Callable[[], AbstractContextManager[object]]  # in which the driver's errors become the ORM's
-    is_failure: Callable[[BaseException], bool]  # whether an error is one of those
+    # a context in which the driver's errors are raised as the ORM's
+    errors: Callable[[], AbstractContextManager[object]]
+    is_failure: Callable[[BaseException], bool]  # whether an error is one of these
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a database is: what another process needs to reach it without the ORM. May be pickled."""
+    """Where a database is: what another process needs to connect without the ORM. May be pickled."""
 
     engine: str  # the name of the dialect
     parameters: Mapping[str, Any]  # of the driver's connect()
     password: str | None = field(default=None, repr=False)
-    secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)  # more parameters, which nobody is to see
+    # parameters of connect() that must not be shown, such as the password
+    secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def shown(self) -> Address:
-        """What anybody may see of it."""
+        """The address without its secrets."""
         return Address(self.engine, self.parameters)
 
 
 class Connection(Protocol):
-    """The connection of this thread, ready for a call: open, checked, set up, its transaction's state known.
+    """The connection of this thread, ready for a call: open, checked and set up, with a known transaction state.
 
-    It is to be used at once: what else runs on this thread's connection may begin or end a transaction.
+    Use it at once: other code that runs on this connection may begin or end a transaction.
     """
 
-    in_transaction: bool  # of the application, or of `atomically`
-    of: Callable[[], object]  # returns the database object that it belongs to, as `Store.database`
+    in_transaction: bool  # whether the application or `atomically` has opened one
+    of: Callable[[], object]  # returns the database object of the connection, as `Store.database` does
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        """Run one statement to its end and return its rows. Raises as `Store.execute`."""
+        """Run one statement and return all its rows. Raises as `Store.execute`."""
 
     def change(self, sql: str, values: Sequence[Any] = ()) -> int:
-        """Run one statement without rows and return how many it changed. Raises as `Store.execute`."""
+        """Run one statement without rows and return how many rows it changed. Raises as `Store.execute`."""
 
     def atomically(self, work: Callable[[Connection, dict[str, Any]], R], values: dict[str, Any]) -> R:
-        """Return `work(self, values)`, run as one transaction, or as a savepoint in the one that is open.
+        """Return `work(self, values)`, run as one transaction, or as a savepoint if one is open.
 
-        The ORM does not learn of the transaction: `work` must not call the application.
+        The ORM does not see this transaction, so `work` must not call the application.
         """
 
 
@@ -298,107 +300,110 @@ class Connections(Protocol):
 
     @property
     def database(self) -> object | None:
-        """What sessions belong to: the same object for all models on one connection pool; None while there is none."""
+        """The object that sessions belong to, the same for all models of one connection pool; None if none exists."""
 
     @property
     def engine(self) -> str:
-        """The name of the dialect: "sqlite". Raises ConfigurationError for a database that xq does not speak."""
+        """The name of the dialect, for example "sqlite".
+
+        Raises ConfigurationError if xq does not support the database.
+        """
 
     def ready(self) -> Connection:
-        """Return this thread's connection: opened, checked and set up if it was not, or was lost outside a transaction.
+        """Return this thread's connection, opened, checked and set up if it was new or was lost outside a transaction.
 
-        Calls that wait for a commit which the application has made by itself are made.
+        Runs the pending calls of `after_commit` whose transaction the application has committed itself.
         """
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        """Run one statement to its end, with values for its marks in their order, and return its rows.
+        """Run one statement, with values for its marks in their order, and return all its rows.
 
         Raises BadValue for a value that the driver cannot send, and the ORM's own errors.
         """
 
     def change(self, sql: str, values: Sequence[Any] = ()) -> int:
-        """Run one statement that returns no rows, and tell how many it changed. Raises as `execute`."""
+        """Run one statement without rows and return how many rows it changed. Raises as `execute`."""
 
     def atomic(self) -> AbstractContextManager[object]:
-        """One transaction, or a savepoint inside the application's; undone when the block raises."""
+        """Open one transaction, or a savepoint inside the application's. It is rolled back if the block raises."""
 
     def in_transaction(self) -> bool:
-        """Whether a transaction is open on this thread's connection, by whomever."""
+        """Return whether a transaction is open on this thread's connection, also one that the application began."""
 
     @property
     def may_wait(self) -> bool:
-        """Whether a call may wait for others: not within a transaction, unless the ORM's tests have put it around."""
+        """Whether a call may wait: not within a transaction, unless the ORM's test case has opened it."""
 
     def undo_interrupted(self) -> None:
-        """Undo what is left open of a transaction of `atomic` which was interrupted while it began or ended."""
+        """Roll back a transaction of `atomic` that an interrupt left open while it began or ended."""
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Call this when the transaction that is open on this thread's connection is committed, at once when none is.
+        """Run `call` when the transaction of this thread's connection is committed; at once if none is open.
 
-        At the latest with the next `ready` after the commit, where the application commits by itself. It may be
-        called, too, for what was undone: with a savepoint, or with a transaction that the application rolled back.
+        If the application commits by itself, the next `ready` after the commit runs it. It may also run although a
+        savepoint or the transaction was rolled back.
         """
 
     def connect(self) -> None:
-        """Open a connection for this thread, where it has none."""
+        """Open a connection for this thread if it has none."""
 
     def connect_apart(self) -> None:
-        """Open a connection for this thread, where it has none, and withdraw it from the ORM's pool."""
+        """Open a connection for this thread if it has none, and withdraw it from the ORM's pool."""
 
     @property
     def own_connection(self) -> Any:
-        """The driver's connection of this thread; None where none is open, or threads share one."""
+        """The driver's connection of this thread; None if none is open, or if threads share one."""
 
     def disconnect(self) -> None:
-        """Close the connection of this thread, or return it to its pool. Does nothing where threads share it."""
+        """Close the connection of this thread, or return it to its pool. Does nothing if threads share it."""
 
     def briefly_connected(self) -> AbstractContextManager[object]:
-        """Have a connection of this thread in the block, and close it after, unless it was open before."""
+        """Open a connection for this thread for the block, and close it afterwards unless it was open before."""
 
     def at_work(self) -> AbstractContextManager[object]:
-        """Around a worker's call of the application's function: what that needs of its thread, and leaves to it.
+        """Run the application's function within this block: set up its thread before it and clean up after it.
 
-        Raises LeftOpen where that is a transaction, which is undone.
+        Raises LeftOpen if the function left a transaction open, and rolls that back.
         """
 
     def forked(self) -> None:
-        """In a child: forget the connection that it has inherited, which is its parent's, and never touch it."""
+        """Forget, in a child process, the inherited connection without using it: it belongs to the parent."""
 
     @property
     def has_threads(self) -> bool:
-        """Whether other threads may have connections of their own."""
+        """Whether each thread has a connection of its own."""
 
     def classify(self, error: BaseException) -> ErrorKind:
         """Return the kind of an error."""
 
     def may_pass(self, error: BaseException) -> bool:
-        """Whether the same may succeed later, as when a connection was lost, a row is locked or a disk is full.
+        """Return whether the same call may succeed later: after a lost connection, a locked row or a full disk, say.
 
-        Not where the database has found fault with a statement, its values or a row.
+        False if the database rejected the statement, its values or a row.
         """
 
     @property
     def driver(self) -> Driver:
-        """What differs between the drivers below the ORM."""
+        """The driver below the ORM."""
 
     def connector(self) -> Connector:
-        """What makes connections that the ORM knows nothing of. Keeps nothing of the ORM's alive."""
+        """Return a connector for connections outside the ORM. It keeps no object of the ORM alive."""
 
     def address(self) -> Address:
-        """Where the database is. Raises ConfigurationError where no other process can reach it."""
+        """Return where the database is. Raises ConfigurationError if other processes cannot reach it."""
 
-    # Called when a statement is about to run on a new connection; again, when that was within a transaction, after it,
-    # or when it returned False: the queue is not bound to the database of this connection.
+    # Called before a statement runs on a new connection. Called again after the transaction if it ran within one, and
+    # if it returned False: the queue is not bound to this connection's database.
     connected: Callable[[], bool]
 
     @property
     def in_use(self) -> Any:
-        """The driver's connection of this thread, None where none is open."""
+        """The driver's connection of this thread; None if none is open."""
 
     def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
-        """Let SQL on this thread's connection, where its driver can do that, call a function in this process.
+        """Let SQL on this thread's connection call a function of this process, if the driver supports that.
 
-        SQL may call it once for a whole statement.
+        The database may call it once per statement instead of once per row.
         """
 
 
@@ -420,47 +425,50 @@ class TaskModel(Protocol[T]):
         """Whether a row may hold what the application's fields cannot read."""
 
     def read(self, row: Row) -> Sequence[Any]:
-        """The application's values from a row in the order of `fields`. Raises BadValue for what cannot be read."""
+        """Return the application's values of a row, in the order of `fields`.
+
+        Raises BadValue for a value that cannot be read.
+        """
 
     @property
     def hydrate(self) -> Callable[..., T]:
-        """Returns what makes a clean instance of a row, and of the token of its take, if one is given.
+        """A function that makes a clean instance of a row and, if given, the token of its take.
 
-        It raises BadValue for what cannot be read.
+        It raises BadValue for a value that cannot be read.
         """
 
     def data(self, task: object) -> Mapping[str, Any] | None:
-        """What an instance of the model holds, by field name; None when `task` is none."""
+        """Return the values of an instance of the model by field name; None if `task` is not one."""
 
     def defaults(self) -> dict[str, Any]:
-        """The model's own defaults, by field name, made anew."""
+        """Return new default values of the model by field name."""
 
     def declared_defaults(self) -> dict[str, Any]:
-        """The model's own defaults, by field name: values, and callables that make them."""
+        """Return the model's declared defaults by field name: values, and callables that make them."""
 
     def reader(self, name: str, table: str, columns: Mapping[str, Kind]) -> Reader:
-        """A model called `name` of a table beside the application's, on whatever database that one is on.
+        """Return a reader of a model `name` for a table beside the application's, in whichever database that is.
 
-        The first column is its key.
+        The first column is the key.
         """
 
     base: str  # the public name of the ORM's abstract model that has a field for every role
 
     @property
     def offers(self) -> Collection[str]:
-        """The roles for which the model inherits a field of that name from `base`; none where it does not inherit."""
+        """The roles for which the model inherits a field from `base`; empty if it does not inherit from that."""
 
     def check_roles(self, roles: Mapping[str, Field]) -> None:
-        """Raise ConfigurationError where the ORM reads or writes a field otherwise than the queue does in this role."""
+        """Raise ConfigurationError if the ORM itself reads or writes a field in a way that its role does not allow."""
 
     def is_mine(self, model: type) -> bool:
-        """Whether a class that inherits from the model is of the same table."""
+        """Return whether a class that inherits from the model has the same table."""
 
     def attribute(self, name: str) -> str | None:
-        """What of the application's own already has this name on the model, if anything."""
+        """Return what the model already has under this attribute name, for a message; None if nothing."""
 
     def attach(self, name: str, value: object) -> None:
-        """Set a class attribute."""
+        """Set a class attribute of the model."""
 
     def with_the_table(self, creating: Callable[[Callable[[], None]], None], dropped: Callable[[], None]) -> None:
         """Have the ORM create the table by `creating`, which is given its own call, and drop it after `dropped`."""

@@ -1,4 +1,4 @@
-"""Whether a queue fits a model: its fields, its key, the words that it stores."""
+"""Check that a queue fits a model: its fields, its key, and the words that it stores as statuses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOMENTS: Final = ("double", "bigint", "datetime", "timestamptz")
 NUMBERS: Final = ("integer", "bigint", "float", "double", "decimal", "auto", "bigauto")
 WORDS: Final = ("text", "integer", "bigint")
 
-# role -> the kinds of field that can hold it
+# role -> kinds of field that can hold it
 ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "status": WORDS,
     "runat": MOMENTS,
@@ -30,13 +30,13 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "unique": (*WORDS, "uuid"),
     "error": ("text",),
 }
-NEEDED: Final = {  # where the first choice of the kinds above needs a word of advice
+NEEDED: Final = {  # Roles whose advice says more than the kinds above.
     "status": "a CharField, a TextField, or an IntegerField with statuses=",
 }
-OWNER_LENGTH: Final = 64  # of a mark: the session's uuid, a time, a process and a number
+OWNER_LENGTH: Final = 64  # characters of an owner: the session's uuid, a time, a process and a number
 
-# Of the roles that a model offers, those that every queue maps. The owner in a column saves the side table, and with it
-# three statements of each take: 8 to 20 % of a cycle on SQLite, whatever the features are. The others cost less.
+# The offered roles that every queue maps. The owner in a column saves the side table, and with it three statements of
+# each take: 8 to 20 % of a cycle on SQLite, whatever the features are. The others cost less.
 ALWAYS: Final = ("status", "priority", "owner", "attempts", "error")
 
 STRATEGIES: Final[Mapping[str, str]] = {
@@ -59,7 +59,7 @@ def key_of(store: TaskModel[Any]) -> tuple[Field, ...]:
 
 
 def used_by(features: Sequence[Feature]) -> set[str]:
-    """The roles that features read or write."""
+    """Return the roles that features read or write."""
     found = {"key", ""}
     for feature in features:
         found |= {*feature.needs, *feature.fill, *(column.role for column in feature.columns)}
@@ -69,9 +69,9 @@ def used_by(features: Sequence[Feature]) -> set[str]:
 
 
 def offered(store: TaskModel[Any], roles: Mapping[str, Any], used: Collection[str]) -> dict[str, str]:
-    """The fields of the roles that the model offers, beyond those of `roles`: those that are used, and those of ALWAYS.
+    """Return the offered fields that the queue maps beside `roles`: those that its features use, and those of ALWAYS.
 
-    Of ALWAYS only where the field that the application may have put in its place is of a kind for it.
+    A role of ALWAYS is left out if the application has replaced its field by one of an unsuitable kind.
     """
     by_name = {field.name: field for field in store.fields}
     given = {_name_of(named) for named in roles.values()}
@@ -109,12 +109,12 @@ def roles_of(store: TaskModel[Any], fields: Mapping[str, Any]) -> dict[str, Fiel
 
 
 def _misfit(store: TaskModel[Any], role: str, field: Field) -> str | None:
-    """Say why a field cannot hold a role, in words."""
+    """Return why a field cannot hold a role, in words; None if it can."""
     if field.kind not in ROLES[role]:
         wanted = {**NEEDED, **store.needed}.get(role) or f"a field of type {' or '.join(ROLES[role])}"
         return f"role {shown(role)} is {wanted}; {store.name}.{field.name} is {field.kind}"
     if role in ("runat", "deadline", "owner", "ttl", "ttr") and not field.null:
-        return f"role {shown(role)}: {store.name}.{field.name} must be nullable, null says there is none"
+        return f"role {shown(role)}: {store.name}.{field.name} must be nullable: NULL means that there is none"
     if role in MANAGED and field.name in store.key:
         return f"role {shown(role)}: {field.name!r} is part of the key, and a key must not change"
     if role == "owner" and field.max_length is not None and field.max_length < OWNER_LENGTH:
@@ -125,7 +125,8 @@ def _misfit(store: TaskModel[Any], role: str, field: Field) -> str | None:
 def words_of(machine: Machine, field: Field, statuses: Mapping[str, str | int]) -> dict[str, str | int]:
     if not isinstance(statuses, Mapping):
         raise ConfigurationError(f"statuses is a mapping of letters to stored words, not {shown(statuses)}")
-    known = dict.fromkeys([*NAMES, *machine.states, *ascii_uppercase])  # of features to come, too
+    # words may be given for states of features that are off
+    known = dict.fromkeys([*NAMES, *machine.states, *ascii_uppercase])
     del known[ABSENT], known[ELSEWHERE]
     for letter, word in statuses.items():
         if not isinstance(letter, str) or letter not in known:
@@ -145,14 +146,15 @@ def words_of(machine: Machine, field: Field, statuses: Mapping[str, str | int]) 
             )
         if isinstance(word, str) and field.max_length is not None and len(word) > field.max_length:
             raise ConfigurationError(f"statuses: {shown(word)} is longer than the {field.max_length} of {field.name!r}")
-    mine = [words[state] for state in machine.states]
-    if len(set(mine)) < len(mine):
+    stored = [words[state] for state in machine.states]
+    if len(set(stored)) < len(stored):
         raise ConfigurationError(f"statuses: two states are stored as the same: {words}")
     return words
 
 
 def tubes_of(table: Table, tube_stats: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(tube_stats, (str, type)) or not isinstance(tube_stats, Collection):  # a model is one, by queries
+    # a model is a Collection: it has a length and an iterator, which run queries
+    if isinstance(tube_stats, (str, type)) or not isinstance(tube_stats, Collection):
         raise ConfigurationError(f"tube_stats is a list of names of tubes, not {shown(tube_stats)}")
     if not all(isinstance(tube, str) for tube in tube_stats):
         raise ConfigurationError(f"tube_stats is a list of names of tubes, not {shown(tube_stats)}")

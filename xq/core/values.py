@@ -1,4 +1,4 @@
-"""What callers bring, checked and converted: keys, tasks, updates and options."""
+"""Check and convert what callers bring: keys, tasks, updates and options."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from xq.core.words import PLAIN, Wording
 
 T = TypeVar("T")
 
-Parts = tuple[Any, ...]  # of a key, as the database holds them
-Seconds = Mapping[str, float | None]  # what a call brings, by option; None is never
+Parts = tuple[Any, ...]  # the parts of a key, as the database holds them
+Seconds = Mapping[str, float | None]  # the options of a call; None is never
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = 253_402_300_800  # seconds since 1970: the end of the year 9999
-# What calls take beside the options of the machine, as their messages name it.
+# The arguments of methods beside the options of the machine, for messages.
 PARAMETERS = {
     "put": ("wait", "timeout"),
     "take": ("timeout", "tube"),
@@ -37,7 +37,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 def microseconds(name: str, value: object) -> int:
-    """A moment, in microseconds since 1970: of a date its beginning, by UTC. Raises BadType and BadValue."""
+    """Return a moment in microseconds since 1970; of a date its beginning in UTC. Raises BadType and BadValue."""
     if isinstance(value, date):
         at = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
         aware = at if at.tzinfo else at.replace(tzinfo=UTC)
@@ -51,42 +51,42 @@ def microseconds(name: str, value: object) -> int:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Which features bring an event, or an option of one: for what is said when they are off."""
+    """The features that bring an event, or an option of one: used by messages about features that are off."""
 
     events: Mapping[str, tuple[str, ...]]
     options: Mapping[tuple[str, str], tuple[str, ...]]
 
 
 class Held(NamedTuple):
-    """A task that was taken: its key, as the database holds it, and the mark of the take."""
+    """A taken task: its key, as the database holds it, and the token of the take."""
 
     parts: Parts
     mark: str | None
 
 
 class New(NamedTuple):
-    """A task to be put."""
+    """A task that is put."""
 
-    task: Mapping[str, Any]  # by field name, as the application writes it: what the caller brought, and defaults
-    brought: Collection[str]  # the names of what the caller brought
-    names: tuple[str, ...]  # of the fields in `row`
-    row: tuple[Any, ...]  # their values, as the database takes them
+    task: Mapping[str, Any]  # by field name, as the application writes it: the caller's values, and defaults
+    brought: Collection[str]  # the names of the caller's values
+    names: tuple[str, ...]  # the names of the fields in `row`
+    row: tuple[Any, ...]  # the values of these, as the database takes them
     own: Mapping[str, float | None]  # the task's own seconds, by option
     made_key: bool = False
 
     def value(self, name: str) -> Any:
-        """What `row` has in a field; None if it has none."""
+        """Return the value of a field in `row`; None if it has none."""
         return self.row[self.names.index(name)] if name in self.names else None
 
 
 class Shape(NamedTuple):
-    """How tasks that bring the same fields become rows: compiled for the first of them."""
+    """How tasks with the same fields become rows: compiled for the first of them."""
 
-    fields: tuple[str, ...] | None  # the names of the fields, where the task names some by their columns
-    keys: tuple[str, ...]  # the names of the key's fields that it brings
+    fields: tuple[str, ...] | None  # the names of the fields if the task uses names of columns, else None
+    keys: tuple[str, ...]  # the names of the key's fields that the task brings
     defaults: Mapping[str, Any]  # of the model, by field name: values, and callables that make them
-    names: tuple[str, ...]  # of the fields in a row
-    row: Callable[[Mapping[str, Any]], tuple[Any, ...]]  # of a task with its defaults
+    names: tuple[str, ...]  # the names of the fields in a row
+    row: Callable[[Mapping[str, Any]], tuple[Any, ...]]  # makes the row of a task with its defaults
     own: tuple[tuple[str, str], ...]  # options, and the fields that remember them
 
 
@@ -114,27 +114,25 @@ class Tasks(Generic[T]):
         self._keys = frozenset(field.name for field in table.key)
         self._managed = frozenset(field.name for role, field in table.roles.items() if role in MANAGED)
         self._not_brought = self._managed | {field.name for field in table.fields if field.computed}
-        # No default of the model comes before what the queue writes: a key by a strategy, and its own roles.
-        self._unasked = self._managed | self._keys if "key" in machine.fill else self._managed
+        # The queue writes these itself, so a default of the model must not replace them.
+        self._never_default = self._managed | self._keys if "key" in machine.fill else self._managed
         self._key_at = [table.fields.index(field) for field in table.key]
         priority = [table.fields.index(table.roles["priority"])] if "priority" in table.roles else []
         self._order_at = [*priority, *self._key_at]
         self._order = itemgetter(*self._order_at)
-        # The key of a row, as the application writes it.
+        # Returns the key of a row as the application writes it.
         self.app_key_of: Callable[[Row], Any] = self._app_key_of if self._key_is_read else itemgetter(*self._key_at)
-        self._shapes: dict[tuple[Any, ...], Shape] = {}  # by the names that a task brings
+        self._shapes: dict[tuple[Any, ...], Shape] = {}  # by the names of the values that a task brings
         self._chosen: dict[tuple[str | None, ...], Transition] = {}  # source, event, target, options -> row
-        # A row as the feature `retval` says, with the token of its take where an instance can carry it.
+        # Returns a row in the form of the feature `retval`, with the token of its take if an instance can hold it.
         self.returned: Callable[..., T] = {
             "model": store.hydrate,
             "dict": lambda row, token=None: dict(zip(self._names, store.read(row), strict=True)),
             "tuple": lambda row, token=None: tuple(store.read(row)),
         }[machine.settings.retval]  # type: ignore[assignment]
 
-    # out
-
     def in_role(self, task: T, role: str) -> Any:
-        """What a task that was returned holds in a role; None where that is not mapped."""
+        """Return the value of a role in a returned task; None if the role is not mapped."""
         field = self.table.roles.get(role)
         if field is None:
             return None
@@ -144,11 +142,11 @@ class Tasks(Generic[T]):
         return data[field.name]
 
     def key_of(self, row: Row) -> tuple[Any, ...]:
-        """The parts of the key of a row, as the database holds them."""
+        """Return the parts of the key of a row, as the database holds them."""
         return tuple([row[place] for place in self._key_at])
 
     def app_key(self, parts: Parts) -> Any:
-        """A key as the application writes it."""
+        """Return a key as the application writes it."""
         if self._key_is_read:
             key = zip(self.table.key, parts, strict=True)
             parts = tuple([field.from_database(part) if field.from_database else part for field, part in key])
@@ -158,20 +156,18 @@ class Tasks(Generic[T]):
         return self.app_key(self.key_of(row))
 
     def sort(self, rows: list[Row]) -> None:
-        """Sort rows as take does: lower priority first, none before any, then the key."""
+        """Sort rows as take does: lower priority first, NULL before any number, then by key."""
         try:
             rows.sort(key=self._order)
-        except TypeError:  # there is nothing in a column, or values of several types
+        except TypeError:  # a column has NULLs, or values of several types
             rows.sort(key=lambda row: [_ranked(row[place]) for place in self._order_at])
 
-    # keys
-
     def held(self, task: T) -> Held:
-        """Which task one is that was returned, whatever is made of it from here on."""
+        """Return the key and token of a returned task, independent of later changes to the object."""
         return Held(*self.identify(task))
 
     def identify(self, task: object) -> tuple[tuple[Any, ...], str | None]:
-        """The key that a caller means, as the database holds it, and the mark of the take it comes from.
+        """Return the key that a caller means, as the database holds it, and the token of its take or None.
 
         Raises BadType and BadValue.
         """
@@ -227,12 +223,11 @@ class Tasks(Generic[T]):
     def _bad_key(self, field: Field, why: str) -> BadType:
         return BadType(f"the key {field.name!r} of {self.store.name} {why}")
 
-    # tasks
-
     def new(self, task: object) -> New:
-        """A new task, but for a key that is yet to be made.
+        """Return a new task; its key may still have to be made.
 
-        A mapping, an instance, or a sequence of values in the order of the fields. Raises BadValue and BadType.
+        `task` is a mapping, an instance, or a sequence of values in the order of the fields. Raises BadValue and
+        BadType.
         """
         brought: dict[str, Any] = task if type(task) is dict else self._brought(task)
         names = tuple(brought)
@@ -240,16 +235,16 @@ class Tasks(Generic[T]):
         if shape.fields is not None:
             return self.new(dict(zip(shape.fields, brought.values(), strict=True)))
         for name in shape.keys:
-            if brought[name] is None:  # it is to be made
+            if brought[name] is None:  # put makes the missing key
                 return self.new({other: value for other, value in brought.items() if other != name})
-        whole = brought
+        values = brought
         if shape.defaults:
-            made = {name: value() if callable(value) else value for name, value in shape.defaults.items()}
-            whole = {**made, **brought}
+            defaults = {name: default() if callable(default) else default for name, default in shape.defaults.items()}
+            values = {**defaults, **brought}
         own = _NOTHING
         if shape.own:
-            own = {role: self.seconds(role, whole[name]) for role, name in shape.own if whole[name] is not None}
-        return New(whole, names, shape.names, shape.row(whole), own)
+            own = {role: self.seconds(role, values[name]) for role, name in shape.own if values[name] is not None}
+        return New(values, names, shape.names, shape.row(values), own)
 
     def _shape(self, names: tuple[Any, ...]) -> Shape:
         """Compile how tasks with these names become rows. Raises BadValue for a name that a task cannot bring."""
@@ -260,30 +255,30 @@ class Tasks(Generic[T]):
             defaults = {
                 name: default
                 for name, default in self.store.declared_defaults().items()
-                if name not in names and name not in self._unasked
+                if name not in names and name not in self._never_default
             }
             roles, fill = self.table.roles, self.machine.fill
-            made = {roles[role].name: maker for role, maker in fill.items() if role in roles}
-            whole = tuple(dict.fromkeys([*defaults, *names, *made]))
+            makers = {roles[role].name: maker for role, maker in fill.items() if role in roles}
+            columns = tuple(dict.fromkeys([*defaults, *names, *makers]))
             shape = Shape(
                 None,
                 tuple([name for name in names if name in self._keys]),
                 defaults,
-                whole,
-                generated.row([self._value(name, made.get(name)) for name in whole]),
-                tuple([(role, name) for name in whole if (role := self._role_of.get(name, "")) in REMEMBERED]),
+                columns,
+                generated.row([self._value(name, makers.get(name)) for name in columns]),
+                tuple([(role, name) for name in columns if (role := self._role_of.get(name, "")) in REMEMBERED]),
             )
         self._shapes[names] = shape
         return shape
 
     def _value(self, name: str, maker: Callable[[Mapping[str, Any]], Any] | None) -> generated.Value:
         field, role = self._fields[name], self._role_of.get(name)
-        # Of some roles even a value of the field's own type may be wrong: NaN, or a negative number of seconds.
+        # In these roles a value of the field's own type may still be wrong: NaN, or a negative number of seconds.
         checked = name in self._keys or role in REMEMBERED or (role == "priority" and field.native is not int)
         return generated.Value(name, None if checked else field.native, partial(self._sent, field), maker)
 
     def _sent(self, field: Field, value: Any) -> Any:
-        """A value of a new task as the database takes it. Raises BadType and BadValue."""
+        """Convert a value of a new task for the database. Raises BadType and BadValue."""
         role = self._role_of.get(field.name)
         if role and value is not None:
             check_role(role, value)
@@ -303,60 +298,60 @@ class Tasks(Generic[T]):
                     f"a task of {self.store.name} as a sequence has {len(self._names)} values "
                     f"({', '.join(self._names)}), not {len(task)}"
                 )
-            ours = self._keys | self._not_brought
-            return {n: v for n, v in zip(self._names, task, strict=True) if v is not None or n not in ours}
+            optional = self._keys | self._not_brought
+            return {n: v for n, v in zip(self._names, task, strict=True) if v is not None or n not in optional}
         raise BadType(
             f"put takes a mapping, a {self.store.name}, or a sequence of values, "
             f"not {type(task).__name__}: {shown(task)}"
         )
 
     def has(self, name: str) -> bool:
-        """Whether a field, or its column, has this name."""
+        """Return whether a field, or its column, has this name."""
         return name in self._fields
 
     def may_have_default(self, name: str) -> bool:
-        """Whether a default of the model counts in this field."""
-        return name not in self._unasked
+        """Return whether a default of the model applies to this field."""
+        return name not in self._never_default
 
     def may_be_option(self, event: str, name: str) -> bool:
-        """Whether `event` takes such an option, here or where other features are on."""
+        """Return whether `event` takes such an option, here or in a queue with other features."""
         return name in self.machine.options(event) or (event, name) in self.off().options
 
     def known(self, name: object) -> Field:
-        """A field by its name, or by that of its column. Raises BadValue."""
+        """Return a field by its name, or by that of its column. Raises BadValue."""
         field = self._fields.get(name) if isinstance(name, str) else None
         if field is None:
             raise BadValue(f"{self.store.name} has no field {shown(name)}: it has {', '.join(self._names)}")
         return field
 
     def _written(self, name: object) -> Field:
-        """As `known`, of one that is written."""
+        """Return a field as `known` does. Raises BadValue also for one that the database computes."""
         field = self.known(name)
         if field.computed:
             raise BadValue(f"the database computes {field.name!r} of {self.store.name} from other fields: leave it out")
         return field
 
     def brings(self, name: object) -> Field:
-        """As `known`, of one that a new task may bring."""
+        """Return a field as `known` does. Raises BadValue also for one that a new task cannot bring."""
         field = self._written(name)
         if field.name in self._managed:
             role = self._role_of[field.name]
-            raise BadValue(f"{field.name!r} is the queue's own ({role}): put writes it, a task cannot bring it")
+            raise BadValue(f"{field.name!r} is the queue's own ({role}): put writes it, so a task cannot bring it")
         return field
 
     def with_keys(self, tasks: Sequence[New]) -> Sequence[New]:
-        """Tasks that bring the same fields, with keys, made anew where they bring none.
+        """Return tasks that bring the same fields, with keys made for those without one.
 
-        Raises BadValue when they must bring them.
+        Raises BadValue if each task must bring its key.
         """
         missing = [field for field in self.table.key if field.name not in tasks[0].names]
         maker = self.machine.fill.get("key")
         if missing and maker:
             (field,) = missing
             keys = [self._key_part(field, maker(dict(new.task))) for new in tasks]
-            whole = (*tasks[0].names, field.name)
+            with_key = (*tasks[0].names, field.name)
             return [
-                new._replace(names=whole, row=(*new.row, key), made_key=True)
+                new._replace(names=with_key, row=(*new.row, key), made_key=True)
                 for new, key in zip(tasks, keys, strict=True)
             ]
         if missing and self.machine.settings.id == "required":
@@ -365,7 +360,7 @@ class Tasks(Generic[T]):
         return tasks
 
     def updates(self, update: object, sets_error: bool = False) -> dict[str, Any]:
-        """The values of `update=`, converted, by field name; the role error only where xq itself sets it.
+        """Return the values of `update=`, converted, by field name. Only xq itself sets the role error (`sets_error`).
 
         Raises BadType and BadValue.
         """
@@ -390,19 +385,20 @@ class Tasks(Generic[T]):
         try:
             converted = field.to_database(value)
             if field.from_database:
-                field.from_database(converted)  # what cannot be read back must not be written
+                field.from_database(converted)  # a value that cannot be read back must not be written
         except BadValue:
             raise
         except (TypeError, AttributeError) as error:
             raise BadType(f"{field.name!r} of {self.store.name} cannot hold {shown(value)}: {error}") from error
-        except Exception as error:  # a field may raise what it likes
+        except Exception as error:  # a field may raise any exception
             raise BadValue(f"{field.name!r} of {self.store.name} cannot hold {shown(value)}: {error}") from error
         return converted
 
-    # options
-
     def seconds(self, option: str, value: object, ends: bool = False) -> float | None:
-        """A number of seconds; None for never, which is refused where it `ends`. Raises BadType and BadValue."""
+        """Return a number of seconds; None for never, which raises BadValue if the option `ends`.
+
+        Raises BadType and BadValue.
+        """
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise BadType(f"{option} is a number of seconds, not {shown(value)}")
         if value in (math.inf, FOREVER) and not ends:
@@ -413,7 +409,7 @@ class Tasks(Generic[T]):
         return float(value)
 
     def options(self, event: str, options: Mapping[str, object]) -> dict[str, float | None]:
-        """The seconds that a call of `event` brings. None among `options` is as if it were not there.
+        """Return the seconds that a call of `event` brings. Options with the value None are left out.
 
         Raises FeatureOff for an option whose feature is off, BadType for one that no feature brings.
         """
@@ -431,7 +427,10 @@ class Tasks(Generic[T]):
         return checked
 
     def choose(self, source: str, event: str, seconds: Seconds, to: str | None = None) -> Transition:
-        """The row of the table that a call means. Raises FeatureOff and BadValue for what the row does not take."""
+        """Return the row of the table that a call means.
+
+        Raises FeatureOff and BadValue for options that it does not take.
+        """
         meant = (source, event, to, *seconds)
         row = self._chosen.get(meant)
         if row is None:
@@ -462,7 +461,7 @@ class Tasks(Generic[T]):
         return row
 
     def words(self, event: str, options: dict[str, Any]) -> dict[str, str]:
-        """Take the options that are one of a few words out of `options`. Raises BadValue and FeatureOff."""
+        """Remove the options that are one of a few words from `options` and return them. Raises BadValue."""
         found = {}
         for choice in self.machine.choices:
             if choice.event == event:
@@ -477,14 +476,14 @@ class Tasks(Generic[T]):
         return {feature.name for feature in self.machine.features}
 
     def refuse_event(self, event: str) -> None:
-        """Raise what is wrong with an event, or another method, that this queue does not have."""
+        """Raise the error for an event, or another method, that this queue does not have."""
         features = self.off().events.get(event, ())
         if not features or self._on & {*features}:
             raise BadValue(f"{self.store.name} has no event {event!r}: it has {', '.join(self.machine.events)}")
         raise FeatureOff(self.wording.lacks(self.store.name, event, "", features), feature=features[0])
 
     def refuse_option(self, event: str, option: str) -> None:
-        """Raise what is wrong with an option that `event` does not take here."""
+        """Raise the error for an option that `event` does not take here."""
         features = self.off().options.get((event, option), ())
         on = bool(self._on & {*features})
         if not features or (on and option not in REMEMBERED):
@@ -498,36 +497,36 @@ class Tasks(Generic[T]):
 
 
 def check_role(role: str, value: Any) -> None:
-    """Raise BadType and BadValue for what a new task cannot hold in a role."""
+    """Raise BadType or BadValue for a value that a role of a new task cannot hold."""
     if role == "priority":
         if type(value) is int:
             return
         if isinstance(value, bool) or not isinstance(value, (int, float, decimal.Decimal)):
             raise BadType(f"the priority is a number, not {shown(value)}")
         if value.is_nan() if isinstance(value, decimal.Decimal) else value != value:
-            raise BadValue("the priority is a number, and NaN has no place in an order")
+            raise BadValue("the priority is a number that can be ordered, not NaN")
     elif role == "tube" and not isinstance(value, str):
         raise BadType(f"a tube is named by text, not by {shown(value)}")
 
 
 def named(parts: Parts) -> dict[str, Any]:
-    """A key as the values of a statement."""
+    """Return a key as named values of a statement."""
     return {"k0": parts[0]} if len(parts) == 1 else {f"k{i}": part for i, part in enumerate(parts)}
 
 
 def chunks(items: list[T], size: int) -> Iterator[list[T]]:
-    """So many at a time."""
+    """Yield lists of up to `size` items."""
     return (items[i : i + size] for i in range(0, len(items), size))
 
 
 def _may_be_an_integer(value: object) -> bool:
-    """Not all of what int() makes one of: ack(7.9) must not ack 7."""
+    """Return whether int() may be applied: ack(7.9) must not ack 7."""
     if isinstance(value, bool):
         return False
     return isinstance(value, numbers.Integral) or not isinstance(value, (str, bytes, numbers.Number))
 
 
 def _ranked(value: Any) -> tuple[int, Any]:
-    """A value that sorts as databases do, whatever types one column holds: nothing, numbers, text, bytes."""
+    """Return a sort key that orders values of mixed types as databases do: NULL, numbers, text, bytes."""
     rank = 0 if value is None else 2 if isinstance(value, str) else 3 if isinstance(value, bytes) else 1
     return rank, 0 if value is None else value

@@ -1,4 +1,4 @@
-"""The states of tasks in words, and what else messages name: one table for messages, statistics and documents."""
+"""The names of the states, and other words of messages, statistics and documents."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ NAMES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Wording:
-    """What the messages of a queue call its states and its owners, and which way on they name."""
+    """The words that the messages of a queue use for its states, owners and remedies."""
 
-    stored: Mapping[str, object] = field(default_factory=dict)  # by letter: what the status field holds instead of it
+    stored: Mapping[str, object] = field(default_factory=dict)  # by letter: the stored status, if it differs
 
     names: ClassVar[Mapping[str, str]] = {**NAMES, "X": "Deleted"}
     signs: ClassVar[Mapping[str, str]] = {}  # by letter: what the caller writes instead of it
@@ -50,12 +50,12 @@ class Wording:
         return name.lower() if name else letter, f" ({', '.join(notes)})" if notes else ""
 
     def owner(self, token: str | None) -> str:
-        """Return who has taken a task that the caller may not move, and the way on."""
-        who = f"another session, or by another take of this one ({token})" if token else "nobody known (plain SQL?)"
-        return f"{who}; snatch() would take it away"
+        """Return who has taken a task that the caller may not move, and a remedy."""
+        who = f"another session, or by another take of this one ({token})" if token else "an unknown owner (plain SQL?)"
+        return f"{who}; snatch() takes it away"
 
     def lacks(self, queue: str, event: str, option: str, features: Sequence[str]) -> str:
-        """Return what an event, or an option of it, needs and the queue does not have."""
+        """Return that an event, or an option of it, needs a feature that the queue does not have."""
         return (
             f"{called(event, option)} needs the feature {either([*map(repr, features)])}, which {queue} does not have"
         )

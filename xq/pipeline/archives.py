@@ -1,8 +1,8 @@
-"""Done tasks on their way out of a queue, to an archive, and back.
+"""Export done tasks to an archive, and restore them.
 
-A task that leaves is deleted from the table and stands in an outbox beside it, both by one transaction, until whoever
-writes the archive says that it is written. One that comes back goes the other way. So each task is at any moment in
-the table, in the outbox, or in the archive alone; and whoever is killed leaves what the next one finds and finishes.
+One transaction deletes a task from the table and inserts it into a staging table, the outbox. It stays there until the
+writer of the archive confirms that it has been written. A restore goes the other way. So each task is in exactly one
+place: the table, the outbox or the archive. If a process is killed, the next one continues with what is in the outbox.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ DONE: Final = "D"
 OUT: Final = ("archive", DONE, ABSENT)
 BACK: Final = ("restore", ABSENT, DONE)
 BATCH = 2_000  # tasks that one transaction moves
-GONE: Final = 1.0  # seconds in which a server notices that a process is gone
+GONE: Final = 1.0  # seconds in which a server detects that a process has ended
 POLL: Final = 0.02  # seconds between two tries
-LOADING: Final = "~"  # what the names of runs begin with that are not loaded yet
-BITS: Final = 52  # of numbers drawn at random, which a DOUBLE holds
+LOADING: Final = "~"  # the prefix of the names of runs that are still loading
+BITS: Final = 52  # of random numbers; a DOUBLE holds so many exactly
 
 
-class Left(NamedTuple):
-    """What became of the tasks that were to leave, or to come back."""
+class Moved(NamedTuple):
+    """The result of an export or a restore: how many tasks moved."""
 
     moved: int
-    stayed: int  # changed meanwhile, or kept by the database
-    past: Past | None = None  # the history of those that were to leave, from before that of the first that stayed
+    stayed: int  # tasks that changed meanwhile, or that the database refused to move
+    past: Past | None = None  # the exportable history, up to the first task that stayed
 
 
 class Archives:
-    """The outbox of one queue. A `run` is one filling of it, by a name of the caller's, of at most 64 characters."""
+    """The outbox of one queue. A `run` is one export batch, named by the caller with up to 64 characters."""
 
     def __init__(self, steps: Steps) -> None:
         self.database = steps.database
@@ -59,18 +59,21 @@ class Archives:
         self.machine = steps.machine
         self.steps = steps
         self.log = logging.getLogger(f"xq.{self.store.name}")
-        self.old = OldHistory(self.database, self.turn)
-        self._alone: float | None = None  # the number of the call that is alone, if one of this process is
+        self.old = OldHistory(self.database, self.next_generation)
+        self._number: float | None = None  # the random number of this process's running call
 
     def check(self, what: str) -> None:
-        """Raise FeatureOff where there are no done tasks, or nothing tells since when they are."""
+        """Raise FeatureOff if the queue keeps no done tasks, or no history that shows when they were done."""
         if DONE not in self.machine.states:
             raise FeatureOff(f"{what} is of done tasks, which stay with the feature 'keep'", feature="keep")
         if self.machine.settings.history is None:
             raise FeatureOff(f"{what} asks when a task was done, and needs the feature 'history'", feature="history")
 
     def moment(self, name: str, value: object) -> int:
-        """A moment, in microseconds since 1970: of a date its beginning, of None the end of time. Raises as history."""
+        """Return a moment in microseconds since 1970; of a date its beginning, of None the end of time.
+
+        Raises as `history`.
+        """
         if value is None:
             return LATEST
         return microseconds(name, value)
@@ -82,7 +85,7 @@ class Archives:
 
     @property
     def outbox(self) -> str:
-        """The name of the table in which tasks are on their way."""
+        """The name of the staging table."""
         return self._outbox.name
 
     @property
@@ -91,10 +94,9 @@ class Archives:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Have no other process move anything to or from an archive of this queue.
+        """Hold the lock that allows only one process to move tasks to or from an archive of this queue.
 
-        Raises ArchiveBusy where one does; ConfigurationError within a transaction, or for a table that has more columns
-        than the model: they would be lost.
+        Raises ArchiveBusy if another process holds it, and ConfigurationError within a transaction.
         """
         if self.store.in_transaction():
             raise ConfigurationError(
@@ -107,7 +109,7 @@ class Archives:
         while True:
             with opened.sessions.alone(name) as alone:
                 if alone:
-                    with self._fenced():
+                    with self._numbered():
                         yield
                     return
             if time.monotonic() > deadline:
@@ -115,25 +117,29 @@ class Archives:
             time.sleep(POLL)
 
     @contextmanager
-    def _fenced(self) -> Iterator[None]:
-        # A server that has lost the connection by which others were kept away lets them in, and this goes on.
+    def _numbered(self) -> Iterator[None]:
+        # After a lost connection the server may give the lock to another call while this one runs on. The number shows
+        # that.
         number, is_numbered = float(secrets.randbits(BITS)), {"value": float(secrets.randbits(BITS))}
         self.database.execute(self.database.dialect.set_setting, {**self._named("alone"), "value": number})
         self.database.execute(self._outbox.numbered, {**self._named("archived"), **is_numbered})
-        self._alone = number
+        self._number = number
         try:
             yield
         finally:
-            self._alone = None
+            self._number = None
 
     def check_alone(self) -> None:
-        """Raise ArchiveBusy where another has come to be `alone` since; none does before the end of a transaction."""
-        if self._alone is not None and self._setting("alone", self.database.dialect.lock) != self._alone:
+        """Raise ArchiveBusy if another call has got the lock since. The row lock keeps others out until the commit."""
+        if self._number is not None and self._setting("alone", self.database.dialect.lock) != self._number:
             raise ArchiveBusy(self.store.name)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What tells this queue from any other, of this database or another, once it has been `alone`; for JSON."""
+        """Return what identifies this queue among those of all databases, as JSON values.
+
+        Needs a call of `alone` before.
+        """
         parameters = self.store.address().parameters
         database = str(parameters.get("database") or parameters.get("dbname"))
         number = self._setting("archived")
@@ -144,9 +150,9 @@ class Archives:
         return float(found[0][0]) if found else None
 
     def fits(self) -> bool:
-        """Whether there is an outbox of the columns of today, in name and type.
+        """Return whether the outbox exists with the current columns, by name and type.
 
-        Raises ConfigurationError if there is one of others, and tasks are in it.
+        Raises ConfigurationError if an outbox with other columns contains tasks.
         """
         outbox = self._outbox
         if outbox.is_there(self.store) and self._setting("outbox") == self._columns:
@@ -161,14 +167,17 @@ class Archives:
 
     @property
     def _columns(self) -> float:
-        """A number that tells the columns of model and table, with their types, from those of another day."""
+        """A number that identifies the current columns of the model and the table, with their types."""
         known = sorted(field.column.lower() for field in self.database.dialect.source.fields)
         found = sorted(tuple(map(str, row)) for row in self.store.execute(self._outbox.types))
-        told = repr((known, [row for row in found if row[0].lower() in known]))
-        return float(int(sha256(told.encode()).hexdigest(), 16) % 2**BITS)
+        columns = repr((known, [row for row in found if row[0].lower() in known]))
+        return float(int(sha256(columns.encode()).hexdigest(), 16) % 2**BITS)
 
-    def get_ready(self) -> None:
-        """Have an outbox for the columns that the table has now."""
+    def prepare(self) -> None:
+        """Create the outbox with the current columns of the table, unless it has them.
+
+        Raises ConfigurationError for a table with columns that the model lacks: they would be lost.
+        """
         dialect, outbox = self.database.dialect, self._outbox
         there = dialect.columns_of(self.store, dialect.source.name)
         known = {field.column.lower() for field in dialect.source.fields}
@@ -179,30 +188,28 @@ class Archives:
                 f"({', '.join(more)}), and they would be lost: give it fields for them"
             )
         if not self.fits():
-            self.turn()  # who knows of no outbox does not look there
+            self.next_generation()  # a reader that knows of no outbox must start again
             for sql in (outbox.drop, *outbox.made()):
                 self.store.execute(sql)
             self.database.execute(dialect.set_setting, {**self._named("outbox"), "value": self._columns})
 
-    # what is in the outbox
-
     def runs(self) -> dict[str, int]:
-        """How many tasks of each run are in the outbox."""
+        """Return how many tasks of each run are in the outbox."""
         outbox = self._outbox
         found = self.database.execute(outbox.runs) if outbox.is_there(self.store) else []
         return {str(run): int(n) for run, n in found}
 
     def count(self, run: str) -> int:
-        """How many tasks of a run are in the outbox."""
+        """Return how many tasks of a run are in the outbox."""
         return self.runs().get(run, 0)
 
     def forget(self, run: str) -> None:
-        """Delete a run from the outbox: what was in it is elsewhere."""
+        """Delete a run from the outbox."""
         for low, high in self._in_steps(run):
             delete(self.database, self._outbox.forget, {"run": run, "low": low, "high": high})
 
     def _in_steps(self, run: str) -> Iterator[tuple[int, int]]:
-        """The first and last numbers of ROWS tasks after ROWS tasks; a run that was loaded has gaps of PLACES."""
+        """Yield the first and last numbers of blocks of ROWS tasks. The numbers of a loaded run have gaps of PLACES."""
         low: int = 0
         while True:
             ((high,),) = self.database.execute(self._outbox.some, {"run": run, "low": low, "n": ROWS})
@@ -212,24 +219,25 @@ class Archives:
             low = high + 1
 
     def retire(self, run: str) -> None:
-        """Delete a run from the outbox that has come into its place in an archive."""
+        """Delete a run from the outbox after its files are in place in the archive."""
         self.check_alone()
-        self.turn()
+        self.next_generation()
         self.forget(run)
 
     @property
     def generation(self) -> int:
-        """A number that changes whenever what an archive has is about to be deleted here."""
+        """A number that changes before rows which are in an archive are deleted here."""
         return int(self._setting("archive") or 0)
 
-    def turn(self) -> None:
-        """From here on, what an archive has is deleted here: whoever began to read both before must begin anew."""
+    def next_generation(self) -> None:
+        """Increase the generation, before rows that an archive has are deleted here.
+
+        A program that has begun to read the queue and its archive must start again.
+        """
         self.database.execute(self._outbox.next_generation, self._named("archive"))
 
     def _named(self, what: str) -> dict[str, str]:
         return {"name": self._outbox.setting_of(what)}
-
-    # as other programs read it
 
     @property
     def _tasks(self) -> Extract:
@@ -240,40 +248,43 @@ class Archives:
         return self.database.dialect.extract("history", self.store.name, self.store.address(), "")
 
     def extract_run(self, run: str) -> Extract:
-        """The tasks of a run, with `xq_at_us`: when each was done, in microseconds since 1970."""
+        """Return the tasks of a run, with `xq_at_us`: when each was done, in microseconds since 1970."""
         return self._outbox.extract_run(self._tasks, run)
 
     def extract_tasks(self, without: Sequence[str], generation: int) -> Extract:
-        """The tasks of the queue, and those in the outbox but for some runs, with `xq_at_us`, where they are there.
+        """Return the tasks of the queue, and those of the outbox except some runs, with `xq_at_us` for the latter.
 
-        Reading raises Error when it is done, if by then it is another generation.
+        Reading raises Error at its end if the generation has changed by then.
         """
         found = self._outbox.extract_all(self._tasks, self._outbox.columns(self.store), without, LOADING)
-        return self._while(generation, found)
+        return self._checked(generation, found)
 
     def extract_past(self, past: Past) -> Extract:
-        """Rows of the history that were `past`."""
+        """Return the rows of the history below a watermark."""
         return replace(self._history, rows=self._outbox.old(past))
 
     def extract_history(self, without: Past | None, generation: int) -> Extract:
-        """The history but for some rows that were `past`. Reading raises as in `extract_tasks`."""
+        """Return the history except the rows below a watermark. Reading raises as in `extract_tasks`."""
         rows = f"NOT ({self._outbox.old(without)})" if without else ""
-        return self._while(generation, replace(self._history, rows=rows))
+        return self._checked(generation, replace(self._history, rows=rows))
 
-    def _while(self, generation: int, extract: Extract) -> Extract:
-        asked = self._outbox.extract_generation(self._tasks, self._named("archive")["name"])
-        return replace(extract, check=Unturned(replace(asked, address=asked.address.shown), generation))
+    def _checked(self, generation: int, extract: Extract) -> Extract:
+        generation_extract = self._outbox.extract_generation(self._tasks, self._named("archive")["name"])
+        return replace(
+            extract,
+            check=SameGeneration(replace(generation_extract, address=generation_extract.address.shown), generation),
+        )
 
-    # out
+    def stage(self, run: str, before_us: int) -> Moved:
+        """Move done tasks into the outbox: those done before a moment, and those whose time is unknown.
 
-    def gather(self, run: str, before_us: int) -> Left:
-        """Move done tasks into the outbox: those that came to D before, and those of which nobody knows when.
-
-        In transactions of a bounded number of them each. Who changes a task meanwhile keeps it: it stays.
+        Each transaction moves a bounded number of tasks. A task that another process changes meanwhile stays in the
+        table.
         """
         outbox, execute = self._outbox, self.database.execute
         execute(outbox.over)
-        # Before the list is made: of who is done later it knows nothing, and that must not go.
+        # Read before the list is made: the list does not know of tasks that are done later, and their history must
+        # stay.
         past, mark = self.old.past(before_us), self.old.newest_settled()
         create, *more = outbox.leaving(before_us)
         outbox.prepare(self.store)
@@ -283,20 +294,20 @@ class Archives:
         moved = 0
         for low in range(1, last + 1, BATCH):
             numbers = range(low, min(low + BATCH, last + 1))
-            moved += self._in_parts(lambda some: self._take_out(run, some, mark), numbers)
+            moved += self._in_parts(lambda part: self._take_out(run, part, mark), numbers)
         ((stayed, since_us),) = execute(outbox.stayed)
         execute(outbox.over)
         if past and since_us is not None:
             past = {**past, "before_us": min(past["before_us"], since_us)}
-        return Left(moved, stayed, past)
+        return Moved(moved, stayed, past)
 
     def _take_out(self, run: str, numbers: Sequence[int], mark: int) -> int:
         self.check_alone()
         outbox, values = self._outbox, {"run": run}
         found = self.database.execute(outbox.found, {"low": numbers[0], "high": numbers[-1]})
         if found and not outbox.same_version:
-            again = {n for (n,) in self.database.execute(outbox.done_again, {"mark": mark})}
-            found = [row for row in found if row[0] not in again]
+            redone = {n for (n,) in self.database.execute(outbox.done_again, {"mark": mark})}
+            found = [row for row in found if row[0] not in redone]
         if not found:
             return 0
         numbers = [row[0] for row in found]
@@ -316,7 +327,7 @@ class Archives:
         self.steps.count(binding, *change, n)
 
     def _in_parts(self, work: Callable[[Sequence[int]], int], numbers: Sequence[int]) -> int:
-        """What `work` returns of all numbers, by one transaction, or several where the database refuses some rows."""
+        """Return the sum of what `work` returns, in one transaction, or in several if the database refuses some."""
 
         def transaction() -> int:
             self._outbox.prepare(self.store)
@@ -334,24 +345,24 @@ class Archives:
         half = len(numbers) // 2
         return self._in_parts(work, numbers[:half]) + self._in_parts(work, numbers[half:])
 
-    # back
-
     def loading(self, columns: Sequence[str]) -> Loading:
-        """What fills the outbox with rows of an archive. Raises BadValue for columns that the model does not have.
+        """Return what fills the outbox with rows of an archive.
 
-        They count for nothing there until they are `loaded`: of who was killed, workers may go on for a while.
+        Raises BadValue for columns that the model does not have.
+
+        The rows do not count until they are `loaded`: the workers of a killed process may write for a while.
         """
         found = bulk(self.database, self.steps.tasks, "raise")
         run, defaults = f"{LOADING}{uuid4().hex}", self.store.declared_defaults()
         newer = {n: value for n, value in defaults.items() if n not in columns and not callable(value)}
         loading = Loading(Job(found, (*columns, *newer), run, True, as_it_was=True), run, tuple(newer.values()))
-        _ = loading.job.frame  # which refuses what does not fit
+        _ = loading.job.frame  # raises for columns that do not fit
         return loading
 
     def loaded(self, loading: Loading, run: str, n: int) -> None:
-        """From here on what was loaded is that run, of n tasks. Raises Error where it has others than those.
+        """Rename a loaded batch to this run of `n` tasks. Raises Error if it has another number of tasks.
 
-        As where an attempt of a worker that counts no more has written meanwhile: what it writes later is no run's.
+        That happens if a superseded attempt of a worker has written meanwhile. Its later rows belong to no run.
         """
         for low, high in self._in_steps(loading.run):
             delete(self.database, self._outbox.rename, {"run": loading.run, "new": run, "low": low, "high": high})
@@ -364,21 +375,24 @@ class Archives:
         return run.startswith(LOADING)
 
     def in_the_way(self, run: str) -> list[Any]:
-        """The keys of a run that the table has again, of up to ten."""
+        """Return up to ten keys of a run that the table already has."""
         found = self.database.execute(self._outbox.in_the_way, {"run": run})
         return [self.steps.tasks.app_key(tuple(parts)) for parts in found]
 
-    def put_back(self, run: str) -> Left:
-        """Move a run from the outbox back into the table, as D. Those stay whose keys, or more, the table has again."""
-        self.turn()  # who has read it where it was in an archive must not read it in the table, too
+    def put_back(self, run: str) -> Moved:
+        """Move a run from the outbox back into the table, as D.
+
+        Tasks stay in the outbox if the database refuses them, for example since the table has their keys again.
+        """
+        self.next_generation()  # a reader that has seen the tasks in an archive must not see them in the table, too
         outbox, columns = self._outbox, self._outbox.columns(self.store)
         moved, last = 0, -1
         while True:
             found = self.database.execute(outbox.next_back, {"run": run, "low": last, "n": BATCH})
             if not found:
-                return Left(moved, self.count(run))
+                return Moved(moved, self.count(run))
             numbers = [n for (n,) in found]
-            moved += self._in_parts(lambda some: self._put_back(run, columns, some), numbers)
+            moved += self._in_parts(lambda part: self._put_back(run, columns, part), numbers)
             last = numbers[-1]
 
     def _put_back(self, run: str, columns: Sequence[str], numbers: Sequence[int]) -> int:
@@ -390,15 +404,15 @@ class Archives:
 
 
 @dataclass(frozen=True)
-class Unturned:
-    """The check that an archive has not begun to have what it had not, before all of that was read."""
+class SameGeneration:
+    """Checks at the end of a read that the generation has not changed since its start."""
 
-    asked: Extract  # the generation, at no address: a password is where that of what is read is
+    generation_extract: Extract  # reads the generation; has no password, since that of the checked extract is used
     generation: int
 
     def __call__(self, read: Extract) -> None:
-        asked = replace(self.asked, address=read.address)
-        if max((int(value) for (value,) in asked.read()), default=0) != self.generation:
+        generation_extract = replace(self.generation_extract, address=read.address)
+        if max((int(value) for (value,) in generation_extract.read()), default=0) != self.generation:
             raise Error(
                 f"what this tells of {read.name} is partly in an archive by now, and partly not any more where it was: "
                 "make the DataFrame anew"

@@ -1,4 +1,4 @@
-"""Putting tasks by the million, from processes that have no model: staged beside the table, then put all at once."""
+"""Put millions of tasks from processes without the model: stage them beside the table, then put all at once."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
 
 CHUNK = 10_000  # rows that one transaction stages
-AGE = 86_400.0  # seconds after which what a job has staged counts as left behind
-TRIES = 20  # how often a job is put anew when another process has come in its way meanwhile
+AGE = 86_400.0  # seconds after which staged rows count as abandoned
+TRIES = 20  # attempts to put a job while other processes put the same keys or unique values
 
 
 @dataclass(frozen=True)
 class Staged:
-    """What one call of `Job.stage` has written. Small, and may be pickled; what is not committed counts for nothing."""
+    """What one call of `Job.stage` has written. Small, and may be pickled. It has no effect unless committed."""
 
     batch: int
     rows: int
     shapes: frozenset[Shape]
-    order: int  # among the others of its job: tasks are put in this order, and then in that of the rows
+    order: int  # tasks are put in this order of calls, and within a call in that of the rows
 
 
 @dataclass(frozen=True)
 class Bulk:
     """How other processes put tasks into a queue. May be pickled, and needs no model where it is unpickled.
 
-    The password is part of the address: `replace(bulk, address=...)` has it travel apart.
+    The address contains the password: use `replace(bulk, address=...)` to send it separately.
     """
 
-    name: str  # what the application calls the model
+    name: str  # of the model, in the application
     address: Address
     dialect: Dialect
-    structure: Mapping[str, Any]  # what must be the same in every process
+    structure: Mapping[str, Any]  # what must be equal in every process
     catalogue: Callable[[], Catalogue]
     sources: Sources
     on_conflict: str
-    now: float | None  # by the clock of a test
+    now: float | None  # the time of a test's clock
 
     def __post_init__(self) -> None:
         if self.on_conflict not in ("raise", "skip"):
@@ -64,26 +64,26 @@ class Bulk:
 
     @property
     def tasks(self) -> Tasks[Any]:
-        nobody: Any = _Modelless(self.name)
-        return Tasks(nobody, self.dialect.source, self.dialect.machine, self.catalogue)
+        store: Any = _Modelless(self.name)
+        return Tasks(store, self.dialect.source, self.dialect.machine, self.catalogue)
 
     def begin(self, columns: Sequence[str], job: str | None = None) -> Job:
-        """Begin a job of rows that have these columns: fields, and options of put (delay, ttl, ttr).
+        """Begin a job of rows with these columns: fields, and options of put (delay, ttl, ttr).
 
-        One that has a name is put once, however often it is run. Makes the two tables that jobs need, where they are
-        missing. Raises BadValue and FeatureOff for columns that put could not take, NotInstalled, ConfigurationError.
+        A named job is put once, however often it runs. Creates the two tables that jobs need. Raises BadValue and
+        FeatureOff for columns that put cannot take, NotInstalled, ConfigurationError.
         """
         longest = self.dialect.staging.longest
         if job is not None and not (isinstance(job, str) and 0 < len(job) <= longest and "\0" not in job):
             raise BadValue(f"a job is named by text of 1 to {longest} characters, not by {shown(job)}")
-        begun = Job(self, tuple(columns), job or uuid.uuid4().hex, job is not None)
-        _ = begun.frame  # which refuses what does not fit
-        with begun.connected() as store:
+        new = Job(self, tuple(columns), job or uuid.uuid4().hex, job is not None)
+        _ = new.frame  # raises for columns that do not fit
+        with new.connected() as store:
             installation = Installation(store, self.dialect, self.structure)
-            if lacking := installation.not_installed():
-                raise lacking
+            if error := installation.not_installed():
+                raise error
             unit_of_work(store, installation.make_stage)
-        return begun
+        return new
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ class Job:
     bulk: Bulk
     columns: tuple[str, ...]
     name: str
-    is_named: bool  # by the caller, who may run it again
-    as_it_was: bool = False  # whether the rows are those of tasks that come back
+    is_named: bool  # whether the caller named it, and so may run it again
+    as_it_was: bool = False  # whether the rows are those of restored tasks
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: vars(self)[name] for name in self.__dataclass_fields__}
@@ -115,7 +115,7 @@ class Job:
     def stage(self, parts: Iterable[Columns], order: int = 0) -> Staged:
         """Write rows beside the table, where no consumer sees them, in transactions of up to 10,000 rows each.
 
-        Each part is a sequence of columns, in the order of the job's. Raises BadValue and BadType.
+        Each part is a sequence of columns in the order of the job's. Raises BadValue and BadType.
         """
         staging, targets = self.bulk.dialect.staging, self.frame.targets
         load = staging.load([t.field.column if t.field else staging.option(t.option) for t in targets])
@@ -126,8 +126,8 @@ class Job:
                 found, of_shapes = self.frame.stored(part)
                 first = staging.first(batch) + rows
                 places = range(first, first + len(part[0]))
-                whole = list(zip(places, *(found[target] for target in targets), strict=True))
-                unit_of_work(store, partial(self._load, store, batch, load, whole))
+                staged = list(zip(places, *(found[target] for target in targets), strict=True))
+                unit_of_work(store, partial(self._load, store, batch, load, staged))
                 rows, shapes = rows + len(places), shapes | of_shapes
         return Staged(batch, rows, frozenset(shapes), order)
 
@@ -138,23 +138,24 @@ class Job:
             store.load(load, rows)
 
     def commit(self, staged: Iterable[Staged]) -> int:
-        """Put all that was staged, in one transaction, and return how many tasks that were; none if it was put before.
+        """Put all that was staged, in one transaction. Returns how many tasks; 0 if the job was put before.
 
-        What was staged and is not named here is thrown away. Raises Duplicate and Full, which leave the queue as it
-        was, Error where not all is there any more (begin the job anew), and what the driver raises for rows that the
-        table refuses. Of each call of `stage`, rows that bring the same options are put together, in their order. A
-        million tasks take some seconds, in which on SQLite all who write wait.
+        Of each call of `stage`, rows with the same options are put together, in their order. Staged rows that are not
+        in `staged` are deleted. A million tasks take some seconds, during which SQLite blocks all other writers.
+
+        Raises Duplicate and Full, which leave the queue unchanged; Error if staged rows are missing (begin the job
+        again); and the driver's error for rows that the table refuses.
         """
-        meant = sorted(staged, key=lambda one: one.order)
+        in_order = sorted(staged, key=lambda one: one.order)
         with self.connected() as store:
             last: Exception | None = None
             for _ in range(TRIES):
                 try:
-                    put = unit_of_work(store, lambda: self._put_all(store, meant))
+                    put = unit_of_work(store, lambda: self._put_all(store, in_order))
                     break
                 except Exception as error:
-                    # A value, or a key that was made, which another process has put since this one looked.
-                    if store.classify(error) is not ErrorKind.DUPLICATE or not self._may_change(meant, error):
+                    # Another process has put the same unique value or generated key since this transaction looked.
+                    if store.classify(error) is not ErrorKind.DUPLICATE or not self._may_be_retried(in_order, error):
                         raise
                     last = error
             else:
@@ -163,16 +164,16 @@ class Job:
                 ) from last
         try:
             self._end()
-        except Exception as error:  # the tasks are there: who puts them anew, for what is left behind, doubles them
+        except Exception as error:  # the tasks are committed: a caller that saw this error might put them again
             log = logging.getLogger(f"xq.{self.bulk.name}")
             log.warning("%d tasks were put; what was staged of them is cleared up by later jobs: %s", put, error)
         return put
 
     def abort(self) -> None:
-        """Give the job up: throw away what was staged. A job that was put, or is just being put, stays so."""
+        """Give the job up and delete its staged rows. A job that was put, or is just being put, is not affected."""
         self._end()
 
-    def _may_change(self, staged: Sequence[Staged], error: Exception) -> bool:
+    def _may_be_retried(self, staged: Sequence[Staged], error: Exception) -> bool:
         dialect, guard = self.bulk.dialect, self.bulk.dialect.machine.guard("unique")
         if guard and dialect.is_duplicate(guard, str(error)):
             return True
@@ -186,7 +187,8 @@ class Job:
                 dialect.one_at_a_time(store, False)
             if not dialect.change(store, Statement(staging.mark), self._values(job=self.name)):
                 return 0
-            # Who ends a batch begins with this very row, and waits. First of all: what is counted is what is put then.
+            # Another process that ends a batch locks this row first, and waits. So the rows counted here are those put
+            # below.
             there = [bool(self._execute(store, staging.goes_on, batch=one.batch)) for one in staged]
             put, base = 0, 0
             for one, goes_on in zip(staged, there, strict=True):
@@ -198,43 +200,43 @@ class Job:
                         f"rows that the job {self.name} of {self.bulk.name} has staged are gone, so nothing was put: "
                         f"it was given up, or began {AGE / 3600:.0f} hours ago, or the server crashed. Run it anew"
                     )
-                came = 0
+                inserted = 0
                 for shape in sorted(one.shapes, key=repr):
                     base = max(base, time.time_ns())
-                    came += self._put(store, shape, {**values, "base": base})
+                    inserted += self._put(store, shape, {**values, "base": base})
                     base += one.rows
-                if came != one.rows and not self._leaves_out:
+                if inserted != one.rows and not self._skips_duplicates:
                     raise Error(
                         f"of {one.rows} rows that the job {self.name} of {self.bulk.name} has staged the database has "
-                        f"taken {came}, so nothing was put: is there a trigger that ignores rows?"
+                        f"taken {inserted}, so nothing was put: is there a trigger that ignores rows?"
                     )
-                put += came
+                put += inserted
             if limit and self._execute(store, staging.overfull(limit)):
                 raise Full(self.bulk.name, limit.value, put)
         return put
 
     @property
-    def _leaves_out(self) -> bool:
-        """Whether rows that are in the way of others are left out, and not refused."""
+    def _skips_duplicates(self) -> bool:
+        """Whether duplicates are skipped instead of raising."""
         return self.bulk.on_conflict == "skip"
 
     def _put(self, store: Any, shape: Shape, values: Mapping[str, Any]) -> int:
-        """Put the rows of a shape, of one batch."""
+        """Put the rows of one shape of a batch."""
         dialect, staging, frame = self.bulk.dialect, self.bulk.dialect.staging, self.frame
         machine, guard = dialect.machine, dialect.machine.guard("unique")
         row = machine.choose(ABSENT, "put", shape.given)
         assert row is not None
-        what = change(machine, row, shape.given)
+        written = change(machine, row, shape.given)
         fields = [target.field for target in frame.targets if target.field]
         unique = guard if guard and dialect.source.roles[guard.role] in fields else None
-        if unique and not self._leaves_out:
-            for (value,) in self._execute(store, staging.in_the_way(what, shape, unique), **values):
+        if unique and not self._skips_duplicates:
+            for (value,) in self._execute(store, staging.in_the_way(written, shape, unique), **values):
                 raise Duplicate(self.bulk.name, value, advice=": on_conflict='skip' leaves such tasks out")
-            unique = None  # one that comes in the way just now is refused, and not left out
-        return dialect.change(store, staging.put(what, fields, shape, unique), values, row.event)
+            unique = None  # a duplicate that another process puts meanwhile raises, too
+        return dialect.change(store, staging.put(written, fields, shape, unique), values, row.event)
 
     def _end(self) -> None:
-        """Throw away what was staged, be it by this job or by others long ago."""
+        """Delete the staged rows of this job, and abandoned ones of others."""
         staging = self.bulk.dialect.staging
         with self.connected() as store:
             for (batch,) in self._execute(store, staging.over, age=AGE):
@@ -257,7 +259,7 @@ class Job:
 
 
 class _Modelless:
-    """What `Tasks` needs of a store, to name a queue whose model is not here."""
+    """The part of a store that `Tasks` needs for messages, in a process without the model."""
 
     model = type(None)
     hydrate = tuple
@@ -273,19 +275,20 @@ def _chunks(parts: Iterable[Columns]) -> Iterator[Columns]:
 
 
 def bulk(database: Database, tasks: Tasks[Any], on_conflict: str) -> Bulk:
-    """How other processes put tasks into the queue of a database."""
+    """Return how other processes put tasks into the queue of a database."""
     dialect, store, definition = database.dialect, database.store, database.definition
     machine, table = definition.machine, definition.table
     defaults = {name: value for name, value in store.declared_defaults().items() if tasks.may_have_default(name)}
     fields = {"key": table.key[0], **table.roles}
-    made_later = ("key",) * (machine.settings.id == "time64")  # two processes would make the same
+    # made at the commit: two processes would make the same keys
+    made_at_commit = ("key",) * (machine.settings.id == "time64")
     sources = Sources(
         {name: tasks.known(name).to_database(value) for name, value in defaults.items() if not callable(value)},
         {name: pickled(value) for name, value in defaults.items() if callable(value)},
         {
             fields[role].name: pickled(maker)
             for role, maker in machine.fill.items()
-            if role in fields and role not in made_later
+            if role in fields and role not in made_at_commit
         },
     )
     return Bulk(
@@ -303,7 +306,7 @@ def bulk(database: Database, tasks: Tasks[Any], on_conflict: str) -> Bulk:
 def _portable(
     dialect: Dialect, table: Table, machine: Machine, words: Mapping[str, str | int], tube_stats: Sequence[str]
 ) -> Dialect:
-    """A dialect that knows nothing of the model, nor of what the application has made for its features."""
+    """Return a dialect without references to the model and to the functions of the application's features."""
     fields = {field.name: replace(field, to_database=_same, from_database=None) for field in table.fields}
     plain = copy.copy(machine)
     plain.fill, plain.features = {}, tuple(replace(feature, fill={}) for feature in machine.features)

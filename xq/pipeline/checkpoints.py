@@ -1,4 +1,4 @@
-"""Writing batches of streams once each: with a note of the batch, in the transaction of what is made of it."""
+"""Write each batch of a stream once: the transaction that writes it also records it as a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.ports import UNANSWERED, fits_a_column
 from xq.engine.unit import Database
 
-LONGEST = 255  # characters of the name of a sink, and of that of a stream
+LONGEST = 255  # characters of the name of a sink, and of a stream
 
 
 class Counted(NamedTuple):
-    """How often a transition was seen in a bucket of time, which begins at so many seconds since 1970."""
+    """How often a transition occurred in a bucket of time that begins at this second since 1970."""
 
     queue: str
     tube: str  # "" for none
@@ -32,7 +32,10 @@ class _Table(Protocol):
 
 
 def _create(database: Database, table: _Table, first: Callable[[], None] = lambda: None) -> None:
-    """Have a table, `first` call this if it is not there: who may not make tables can use one that is."""
+    """Create a table, after calling `first`, unless it exists.
+
+    A user without the right to create tables can use one.
+    """
     opened, store = database.open(), database.store
     try:
         store.execute(table.look)
@@ -46,19 +49,19 @@ def _create(database: Database, table: _Table, first: Callable[[], None] = lambd
 
 
 class Sinks:
-    """The notes of one database."""
+    """The checkpoints of one database."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
 
     def install(self) -> None:
-        """Make their table, if it is not there. Raises BadValue within a transaction, which that might end."""
+        """Create their table unless it exists. Raises BadValue within a transaction, which creating it might commit."""
         if self.database.store.in_transaction():
             raise BadValue("write_batch() makes transactions of its own: call it outside of one")
         _create(self.database, self.database.dialect.checkpoints)
 
     def claim(self, sink: str, stream: str) -> str:
-        """Note of which stream a sink is to be, if it is of none. Returns of which it is."""
+        """Record the stream of a sink unless it has one. Returns the recorded stream."""
         database, sql = self.database, self.database.dialect.checkpoints
 
         def write() -> str:
@@ -72,7 +75,7 @@ class Sinks:
     def write_batch(
         self, sink: str, stream: str, batch: int, work: Callable[[], object], first: Callable[[], object] | None = None
     ) -> bool:
-        """As `Pipeline.write_batch`; where the sink has no batch yet, `first` is called before `work`."""
+        """Work as `Pipeline.write_batch`; call `first` before `work` if the sink has no batch yet."""
         for name, value in {"sink": sink, "stream": stream}.items():
             if not isinstance(value, str):
                 raise BadType(f"a {name} is named by text, not by {shown(value)}")
@@ -114,10 +117,10 @@ class Sinks:
 
 
 class Rollup:
-    """A table in the database of a queue that counts transitions, whichever queue they are of.
+    """A table in the database of a queue that counts transitions, of that queue or of others.
 
-    Its columns are those of `Counted`; together, but for n, they are its primary key. Its view, called as it with
-    _throughput, has in each bucket how many tasks were put, taken, done, buried, killed, expired.
+    Its columns are those of `Counted`; all of them except n are the primary key. A view with the suffix _throughput
+    shows for each bucket how many tasks were put, taken, done, buried, killed and expired.
     """
 
     def __init__(self, database: Database, table: str) -> None:
@@ -130,9 +133,9 @@ class Rollup:
         self.sinks = Sinks(database)
 
     def install(self, queues: str = "") -> None:
-        """Make the table, if it is not there; then no batch was written into it.
+        """Create the table unless it exists, and forget the checkpoints of an earlier table of this name.
 
-        Raises BadValue as `add`, and ConfigurationError for a table that is there and is no such one.
+        Raises BadValue as `add`, and ConfigurationError for an existing table with other columns.
         """
         self.sinks.install()
         sql, store = self.database.dialect.rollup(self.table), self.database.store
@@ -152,10 +155,10 @@ class Rollup:
             )
 
     def add(self, stream: str, batch: int, counted: Iterable[Counted], queues: str = "") -> bool:
-        """Count what a batch of a stream tells, once. Returns whether it was counted now.
+        """Add the transitions of a batch of a stream, once. Returns whether this call added them.
 
-        `queues` says whose transitions they are: it is the same as long as the queues are. Raises BadValue for a batch
-        of another stream, of other queues, and for one that is not the first where the table has none before it.
+        `queues` identifies the queues that are counted. Raises BadValue for a batch of another stream or of other
+        queues, and for a batch other than the first if the table has none before it.
         """
         rows = list(counted)
         sql = self.database.dialect.rollup(self.table)

@@ -1,4 +1,4 @@
-"""The columns of a data frame on their way into the columns of a table, without the model."""
+"""Convert the columns of a data frame to those of a table, without the model."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ Columns = Sequence[Sequence[Any]]  # the values of some rows, column by column
 
 @dataclass(frozen=True)
 class Sources:
-    """Where values come from that a frame does not bring, by field name; callables are `pickled`."""
+    """The sources of values that a frame does not bring, by field name. Functions are `pickled`."""
 
     defaults: Mapping[str, Any]  # as the table stores them
-    anew: Mapping[str, bytes]  # called for each task, with nothing
-    fill: Mapping[str, bytes]  # called for each task that brings no value, with the mapping of what it brings
+    anew: Mapping[str, bytes]  # functions without arguments, called for each task
+    fill: Mapping[str, bytes]  # functions of the task's values, called for each task that has no value
 
 
-PICKLERS: Final = ("pickle", "cloudpickle", "pyspark.cloudpickle")  # the later ones: what cannot be imported by name
+# the later ones can pickle functions that are not importable by name
+PICKLERS: Final = ("pickle", "cloudpickle", "pyspark.cloudpickle")
 
 
 def pickled(made: Callable[..., Any]) -> bytes:
-    """What makes values, to be called in another process; nothing where it cannot be sent there."""
+    """Return a function as bytes for another process; empty if no pickler can do that."""
     for pickler in PICKLERS:
-        with suppress(Exception):  # whatever is in the way of one of them, and that there is none
+        with suppress(Exception):  # a pickler may fail in any way, or not be installed
             found: bytes = importlib.import_module(pickler).dumps(made)
             if pickler != PICKLERS[0] or b"__main__" not in found:
                 return found
@@ -54,17 +55,17 @@ def _unpickled(made: bytes, name: str) -> Callable[..., Any]:
 
 
 class Target(NamedTuple):
-    """What a column of a frame sets: a field, or an option of put, be it in the field that remembers it."""
+    """What a column of a frame sets: a field, or an option of put, perhaps in the field that remembers it."""
 
     field: Field | None
     option: str
 
 
 class Frame:
-    """The columns of a frame, as a queue sees them: fields by their names, and then options of put.
+    """The columns of a frame as a queue sees them: fields by name, followed by options of put.
 
-    Raises BadValue and FeatureOff for columns that put could not take. What comes back `as_it_was` may bring what is
-    the queue's own, and nothing is made for it.
+    Raises BadValue and FeatureOff for columns that put cannot take. A restored frame (`as_it_was`) may also bring the
+    queue's own fields, and no values are generated for it.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Frame:
             raise BadValue(f"tasks of {self.name} must bring their keys: there is no column {', '.join(missing)}")
         sources = Sources({}, {}, {}) if as_it_was else sources
         fields = {field.name: self._of(field) for field in self.table.fields}
-        # What is made where the frame brings nothing, and what is made where a row of it brings nothing.
+        # Made if the frame has no such column, and made for a row without a value in it.
         self._defaults = {fields[n]: v for n, v in sources.defaults.items() if fields[n] not in self._places}
         self._anew = {
             fields[n]: _unpickled(make, n) for n, make in sources.anew.items() if fields[n] not in self._places
@@ -118,22 +119,22 @@ class Frame:
         raise BadValue(f"{self.name} has no field for the column {shown(column)}: it has {fields}{options}")
 
     def stored(self, part: Columns) -> tuple[dict[Target, Sequence[Any]], set[Shape]]:
-        """Some rows, as the stage holds them, and what shapes they are of. Raises BadValue and BadType."""
+        """Return some rows as the staging table holds them, and their shapes. Raises BadValue and BadType."""
         rows = len(part[0]) if part else 0
         found = {target: self._converted(target, part[place]) for target, place in self._places.items()}
         for target, value in self._defaults.items():
             found[target] = self._converted(target, [value] * rows) if target.option else [value] * rows
-        for target, anew in self._anew.items():
-            found[target] = self._converted(target, [anew() for _ in range(rows)])
+        for target, make in self._anew.items():
+            found[target] = self._converted(target, [make() for _ in range(rows)])
         for target, fill in self._fill.items():
-            there = found.get(target) or [None] * rows
-            if None in there:
+            values = found.get(target) or [None] * rows
+            if None in values:
                 tasks = (dict(zip(self.names, row, strict=True)) for row in zip(*part, strict=True))
                 new: Sequence[Any] = [
-                    fill(task) if value is None else None for value, task in zip(there, tasks, strict=True)
+                    fill(task) if value is None else None for value, task in zip(values, tasks, strict=True)
                 ]
                 new = self._converted(target, new)
-                found[target] = [made if value is None else value for value, made in zip(there, new, strict=True)]
+                found[target] = [made if value is None else value for value, made in zip(values, new, strict=True)]
         return found, self._shapes(found, rows)
 
     def _converted(self, target: Target, column: Sequence[Any]) -> Sequence[Any]:
@@ -160,12 +161,12 @@ class Frame:
         brought = [target for target in found if target.option]
         keys = [found[target] for target in self._key if target in found]
         flags = [[value is not None for value in found[target]] for target in brought]
-        whole = [
+        has_key = [
             [None not in key for key in zip(*keys, strict=True)] if len(keys) == len(self._key) else [False] * rows
         ]
         shapes = {
             Shape(frozenset(t.option for t, given in zip(brought, row, strict=False) if given), row[-1])
-            for row in set(zip(*flags, *whole, strict=True))
+            for row in set(zip(*flags, *has_key, strict=True))
         }
         for shape in shapes:
             self.tasks.choose(ABSENT, "put", dict.fromkeys(shape.given, 1.0))

@@ -1,4 +1,4 @@
-"""Rows of an archive on their way back: other processes fill the outbox of a queue with them."""
+"""Load rows of an archive into the outbox of a queue, from other processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xq.engine.unit import unit_of_work
 from xq.pipeline.bulk import Job
 from xq.pipeline.columns import Columns
 
-PLACES = 2**32  # rows that a part of a run may have
+PLACES = 2**32  # the largest number of rows in a part of a run
 
 
 @dataclass(frozen=True)
@@ -22,24 +22,24 @@ class Loading:
     newer: tuple[Any, ...]  # defaults of the fields that the archive does not have
 
     def load(self, rows: Iterable[Columns], part: int) -> int:
-        """Write rows, column by column, as a part of the run, of a number that no other has. Returns how many."""
+        """Write rows, column by column, as one part of the run. `part` must be unique. Returns how many."""
         dialect, frame = self.job.bulk.dialect, self.job.frame
         names = [target.field.column for target in frame.targets if target.field]
         sql, count = dialect.outbox.load(names), 0
         with self.job.connected() as store:
             dialect.outbox.refuse_misfits(store)
-            for some in rows:
-                found, _ = frame.stored([*some, *([value] * len(some[0]) for value in self.newer)])
+            for part_rows in rows:
+                found, _ = frame.stored([*part_rows, *([value] * len(part_rows[0]) for value in self.newer)])
                 first = part * PLACES + count
-                numbers = range(first, first + len(some[0]))
+                numbers = range(first, first + len(part_rows[0]))
                 values = zip(*(found[target] for target in frame.targets), strict=True)
-                whole = [(self.run, n, *row) for n, row in zip(numbers, values, strict=True)]
-                unit_of_work(store, lambda rows=whole: _load(store, sql, rows))  # type: ignore[misc]
-                count += len(whole)
+                numbered = [(self.run, n, *row) for n, row in zip(numbers, values, strict=True)]
+                unit_of_work(store, lambda rows=numbered: _load(store, sql, rows))  # type: ignore[misc]
+                count += len(numbered)
         return count
 
     def keep(self, parts: Iterable[int]) -> None:
-        """Forget what is not of these parts: of attempts that have failed, or were one too many."""
+        """Delete all parts except these: they come from attempts that failed or were superseded."""
         outbox = self.job.bulk.dialect.outbox
         with self.job.connected() as store:
             execute = self.job.bulk.dialect.execute

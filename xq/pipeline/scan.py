@@ -1,4 +1,4 @@
-"""What a queue holds, as other programs read it: columns with their types, without the model and the ORM."""
+"""The contents of a queue for other programs: columns with their types, without the model and the ORM."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ TESTS: Final[tuple[Test, ...]] = get_args(Test)
 
 R = TypeVar("R")
 
-# Up to where a history is read: the values of `marked`, of the last row that is; where rows are read, those of `order`
-# are enough. () is before the first.
+# How far a history has been read: the values of `marked` in the last read row. A position between rows needs only the
+# values of `order`. () is before the first row.
 Mark = tuple[int, ...]
 
 
 class Condition(NamedTuple):
-    """A test of a column: the value is a list for "in" and "not in", and None for "null" and "not null".
+    """A test of a column. The value is a list for "in" and "not in", and None for "null" and "not null".
 
-    What is compared with a TIMESTAMP is a datetime, by UTC unless it says otherwise, or a date, which is its beginning.
+    A TIMESTAMP is compared with a datetime, in UTC unless it has a time zone, or with a date, which means its
+    beginning.
     """
 
     column: str
@@ -37,7 +38,7 @@ class Condition(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Which rows of an extract are read: those that meet all conditions, after one mark and up to another."""
+    """The rows of an extract that are read: those that meet all conditions, after one mark and up to another."""
 
     conditions: tuple[Condition, ...] = ()
     after: Mark = ()
@@ -51,65 +52,65 @@ WHOLE: Final = Part()
 class Column:
     """A column of an extract.
 
-    Types are Spark's: BIGINT, STRING, DOUBLE, BOOLEAN, TIMESTAMP, DATE, DECIMAL(p,s), BINARY. What is a TIMESTAMP and
-    stored as BIGINT is microseconds since 1970; as STRING, or without a zone, it is UTC.
+    The types are Spark's: BIGINT, STRING, DOUBLE, BOOLEAN, TIMESTAMP, DATE, DECIMAL(p,s), BINARY. A TIMESTAMP that is
+    stored as BIGINT is microseconds since 1970; one stored as STRING, or without a time zone, is UTC.
     """
 
     name: str
     type: str
-    sql: str  # within the relation
+    sql: str  # an expression within the relation
     stored: str  # the type in which a driver returns it
-    exact: str = ""  # SQL that the database compares as Spark does; "" where it does not
-    relation: str = ""  # the one that has it, where the others do not need that
+    exact: str = ""  # SQL that the database compares as Spark does; "" if it cannot
+    relation: str = ""  # the relation that has the column, if only that one needs it
 
     @property
     def asked(self) -> bool:
-        """Whether it is read only where it is named, for what it costs."""
+        """Whether the column is expensive, and so read only if it is named."""
         return bool(self.relation)
 
     @property
     def declared(self) -> str:
-        """As a schema of Spark's has it."""
+        """The column in a schema of Spark."""
         return f"{quoted(self.name)} {self.type}"
 
     def decimal(self, value: Any) -> Decimal:
-        """A value of a DECIMAL, with as many places as that has."""
+        """Return a value of a DECIMAL column with as many decimal places as the column."""
         places = int(self.type.rstrip(")").partition(",")[2])
         return Decimal(str(value)).quantize(Decimal(1).scaleb(-places))
 
 
 class Stock(NamedTuple):
-    """All rows for a stock driver of a database, which filters them as Spark does."""
+    """All rows as a JDBC driver without xq reads them. Its filters compare as Spark does."""
 
     sql: str
-    columns: tuple[Column, ...]  # `stored` as such a driver has them, whatever the time zone of its program
-    begin: str  # what a connection begins with
+    columns: tuple[Column, ...]  # `stored` as such a driver returns them, whatever the time zone of its program
+    begin: str  # the first statement of a connection
 
 
 @dataclass(frozen=True)
 class Extract(ABC):
-    """A relation of one queue: its tasks, its history or its statistics. May be pickled, and read wherever that is.
+    """A relation of one queue: its tasks, its history or its statistics. May be pickled and read in another process.
 
-    A program that has it needs the driver of the database and nothing of the application. Reading raises the driver's
-    errors, and BadValue for a stored value that is not of its column's type. One read is one statement, and so tells of
-    one moment; several are told apart, and of one moment, by what `ranges` returns.
+    The reading program needs the driver of the database and nothing of the application. Reading raises the driver's
+    errors, and BadValue for a stored value that is not of its column's type. One read is one statement, and so shows
+    one moment. `ranges` returns parts that are read separately and show one moment together.
     """
 
     what: What
-    name: str  # what the application calls the model
+    name: str  # of the model, in the application
     address: Address
     relation: str
-    rows: str  # which rows of it are meant: SQL, or ""
+    rows: str  # SQL that selects its rows, or ""
     columns: tuple[Column, ...]
-    order: tuple[str, ...] = ()  # the columns by which rows are settled, whoever else writes; () where none are
-    witness: tuple[str, ...] = ()  # what tells a row from the one in its place in a history that was begun anew
-    ranged: str = ""  # the column of which ranges are read apart
-    where: tuple[Condition, ...] = ()  # which of those rows
-    snapshot: str = ""  # of PostgreSQL, exported by a transaction that is still open: what is read is as that saw it
-    check: Callable[[Extract], None] | None = None  # called with this when rows were read to the end: it may raise
+    order: tuple[str, ...] = ()  # the columns in which the watermark of a history advances; () for other extracts
+    witness: tuple[str, ...] = ()  # the columns that detect a history that was begun again
+    ranged: str = ""  # the column whose ranges are read separately
+    where: tuple[Condition, ...] = ()  # conditions for these rows
+    snapshot: str = ""  # exported by an open transaction of PostgreSQL: reads see its snapshot
+    check: Callable[[Extract], None] | None = None  # called with this extract after the last row; may raise
 
     def column(self, name: str) -> Column:
-        """Raises BadValue."""
+        """Return the column of this name. Raises BadValue."""
         for column in self.columns:
             if column.name == name:
                 return column
@@ -117,13 +118,16 @@ class Extract(ABC):
         raise BadValue(f"there is no column {shown(name)} in the {self.what} of {self.name}: there are {known}")
 
     def chosen(self, names: Sequence[str] | None = None) -> tuple[Column, ...]:
-        """The columns of these names; None: all but those that are read only where they are named. Raises BadValue."""
+        """Return the columns of these names; None: all except the expensive ones. Raises BadValue."""
         if names is None:
             return tuple(column for column in self.columns if not column.asked)
         return tuple(map(self.column, names))
 
     def only(self, conditions: Iterable[Condition]) -> Self:
-        """Those of the rows that meet these as well. Raises BadValue for one that cannot be tested exactly."""
+        """Return the extract of the rows that also meet these conditions.
+
+        Raises BadValue for a condition that cannot be tested exactly.
+        """
         more = tuple(conditions)
         for condition in more:
             self.ensure(condition)
@@ -131,27 +135,27 @@ class Extract(ABC):
 
     @property
     def marked(self) -> tuple[str, ...]:
-        """The columns whose values are a mark."""
+        """The columns whose values make up a mark."""
         return (*self.order, *self.witness)
 
     @abstractmethod
     def stock(self, names: Sequence[str] | None = None) -> Stock:
-        """How a program reads all rows, whatever `where` says, that knows nothing of xq and has Java's driver."""
+        """Return how a program with JDBC and without xq reads all rows, regardless of `where`."""
 
     @abstractmethod
     def bounds(self) -> tuple[int, int] | None:
-        """The least and the greatest value of the column `ranged`, as they are now; None where there is no row."""
+        """Return the least and the greatest value of the column `ranged`; None if there is no row."""
 
     @abstractmethod
     def held(self) -> AbstractContextManager[str]:
-        """A snapshot that is open within the block; "" where a database shows several connections no common moment."""
+        """Hold a snapshot open within the block and return its name; "" if the database cannot share a snapshot."""
 
     @abstractmethod
     def ensure(self, condition: Condition) -> None:
-        """Raises BadValue for a test that is none, and for what the database does not test exactly as Spark does."""
+        """Raise BadValue for an invalid test, and for one that the database does not compare exactly as Spark does."""
 
     def read(self, names: Sequence[str] | None = None, part: Part = WHOLE) -> Iterator[tuple[Any, ...]]:
-        """The rows of a part, in no order, and in bounded memory.
+        """Yield the rows of a part, in no order, and in bounded memory.
 
         Values are int, str, float, bool, datetime (UTC), date, Decimal, bytes and None.
         """
@@ -161,7 +165,7 @@ class Extract(ABC):
                 yield tuple(map(self.value, columns, row))
 
     def stored(self, names: Sequence[str] | None = None, part: Part = WHOLE) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """The same as the driver returns them, some thousand at a time."""
+        """Yield the rows as the driver returns them, in batches of some thousand."""
         return self._checked(self._stored(self.chosen(names), part))
 
     @abstractmethod
@@ -174,19 +178,19 @@ class Extract(ABC):
 
     @abstractmethod
     def value(self, column: Column, stored: Any) -> Any:
-        """The value of what the driver returned. Raises BadValue where it is not of the column's type."""
+        """Return the value for what the driver returned. Raises BadValue if it is not of the column's type."""
 
     def misfit(self, column: Column, stored: Any) -> BadValue:
-        """What is raised for a stored value that is not of the column's type."""
+        """Return the error for a stored value that is not of the column's type."""
         return BadValue(
             f"{column.name} of {self.name} holds {shown(stored)}, which is no {column.type}: "
             "mend it with plain SQL, or read other columns"
         )
 
     def batches(self, names: Sequence[str] | None = None, part: Part = WHOLE) -> Iterator[Any] | None:
-        """The same as `stored`, as Arrow's RecordBatches, in the types in which columns are stored or near ones.
+        """Return the rows as Arrow RecordBatches, in the stored types of the columns or similar ones.
 
-        None where no driver of this machine makes them, or they would be slower.
+        None if no installed driver makes them, or if they would be slower.
         """
         found = self._batches(self.chosen(names), part)
         return None if found is None else self._checked(found)
@@ -196,27 +200,27 @@ class Extract(ABC):
 
     @abstractmethod
     def ranges(self, n: int) -> list[Part]:
-        """Up to `n` parts, each row at most in one, as they are at this moment, whoever writes.
+        """Return up to `n` disjoint parts that together are all rows of one moment, despite concurrent writes.
 
-        One part where the database can show several readers no common moment.
+        One part if the database cannot share a snapshot between readers.
         """
 
     @abstractmethod
     def mark(self, after: Mark = (), limit: int | None = None) -> Mark:
-        """How far the history is settled, at most `limit` rows after a mark: no row comes up to there any more.
+        """Return the watermark of the history, at most `limit` rows after a mark: no row will be inserted before it.
 
-        `after` itself where nothing is. Raises BadValue for an extract that is not settled row by row, and
-        ConfigurationError where the history has begun anew since `after`.
+        Returns `after` if there is nothing new. Raises BadValue for an extract without an order, and ConfigurationError
+        if the history has begun again since `after`.
         """
 
 
 def quoted(name: str) -> str:
-    """The name of a column as Spark's schemas and expressions have it, whatever is in it."""
+    """Return the name of a column, quoted for Spark's schemas and expressions."""
     return f"`{name.replace('`', '``')}`"
 
 
 def parted(bounds: tuple[int, int], n: int) -> list[tuple[int, int]]:
-    """Up to `n` ranges of whole numbers, of about the same length, that make up one; both ends are in it."""
+    """Split a range of integers, both ends included, into up to `n` ranges of about the same length."""
     first, last = bounds
     n = max(1, min(n, last - first + 1))
     ends = [first + (last - first + 1) * i // n for i in range(n + 1)]

@@ -1,4 +1,4 @@
-"""Old history of a queue on its way to an archive: rows to which nobody adds any more, whoever is still writing."""
+"""The history of a queue that may be exported: rows below the watermark, to which no open transaction adds."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 LATEST: Final = 2**62  # microseconds
 LOOK = 100_000  # ids of the history that one statement counts
-ROWS = 5_000  # that one statement deletes
+ROWS = 5_000  # rows that one statement deletes
 
-Past = Mapping[str, Any]  # which rows of the history are meant: id and xid, up to which it is settled; before_us
+Past = Mapping[str, Any]  # the exportable rows: id and xid are the watermark, before_us a moment
 
 
 def delete(database: Database, sql: str, values: Mapping[str, Any]) -> int:
-    """Delete rows beside the table, as a transaction that locks no others. Returns how many."""
+    """Delete rows of a side table in a transaction that locks no other rows. Returns how many."""
 
     def transaction() -> int:
         database.dialect.outbox.prepare(database.store)
@@ -30,11 +30,11 @@ def delete(database: Database, sql: str, values: Mapping[str, Any]) -> int:
 
 
 class OldHistory:
-    """What of the history of one queue goes to an archive. `turn` is called before any of it is deleted."""
+    """The part of the history of a queue that goes to an archive. Calls `next_generation` before it deletes rows."""
 
-    def __init__(self, database: Database, turn: Callable[[], None]) -> None:
+    def __init__(self, database: Database, next_generation: Callable[[], None]) -> None:
         self.database = database
-        self.turn = turn
+        self.next_generation = next_generation
 
     @property
     def _outbox(self) -> Exports:
@@ -42,13 +42,13 @@ class OldHistory:
 
     @property
     def is_read_in_parts(self) -> bool:
-        """Whether several readers find all rows that were `past`."""
+        """Whether parallel readers can find all rows below a watermark."""
         return not self._outbox.looks_ahead
 
     def past(self, before_us: int) -> Past | None:
-        """The rows of the history from before a moment that nobody adds to any more; None where there are none."""
+        """Return the watermark of the rows before a moment; None if there are no such rows."""
         ((top, last_us, xid),) = self.database.execute(self._outbox.settling)
-        # A moment that has been: where the ids begin anew, one day, those rows are others.
+        # A moment that has passed: if the ids ever start again, later rows do not match it.
         mark = {"id": top, "before_us": min(before_us, (last_us or 0) + 1), "xid": xid}
         if top is None:
             return None
@@ -57,14 +57,14 @@ class OldHistory:
         return mark if self.is_there(mark) else None
 
     def newest_settled(self) -> int:
-        """The id of the history up to which nobody adds to it any more."""
+        """Return the highest id of the history that no open transaction can still write below."""
         ((top, _, xid),) = self.database.execute(self._outbox.settling)
         if top is None or not self._outbox.looks_ahead:
             return top or 0
         return self._settled({"id": top, "before_us": LATEST, "xid": xid}) - 1
 
     def _settled(self, mark: Past) -> int:
-        """The first id that others have written and not committed yet; that of the mark where there is none."""
+        """Return the first id that another connection has written and not committed; if none, that of the watermark."""
         for low, high in self._ranges(mark, LOOK):
             while not self._is_settled(mark, low, high):
                 if low == high:
@@ -78,7 +78,7 @@ class OldHistory:
         return written == self._count_in(mark, low, high, self._outbox.prepare)
 
     def is_there(self, mark: Past) -> bool:
-        """Whether any of these rows is."""
+        """Return whether any of these rows exists."""
         return self._oldest(mark) is not None
 
     def _oldest(self, mark: Past) -> int | None:
@@ -86,7 +86,7 @@ class OldHistory:
         return None if oldest is None else int(oldest)
 
     def count(self, mark: Past) -> int:
-        """How many rows of the history these are, with those that are not committed yet."""
+        """Return how many rows of the history these are, including uncommitted ones."""
         ahead = self._outbox.look_ahead
         return sum(self._count_in(mark, low, high, ahead) for low, high in self._ranges(mark, LOOK))
 
@@ -96,14 +96,14 @@ class OldHistory:
         return int(n)
 
     def forget(self, mark: Past) -> int:
-        """Delete these rows of the history, which are in an archive. Returns how many of them were still there."""
-        outbox, there = self._outbox, 0
+        """Delete these rows of the history after they have been archived. Returns how many still existed."""
+        outbox, deleted = self._outbox, 0
         if self.is_there(mark):
-            self.turn()
+            self.next_generation()
         for low, high in self._ranges(mark, ROWS):
             many = self._count_in(mark, low, high, outbox.prepare) if outbox.looks_ahead else 0
-            there += delete(self.database, outbox.forget_old(mark), {"low": low, "high": high, "many": many})
-        return there
+            deleted += delete(self.database, outbox.forget_old(mark), {"low": low, "high": high, "many": many})
+        return deleted
 
     def _ranges(self, mark: Past, n: int) -> Iterator[tuple[int, int]]:
         oldest = self._oldest(mark)

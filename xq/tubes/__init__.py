@@ -1,4 +1,4 @@
-"""The classic tubes, those of tarantool/queue: each type is a preset of features over a generated model."""
+"""The tubes of tarantool/queue: each type is a preset of features over a generated model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xq.runtime import maintenance
 from xq.sessions import session as sessions
 from xq.sessions.session import Session
 from xq.tubes.arguments import by_name
-from xq.tubes.custom import MAKES, Driven, lacking
+from xq.tubes.custom import FACTORY_METHODS, CustomTube, missing_methods
 from xq.tubes.state import RUNNING, State
 from xq.tubes.tube import Host, OnChange, Task, Tube, TubeWording, is_text, stored
 from xq.tubes.types import OPTIONS, PRESETS, STORAGE_MODES, Preset, check_preset, features, roles
@@ -28,7 +28,7 @@ __all__ = ["PRESETS", "Task", "Tube", "Tubes"]
 
 
 class TubeMap(Mapping[str, Tube]):
-    """The tubes of a database by name: `queue.tube["emails"]`, `queue.tube.emails`; `queue.tube()` are the names."""
+    """The tubes by name: `queue.tube["emails"]` or `queue.tube.emails`; `queue.tube()` lists the names."""
 
     def __init__(self, of: Tubes) -> None:
         self._of = of
@@ -43,7 +43,7 @@ class TubeMap(Mapping[str, Tube]):
         return len(self._of._names())
 
     def __getattr__(self, name: str) -> Tube:
-        if name.startswith("__"):  # what Python itself asks for
+        if name.startswith("__"):  # Python's own protocols look for such names
             raise AttributeError(name)
         try:
             return self[name]
@@ -60,9 +60,9 @@ class TubeMap(Mapping[str, Tube]):
 
 
 class Tubes:
-    """All the tubes of a database: `queue = xq.Tubes(db)`, of Peewee or a URL. Touches no database yet.
+    """All tubes of a database: `queue = xq.Tubes(db)`. Opens no connection yet.
 
-    Tubes are kept in the database: every process that opens it finds them.
+    `database` is a Peewee database or a URL. The tubes are stored in it, so every process that opens it finds them.
     """
 
     def __init__(self, database: Any, *, clock: Clock | None = None) -> None:
@@ -71,14 +71,14 @@ class Tubes:
         self._clock = clock
         self._records = Records(self.database)
         shared = tables.shared(self.database)
-        # One of each in a process: who waits in a tube, and who hears of it, is known to its queue.
+        # One tube object per process: its queue knows the waiters and observers.
         self._open: dict[tuple[str, int], Tube] = shared.setdefault("open", {})
         self._drivers: dict[str, Any] = shared.setdefault("drivers", dict(PRESETS))
         self._queue: Queue[Any] = upgrade(
             self._records.model, {"status": "status", "owner": "owner"}, {"id": "required"}, methods=False, clock=clock
         )
         self._running: State = shared.setdefault("state", self._state())
-        if clock is None:  # else no time passes by itself
+        if clock is None:  # a test's clock runs no maintenance thread
             upkeep = shared.setdefault(
                 "upkeep", Upkeep(self._queue, self._records, self._drivers, self._tube, self._close)
             )
@@ -94,20 +94,22 @@ class Tubes:
         return State(questions, self._queue.adapter.store.classify)
 
     def state(self) -> str:
-        """The state of the tubes, as the database now has it on this thread's connection.
+        """Return the state of the tubes, as this thread's connection now finds it.
 
-        RUNNING: it may be written. WAITING: it may only be read, and INIT: nor is there any tube. ENDING: it may only
-        be read, and calls of this process that wait are being ended. STARTUP: it may be written again, and the thread
-        of this process is about to move what fell due meanwhile. But for RUNNING, calls of tubes raise NotRunning.
+        - RUNNING: the database accepts writes.
+        - STARTUP: it accepts writes again; the maintenance thread is about to move what fell due meanwhile.
+        - ENDING: it is read-only; the waiting calls of this process are ending.
+        - WAITING: it is read-only.
+        - INIT: it is read-only and has no tubes yet.
+
+        In every state but RUNNING the calls of tubes raise NotRunning.
         """
         return self._running.look()
 
     def _installed(self) -> Queue[Any]:
-        """The queue of the records, without tasks, by which what all queues share is there."""
+        """Install the objects that all queues share, and return the queue of the tubes' records. It has no tasks."""
         self._records.make()
         return self._queue
-
-    # tubes
 
     @by_name
     def create_tube(
@@ -121,14 +123,19 @@ class Tubes:
         storage_mode: str | None = None,
         **options: Any,
     ) -> Tube:
-        """Create a tube: fifo, fifottl, limfifottl, utube, utubettl, or a type that was registered.
+        """Create a tube: fifo, fifottl, limfifottl, utube, utubettl, or a registered type.
 
-        Options, as far as the type has them: `ttl`, `ttr` (seconds; ttr is ttl by default, and that is never) and
-        `pri`, where put says none. `capacity`: at how many tasks put waits, or returns None (0: never). `temporary`: a
-        crash of the server may take its tasks, where writing is faster so. `storage_mode` is accepted, there is one.
+        Options, if the type has them:
 
-        `if_not_exists` returns the tube of this name where there is one, whatever its type and options. Raises
-        TubeExists, FeatureOff for an option that the type lacks, BadType for one that none has, BadValue, NotRunning.
+        - `ttl`, `ttr`: seconds. ttr is ttl by default; ttl is unlimited by default.
+        - `pri`: the default of put.
+        - `capacity`: a put into a tube with this many tasks waits or returns None. 0: unlimited.
+        - `temporary`: writes are faster where the database allows it, but a crash of the server may lose tasks.
+        - `storage_mode`: accepted for compatibility, without effect.
+
+        `on_task_change` is called as by Tube.on_task_change. `if_not_exists` returns an existing tube of this name,
+        whatever its type and options. Raises TubeExists, FeatureOff for an option that the type lacks, BadType for one
+        that no type has, BadValue, NotRunning.
         """
         self._check_name(name)
         if not isinstance(type, str) or type not in self._drivers:
@@ -143,8 +150,8 @@ class Tubes:
         chosen = self._features(type, options)
         with self._running:
             self._installed()
-            found = self._standing(name)
-            tube = None if found is None else self._there(found, if_not_exists)
+            found = self._find_record(name)
+            tube = None if found is None else self._existing_tube(found, if_not_exists)
             if tube is None:
                 given = {option: value for option, value in options.items() if value is not None}
                 given |= {"temporary": True} if temporary else {}
@@ -162,7 +169,7 @@ class Tubes:
 
     def _features(self, type: str, options: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(self._drivers[type], Mapping):
-            stored(dict(options))  # a class knows its own options, but they are kept as JSON
+            stored(dict(options))  # the class checks its own options; they must fit JSON, in which they are kept
             return {}
         for option in options:
             if option not in OPTIONS:
@@ -170,10 +177,14 @@ class Tubes:
                 raise BadType(f"create_tube has no option {shown(option)}: it has {known}")
         return features(type, options, self._drivers)
 
-    def _standing(self, name: str) -> Record | None:
-        """The tube of this name. One without its table, which who died while he dropped it has left, is none."""
+    def _find_record(self, name: str) -> Record | None:
+        """Return the record of the tube of this name, or None.
+
+        A process that was killed while it dropped a tube may have left the record without its table: that is deleted
+        here.
+        """
         found = self._records.find(name)
-        if found is None or not isinstance(self._drivers.get(found.type), Mapping):  # a class makes its table anew
+        if found is None or not isinstance(self._drivers.get(found.type), Mapping):  # a class creates its missing table
             return found
         if self.database.table_exists(found.table):
             return found
@@ -181,47 +192,47 @@ class Tubes:
         self._tube(found).erase()
         return None
 
-    def _there(self, record: Record, if_not_exists: bool) -> Tube:
+    def _existing_tube(self, record: Record, if_not_exists: bool) -> Tube:
         if not if_not_exists:
             raise TubeExists(record.name, record.type)
         return self._tube(record)
 
     def _create(self, record: Record, chosen: Mapping[str, Any], if_not_exists: bool) -> Tube:
-        """Make the table first: who finds the record finds the tube, whole."""
+        """Create the table before the record, so that every process that finds the record finds a complete tube."""
         self._records.check_transaction()
         tube = None
         try:
             tube = self._build(record, chosen)
             tube.create()
             if self._records.add(record):
-                return self._opened(record, tube)
+                return self._register(record, tube)
         except BaseException:
-            with suppress(Exception):  # a transaction that failed has undone it already
+            with suppress(Exception):  # a failed transaction has dropped the table already
                 if tube is None:
                     tables.drop_again(self.database, record.table)
                 else:
                     tube.erase()
             raise
-        tube.erase()  # another process was first
+        tube.erase()  # another process has added this name first
         found = self._records.find(record.name)
         if found is None:
-            raise TubeExists(record.name, record.type)  # and has dropped it again
-        return self._there(found, if_not_exists)
+            raise TubeExists(record.name, record.type)  # and has dropped its tube meanwhile
+        return self._existing_tube(found, if_not_exists)
 
     def _build(self, record: Record, chosen: Mapping[str, Any]) -> Tube:
         def forget() -> bool:
-            there = self._records.remove(record)
+            existed = self._records.remove(record)
             self._open.pop((record.table, id(self._clock)), None)
-            return there
+            return existed
 
         wording = TubeWording(type=record.type, types=self._drivers)
         host = Host(self._running, self._queue, lambda: self._installed().current_session().uuid, forget, wording)
         driver = self._drivers[record.type]
         if not isinstance(driver, Mapping):
-            return Driven(record, driver, self.database, host)
-        held = roles(chosen)
-        model = tables.model(self.database, record.name, record.table, held)
-        fields = {role: role for role in ("status", *held)}
+            return CustomTube(record, driver, self.database, host)
+        role_names = roles(chosen)
+        model = tables.model(self.database, record.name, record.table, role_names)
+        fields = {role: role for role in ("status", *role_names)}
         store: PeeweeStore[Any] = PeeweeStore(model)
         store.installs = (
             f"tube[{record.name!r}].model.xq.install() installs it as this process defines it; where processes differ, "
@@ -232,7 +243,10 @@ class Tubes:
         return Tube(record, model, host, [feature.name for feature in queue.machine.features])
 
     def _tube(self, record: Record) -> Tube:
-        """The tube of a record, the same each time. Raises UnknownTube where its type is not registered here."""
+        """Return the tube of a record, the same object each time.
+
+        Raises UnknownTube if its type is not registered in this process.
+        """
         tube = self._open.get((record.table, id(self._clock)))
         if tube is None:
             if record.type not in self._drivers:
@@ -241,20 +255,20 @@ class Tubes:
             try:
                 built = self._build(record, self._features(record.type, given))
             except Exception as error:
-                self._running.explain(error)  # a class may write to find its table
+                self._running.explain(error)  # a class may write when it opens its table
                 raise
-            tube = self._opened(record, built)
+            tube = self._register(record, built)
         return tube
 
     def _close(self, record: Record) -> None:
-        """Stop the maintenance of a tube that another process dropped, unless a call of this process waits there."""
+        """Stop the maintenance of a tube that another process dropped, unless a call of this process waits in it."""
         tube = self._open.get((record.table, id(self._clock)))
         if tube is not None and not tube.is_awaited:
             del self._open[record.table, id(self._clock)]
             tube.stop()
 
-    def _opened(self, record: Record, tube: Tube) -> Tube:
-        """This one, unless another thread has opened the tube already."""
+    def _register(self, record: Record, tube: Tube) -> Tube:
+        """Return this tube, or the one that another thread has opened first."""
         found = self._open.setdefault((record.table, id(self._clock)), tube)
         if found is not tube:
             tube.stop()
@@ -270,9 +284,9 @@ class Tubes:
         return self._tube(record)
 
     def statistics(self, name: str | None = None) -> dict[str, Any]:
-        """The statistics of a tube: {"tasks": {...}, "calls": {...}}; without a name, those of each, by its name.
+        """Return the statistics of a tube: {"tasks": {...}, "calls": {...}}.
 
-        Raises UnknownTube.
+        Without a name, return those of all tubes, by name. Raises UnknownTube.
         """
         if name is not None:
             return self._find(name).statistics()
@@ -283,52 +297,48 @@ class Tubes:
                     found[record.name] = self._tube(record).statistics()
         return found
 
-    # drivers
-
     @property
     def driver(self) -> Mapping[str, Any]:
         """The types of tubes that are registered in this process: presets, and classes."""
         return MappingProxyType(self._drivers)
 
     def register_driver(self, name: str, driver: Preset | Any) -> None:
-        """Have a type of tubes of one's own in this process: a preset, as `features=` of upgrade, or a class.
+        """Register a type of tubes in this process: a preset, as `features=` of upgrade, or a class.
 
-        A class has create_space(db, name, options), which makes the table of this name, where it is not there, and
-        returns its model; and new(model, on_task_change, options), which returns an object with normalize_task, put,
-        take, delete, release, bury, kick, peek (None where there is no such task), touch, truncate and tasks_by_state,
-        that calls on_task_change(task, event) after each change; `start` and `stop` are called where there are any.
+        A class has two methods. create_space(db, name, options) creates the table of this name if it is missing, and
+        returns its model. new(model, on_task_change, options) returns an object with normalize_task, put, take, delete,
+        release, bury, kick, peek (returns None for an unknown task), touch, truncate and tasks_by_state. The object
+        calls on_task_change(task, event) after each change. xq calls its `start` and `stop` if it has them.
 
-        Tubes of a type that is not registered are hidden until it is. Raises ConfigurationError, BadType, BadValue.
+        Tubes of an unregistered type are hidden. Raises ConfigurationError, BadType, BadValue.
         """
         self._check_name(name)
         if name in self._drivers:
             raise ConfigurationError(f"there is a driver {shown(name)} already")
         if isinstance(driver, Mapping):
             check_preset(name, driver)
-        elif missing := lacking(driver, MAKES):
+        elif missing := missing_methods(driver, FACTORY_METHODS):
             raise ConfigurationError(
-                f"a driver is a mapping of features, or a class with {' and '.join(MAKES)}: "
+                f"a driver is a mapping of features, or a class with {' and '.join(FACTORY_METHODS)}: "
                 f"{shown(driver)} lacks {', '.join(missing)}"
             )
         self._drivers[name] = dict(driver) if isinstance(driver, Mapping) else driver
 
-    # sessions
-
     def session(self, uuid: object = None) -> Session:
-        """Another session, to be entered by `with`, or the one of this uuid. Raises UnknownSession, BadValue."""
+        """Return a new session for a `with` block, or the one with this uuid. Raises UnknownSession, BadValue."""
         with self._running:
             return self._installed().session(uuid)
 
     def identify(self, uuid: object = None) -> str:
-        """The uuid of the session by which this thread, or asyncio task, takes. With a uuid, joins that one.
+        """Return the uuid of the session in which this thread, or asyncio task, takes. With a uuid, join that session.
 
-        It is the current one until another is joined, or the `with queue.session()` around this call is left: after
-        that the current one is what it was before the `with`. Whoever joins one leaves the one that he had joined
-        before in the same block, and its tasks go back when nobody is left in it. A thread that joined none has that of
-        the process. Raises UnknownSession, BadType, BadValue; with a uuid NotRunning.
+        A thread that joined none has the session of the process. A joined session stays current until another is
+        joined, or until the surrounding `with queue.session()` ends, which restores the session from before it. Joining
+        a session leaves the one joined earlier in the same block; when its last member leaves, its tasks are released.
+        Raises UnknownSession, BadType, BadValue; with a uuid also NotRunning.
         """
         wanted = None if uuid is None else sessions.checked(uuid)
-        if wanted is None and self.state() != RUNNING:  # it can be told, but not listed
+        if wanted is None and self.state() != RUNNING:  # without writes the session cannot be registered
             return sessions.of(self.database).current().uuid
         with self._running:
             return self._identify(wanted)
@@ -338,17 +348,17 @@ class Tubes:
         current = queue.current_session()
         if wanted in (None, current.uuid):
             return current.uuid
-        mine = current.sessions
-        mine.join(None if wanted == mine.own().uuid else queue.session(wanted))
+        local = current.sessions
+        local.join(None if wanted == local.own().uuid else queue.session(wanted))
         return str(wanted)
 
     @by_name
     def cfg(self, *, ttr: float | None = None, in_replicaset: bool | None = None) -> None:
-        """Set what holds for all tubes of this database, and is stored in it.
+        """Set and store options for all tubes of this database.
 
-        `ttr`: for how many seconds the tasks of a session that has ended are kept for who joins it again (0: not at
-        all). `in_replicaset` is accepted: sessions are always in the database. What is not given stays. Raises BadType,
-        BadValue.
+        `ttr`: for how many seconds an ended session keeps its tasks for a process that joins it again (0: they are
+        released at once). `in_replicaset`: accepted for compatibility; sessions are always in the database. Options
+        left out stay as they are. Raises BadType, BadValue.
         """
         if in_replicaset is not None and not isinstance(in_replicaset, bool):
             raise BadType(f"in_replicaset is True or False, not {shown(in_replicaset)}")

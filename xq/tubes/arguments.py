@@ -1,4 +1,4 @@
-"""Calls whose arguments do not fit: options in a table, as tarantool/queue takes them, or under an unknown name."""
+"""Errors for wrong arguments: options in a table, as tarantool/queue takes them, or under an unknown name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 def by_name(method: Callable[P, R]) -> Callable[P, R]:
-    """Return the method, which raises BadType, and shows how it is called, where Python would raise a TypeError."""
+    """Return the method wrapped so that wrong arguments raise BadType with a hint how to call it, not TypeError."""
     signature = inspect.signature(method)
 
     @wraps(method)
@@ -32,7 +32,7 @@ def by_name(method: Callable[P, R]) -> Callable[P, R]:
 def _misfit(
     name: str, signature: inspect.Signature, args: tuple[Any, ...], options: Mapping[str, Any]
 ) -> BadType | None:
-    """Return what is wrong with the arguments, if they do not fit the signature."""
+    """Return the error for arguments that do not fit the signature, or None if they fit."""
     try:
         signature.bind(*args, **options)
         return None

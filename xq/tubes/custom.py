@@ -1,4 +1,4 @@
-"""Tubes whose tasks a class of the application's own keeps: its methods, with waiting and owners added."""
+"""Custom drivers: tubes whose tasks a class of the application stores. xq adds waiting and owners."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from xq.core.ports import fits_a_column
 from xq.runtime.waiters import ALONE, Deadline
 from xq.sessions import session as sessions
 from xq.tubes.arguments import by_name
-from xq.tubes.tube import CALLS, GONE, LETTERS, NAMES, STATES, Host, Task, Tube, is_nothing, is_text, task_id
+from xq.tubes.tube import CALLS, GONE, LETTERS, NAMES, STATES, Host, Task, Tube, is_text, is_zero, task_id
 
-MAKES: Final = ("create_space", "new")
+FACTORY_METHODS: Final = ("create_space", "new")
 METHODS: Final = (
     "normalize_task",
     "put",
@@ -43,72 +43,71 @@ METHODS: Final = (
     "truncate",
     "tasks_by_state",
 )
-LOOKS: Final = ALONE  # seconds between two looks for what another process has put
+POLL: Final = ALONE  # seconds between two calls of the driver for tasks that another process has put
 
 log = logging.getLogger("xq")
 
 
-def lacking(found: object, wanted: tuple[str, ...]) -> list[str]:
+def missing_methods(found: object, wanted: tuple[str, ...]) -> list[str]:
     return [name for name in wanted if not callable(getattr(found, name, None))]
 
 
 @dataclass
-class Hold:
-    """That a session has taken a task. Where the transaction is rolled back, what was before holds again."""
+class Ownership:
+    """Records that a session has taken a task. If the transaction is rolled back, the record `before` applies again."""
 
     session: str
-    before: Hold | None
+    before: Ownership | None
     within: object  # the transaction, until it is committed
 
     def keep(self) -> None:
         self.before = self.within = None
 
 
-class Driven(Tube):
-    """A tube of a class: the same methods as those of any tube, by way of the object that the class makes.
+class CustomTube(Tube):
+    """A tube of a custom driver, with the methods of every tube; it calls the object that the class makes.
 
-    Who has taken a task is known to this process: who else has taken it may not finish it here. The end of a session
-    gives back what it has taken in this process; what a process that was killed had taken stays so until it is
-    released by release_all. Statistics are this process's. What must be known beyond that the class keeps itself: best
-    by upgrading the model that it makes.
+    Only this process knows which session has taken a task, and refuses the calls of other sessions. The end of a
+    session releases the tasks that it took in this process. The tasks of a killed process stay taken until release_all.
+    The statistics count this process only. A class that needs more should upgrade its model.
     """
 
     def __init__(self, record: Record, driver: Any, database: Any, host: Host) -> None:
         super().__init__(record, driver.create_space(database, record.table, dict(record.options)), host)
-        self._holds: dict[Any, Hold] = {}  # who has taken a task, by its id
+        self._ownerships: dict[Any, Ownership] = {}  # by the id of a taken task
         self._counted: Counter[str] = Counter()
         self._waiting = 0
         self._changes = threading.Condition()
         self._object = driver.new(self.model, self._changed, dict(record.options))
-        if missing := lacking(self._object, METHODS):
+        if missing := missing_methods(self._object, METHODS):
             raise ConfigurationError(f"the driver {record.type!r} makes tubes that lack {', '.join(missing)}")
-        self._call("start")
+        self._call_optional("start")
         sessions.of(database).holders.add(self)
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a call of this process waits in it for a task."""
+        """Whether a call of this process waits for a task of the tube."""
         return self._waiting > 0
 
     def create(self) -> None:
-        """The class has made the table."""
+        """Do nothing: create_space has created the table."""
 
-    def _call(self, name: str) -> None:
-        """Call a method that there may be."""
+    def _call_optional(self, name: str) -> None:
+        """Call an optional method of the object."""
         getattr(self._object, name, lambda: None)()
 
-    def _told(self, row: Any, state: str = "") -> Task:
+    def _task_of(self, row: Any, state: str = "") -> Task:
         return Task(*self._object.normalize_task(row))
 
     def _changed(self, row: Any, event: str) -> None:
-        """What the object calls for each change."""
+        """Observe a change; the object calls this after each one."""
         if row is not None:
-            task = self._told(row)
-            held = self._holds.get(task.id) if event != "touch" else None
-            self._host.records.adapter.after_commit(lambda: self._committed(task, event, held))
+            task = self._task_of(row)
+            ownership = self._ownerships.get(task.id) if event != "touch" else None
+            self._host.records.adapter.after_commit(lambda: self._committed(task, event, ownership))
 
-    def _committed(self, task: Task, event: str, held: Hold | None) -> None:
-        self._forget(task.id, held)
+    def _committed(self, task: Task, event: str, ownership: Ownership | None) -> None:
+        self._forget(task.id, ownership)
         with self._changes:
             self._counted[event] += 1
             if task.state == "r":
@@ -116,27 +115,27 @@ class Driven(Tube):
         if self._on_change is not None:
             try:
                 self._on_change(task, event)
-            except Exception:  # the change is true already
+            except Exception:  # the change is committed already
                 log.exception("on_task_change: %r failed for %s", self._on_change, event)
 
-    def _forget(self, id: Any, held: Hold | None) -> None:
-        """A task is not held so any more; it may be held anew."""
-        if held is not None and self._holds.get(id) is held:
-            self._holds.pop(id, None)
+    def _forget(self, id: Any, ownership: Ownership | None) -> None:
+        """Forget who has taken a task, unless it has been taken again since."""
+        if ownership is not None and self._ownerships.get(id) is ownership:
+            self._ownerships.pop(id, None)
 
-    def _forget_all(self, holds: Mapping[Any, Hold]) -> None:
-        for id, held in holds.items():
-            self._forget(id, held)
+    def _forget_all(self, ownerships: Mapping[Any, Ownership]) -> None:
+        for id, ownership in ownerships.items():
+            self._forget(id, ownership)
 
     def _owner(self, id: Any) -> str | None:
-        """The uuid of the session that has taken a task."""
-        held, now = self._holds.get(id), tables.transaction(self.model)
-        while held is not None and held.within not in (None, now):
-            held = held.before
-        return held.session if held else None
+        """Return the uuid of the session that has taken a task, or None."""
+        ownership, now = self._ownerships.get(id), tables.transaction(self.model)
+        while ownership is not None and ownership.within not in (None, now):
+            ownership = ownership.before
+        return ownership.session if ownership else None
 
-    def _named(self, id: object) -> tuple[Any, Task]:
-        """The id of a task that is there, and the task. Raises NotFound, BadType, BadValue."""
+    def _existing(self, id: object) -> tuple[Any, Task]:
+        """Return the id of an existing task, and the task. Raises NotFound, BadType, BadValue."""
         id = task_id(id)
         if isinstance(id, bool) or not isinstance(id, tables.key_types(self.model)):
             raise BadType(f"a task is named by its id, not by {shown(id)}")
@@ -148,11 +147,11 @@ class Driven(Tube):
             raise BadValue(f"no task has the id {shown(id)}: {error}") from error
         if row is None:
             raise NotFound(self.name, id)
-        return id, self._told(row)
+        return id, self._task_of(row)
 
-    def _mine(self, what: str, id: object) -> Any:
-        """The id of a task that the current session has taken. Raises NotFound, WrongState, NotOwner."""
-        id, task = self._named(id)
+    def _owned_id(self, what: str, id: object) -> Any:
+        """Return the id of a task that the current session has taken. Raises NotFound, WrongState, NotOwner."""
+        id, task = self._existing(id)
         if task.state != STATES["T"]:
             raise WrongState(what, id, LETTERS.get(task.state, task.state), ["T"], self._host.wording)
         owner = self._owner(id)
@@ -162,14 +161,14 @@ class Driven(Tube):
 
     @by_name
     def put(self, data: Any, **options: Any) -> Task | None:
-        """Put a task, with the options that the class takes."""
+        """Put a task with the options that the class supports."""
         with self._calls:
             row = self._object.put(data, options)
-            return None if row is None else self._told(row)
+            return None if row is None else self._task_of(row)
 
     @by_name
     def take(self, timeout: float | None = None) -> Task | None:
-        """Take a task. Waits `timeout` seconds for one; None: for ever. None when there is none."""
+        """Take a task, or return None if there is none within `timeout` seconds (None: wait without limit)."""
         with self._calls:
             if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float))):
                 raise BadType(f"timeout is a number of seconds, not {shown(timeout)}")
@@ -183,23 +182,25 @@ class Driven(Tube):
             try:
                 while (row := self._object.take()) is None and deadline.left > 0:
                     with self._changes:
-                        self._changes.wait(min(LOOKS, deadline.left))
+                        self._changes.wait(min(POLL, deadline.left))
                     self._host.running.check()
             finally:
                 with self._changes:
                     self._waiting -= 1
             if row is None:
                 return None
-            task = self._told(row)
-            held = self._holds[task.id] = Hold(session, self._holds.get(task.id), tables.transaction(self.model))
-            self._host.records.adapter.after_commit(held.keep)
+            task = self._task_of(row)
+            ownership = self._ownerships[task.id] = Ownership(
+                session, self._ownerships.get(task.id), tables.transaction(self.model)
+            )
+            self._host.records.adapter.after_commit(ownership.keep)
             return task
 
     @by_name
     def take_many(self, n: int, timeout: float | None = None) -> list[Task]:
-        """Take up to `n` tasks, as soon as there is one: each by a call of its own.
+        """Take up to `n` tasks, one call of the driver each. Waits, as `take` does, for the first one only.
 
-        If the driver fails after the first one, the error is logged, and those that were taken are returned; within a
+        If the driver fails after the first task, the error is logged and the taken tasks are returned. Within a
         transaction the error is raised.
         """
         if isinstance(n, bool) or not isinstance(n, int):
@@ -211,7 +212,8 @@ class Driven(Tube):
             try:
                 task = self.take(0 if found else timeout)
             except Exception as error:
-                if not found or self._host.records.adapter.store.in_transaction():  # which the error may have undone
+                # the error may have undone the earlier takes
+                if not found or self._host.records.adapter.store.in_transaction():
                     raise
                 log.warning("take_many of %s ends with %d of %d tasks: %s", self.name, len(found), n, error)
                 break
@@ -222,66 +224,66 @@ class Driven(Tube):
 
     @by_name
     def ack_many(self, ids: Iterable[object]) -> list[Task]:
-        """ack, one after the other: what comes before the one that raises is done."""
+        """Ack the tasks one after the other. If one raises, those before it stay acked."""
         if isinstance(ids, (Task, str, bytes, Mapping)) or not isinstance(ids, Iterable):
             raise BadType(f"ack_many takes tasks, or their ids, not {shown(ids)}")
         return [self.ack(id) for id in ids]
 
     def worker(self, function: Any = None, **options: Any) -> Any:
-        """Raises FeatureOff: workers are those of a queue."""
+        """Raise FeatureOff: custom drivers have no workers."""
         raise FeatureOff(f"worker is of tubes that xq keeps, and {self.type} is a class of your own: call take and ack")
 
     def run(self, *, until_empty: bool = False, workers: int | None = None) -> None:
-        """Raises FeatureOff, as `worker`."""
+        """Raise FeatureOff: custom drivers have no workers."""
         self.worker()
 
     @by_name
     def ack(self, id: object) -> Task:
-        """Say that a task, taken by this session, is done. Raises NotFound, WrongState, NotOwner."""
+        """Finish a task that this session has taken. Raises NotFound, WrongState, NotOwner."""
         with self._calls:
-            done = self._told(self._object.delete(self._mine("ack", id)))
+            done = self._task_of(self._object.delete(self._owned_id("ack", id)))
             self._host.records.adapter.after_commit(self._acked)
             return done
 
     def _acked(self) -> None:
-        """What the object told as a delete was an ack."""
+        """Count an ack: the object has reported it as a delete."""
         with self._changes:
             self._counted.update({"ack": 1, "delete": -1})
 
     @by_name
     def release(self, id: object, **options: Any) -> Task:
-        """Give a task, taken by this session, back. Raises NotFound, WrongState, NotOwner."""
+        """Release a task that this session has taken. Raises NotFound, WrongState, NotOwner."""
         with self._calls:
-            return self._told(self._object.release(self._mine("release", id), options))
+            return self._task_of(self._object.release(self._owned_id("release", id), options))
 
     @by_name
     def touch(self, id: object, increment: float) -> Task:
-        """Let a task, taken by this session, be taken `increment` seconds longer. Raises as `release`."""
+        """Prolong, by `increment` seconds, how long a task may stay taken by this session. Raises as `release`."""
         with self._calls:
-            if is_nothing(increment):
+            if is_zero(increment):
                 return self.peek(id)
             if isinstance(increment, bool) or not isinstance(increment, (int, float)):
                 raise BadType(f"increment is a number of seconds, not {shown(increment)}")
             if not 0 < increment < float("inf"):
                 raise BadValue(f"increment is a number of seconds from 0 on, not {shown(increment)}")
-            return self._told(self._object.touch(self._mine("touch", id), increment))
+            return self._task_of(self._object.touch(self._owned_id("touch", id), increment))
 
     @by_name
     def peek(self, id: object) -> Task:
-        """The task, unchanged. Raises NotFound."""
+        """Return the task, unchanged. Raises NotFound."""
         with self._calls:
-            return self._named(id)[1]
+            return self._existing(id)[1]
 
     @by_name
     def bury(self, id: object) -> Task:
-        """Put a task aside until it is kicked. One that is buried stays so."""
+        """Bury a task: it stays aside until it is kicked. A buried task stays unchanged."""
         with self._calls:
-            key, task = self._named(id)
-            return task if task.state == STATES["B"] else self._told(self._object.bury(key))
+            key, task = self._existing(id)
+            return task if task.state == STATES["B"] else self._task_of(self._object.bury(key))
 
     @by_name
     def kick(self, count: int = 1) -> Any:
-        """Have so many buried tasks be ready. Returns what the class does: how many there were."""
+        """Make up to `count` buried tasks ready. Returns what the class returns: the number of these tasks."""
         with self._calls:
             if isinstance(count, bool) or not isinstance(count, int):
                 raise BadType(f"a number of tasks is an integer, not {shown(count)}")
@@ -291,12 +293,12 @@ class Driven(Tube):
 
     @by_name
     def delete(self, id: object) -> Task:
-        """Delete a task."""
+        """Delete a task, whatever its state."""
         with self._calls:
-            return self._told(self._object.delete(self._named(id)[0]))
+            return self._task_of(self._object.delete(self._existing(id)[0]))
 
     def release_all(self) -> int:
-        """Give every taken task back, whoever has taken it. Returns how many."""
+        """Release every taken task, whichever session has taken it. Returns how many."""
         with self._calls:
             taken = self._in_state(STATES["T"])
             for task in taken:
@@ -304,24 +306,24 @@ class Driven(Tube):
             return len(taken)
 
     def give_back(self, session: str) -> None:
-        """A session has ended: release what it has taken in this process."""
-        for id, held in list(self._holds.items()):
+        """Release what an ended session has taken in this process."""
+        for id, ownership in list(self._ownerships.items()):
             if self._owner(id) != session:
                 continue
             try:
                 row = self._object.peek(id)
-                if row is not None and self._told(row).state == STATES["T"]:
+                if row is not None and self._task_of(row).state == STATES["T"]:
                     self._object.release(id, {})
-            except Exception:  # that of the class: the other tasks, and tubes, shall not suffer from it
+            except Exception:  # an error of the class must not stop the release of the other tasks and tubes
                 log.exception("task %r of the tube %s was not released at the end of its session", id, self.name)
-            self._host.records.adapter.after_commit(partial(self._forget, id, held))
+            self._host.records.adapter.after_commit(partial(self._forget, id, ownership))
 
     def truncate(self) -> Any:
         """Delete every task."""
         with self._calls:
-            holds = dict(self._holds)
+            ownerships = dict(self._ownerships)
             found = self._object.truncate()
-            self._host.records.adapter.after_commit(partial(self._forget_all, holds))
+            self._host.records.adapter.after_commit(partial(self._forget_all, ownerships))
             return found
 
     def _drop(self) -> int:
@@ -330,30 +332,30 @@ class Driven(Tube):
         return taken
 
     def stop(self) -> None:
-        """As the class likes it."""
-        self._call("stop")
+        """Call the `stop` of the object, if it has one."""
+        self._call_optional("stop")
 
     def erase(self) -> bool:
-        """Forget the tube, and drop the table. Whether it was known."""
+        """Forget the tube and drop its table. Returns whether it was registered."""
         self.stop()
         known = self._host.forget()
         tables.drop(self.model)
         return known
 
     def grant(self, user: str, role: str, *, run: bool = True) -> list[str]:
-        """Raises FeatureOff: what rights a class needs xq does not know."""
+        """Raise FeatureOff: xq does not know which privileges a class needs."""
         raise FeatureOff(f"grant is of tubes that xq keeps, and {self.type} is a class of your own: grant by plain SQL")
 
     def _in_state(self, state: str) -> list[Task]:
-        return [] if state == GONE else [self._told(row) for row in self._object.tasks_by_state(state)]
+        return [] if state == GONE else [self._task_of(row) for row in self._object.tasks_by_state(state)]
 
     def statistics(self) -> dict[str, dict[str, int]]:
-        """The tasks in each state, and the calls in this process since it opened the tube."""
-        with self._looks:
+        """Return the tasks in each state, and the calls of this process since it opened the tube."""
+        with self._reads:
             tasks = {name: len(self._in_state(STATES[letter])) for name, letter in NAMES.items()}
             calls = {name: self._counted[name] for name in CALLS}
             done = calls["ack"] + calls["delete"]
             return {"tasks": {**tasks, "done": done, "total": sum(tasks.values())}, "calls": calls}
 
-    def _observe(self, anybody: bool) -> None:
-        """The object tells of all that it changes."""
+    def _observe(self, wanted: bool) -> None:
+        """Do nothing: the object reports all its changes anyway."""

@@ -1,4 +1,4 @@
-"""In which state tubes are: it follows from whether their database may be written, which that says itself."""
+"""The state of the tubes of a database, which follows from whether the database accepts writes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Final
 from xq.core.errors import NotRunning
 from xq.core.ports import ErrorKind
 
-LOOK = 1.0  # seconds between two looks, as long as all is well
+LOOK = 1.0  # seconds for which RUNNING is cached
 
 RUNNING: Final = "RUNNING"
 
-# The states, and what is found then; the first that fits is the one.
+# Each state and its conditions; the first state whose conditions hold applies.
 STATES: Final[Mapping[str, Mapping[str, bool]]] = {
     "INIT": {"only_reads": True, "there": False},
     "ENDING": {"only_reads": True, "awaited": True},
@@ -25,27 +25,27 @@ STATES: Final[Mapping[str, Mapping[str, bool]]] = {
 
 
 class State:
-    """The state of the tubes of a database, for the connection of the thread that asks.
+    """The state of the tubes of a database, on the connection of the calling thread.
 
-    `with state:` around a call raises NotRunning in any state but RUNNING, and in place of what the database refuses
-    to write. Not a generator: each call passes here.
+    `with state:` around a call raises NotRunning in every state but RUNNING, and if the database refuses a write. It is
+    a class, not a generator, because every call of a tube passes through it.
     """
 
     def __init__(
-        self, questions: Mapping[str, Callable[[], bool]], classify: Callable[[BaseException], ErrorKind]
+        self, conditions: Mapping[str, Callable[[], bool]], classify: Callable[[BaseException], ErrorKind]
     ) -> None:
-        self._questions = questions  # by the names in STATES; asked only as far as it matters
-        self._classify = classify  # an error of the database
+        self._conditions = conditions  # by the names in STATES; evaluated only if needed
+        self._classify = classify  # returns the kind of an error of the database
         self._known = threading.local()
 
     def look(self) -> str:
-        """The state, as it is now."""
-        answers: dict[str, bool] = {}
+        """Return the current state."""
+        found_so_far: dict[str, bool] = {}
 
-        def holds(question: str, wanted: bool) -> bool:
-            if question not in answers:
-                answers[question] = self._questions[question]()
-            return answers[question] is wanted
+        def holds(condition: str, wanted: bool) -> bool:
+            if condition not in found_so_far:
+                found_so_far[condition] = self._conditions[condition]()
+            return found_so_far[condition] is wanted
 
         self._known.until = 0.0
         found = next(state for state, all_of in STATES.items() if all(holds(*each) for each in all_of.items()))
@@ -54,12 +54,12 @@ class State:
         return found
 
     def check(self) -> None:
-        """Raise NotRunning where calls are not served, as far as was known a second ago."""
+        """Raise NotRunning unless the state is, or was up to a second ago, RUNNING."""
         if time.monotonic() >= getattr(self._known, "until", 0.0) and (found := self.look()) != RUNNING:
             raise NotRunning(found)
 
     def check_waiting(self) -> None:
-        """As `check`, for a call that waits: it outlives a server that cannot be asked."""
+        """Check as `check` does, but ignore errors of the database: a waiting call outlives a lost connection."""
         try:
             self.check()
         except Exception as error:
@@ -73,13 +73,13 @@ class State:
             self.explain(error)
 
     def explain(self, error: BaseException) -> None:
-        """Raise NotRunning where that is what is behind an error of the database."""
+        """Raise NotRunning if an error of the database came from a state in which it refuses writes."""
         if self._classify(error) is ErrorKind.READ_ONLY:
             try:
                 found = self.look()
             except Exception as another:
                 if self._classify(another) is ErrorKind.NOT_DATABASE:
                     raise
-                return  # in a transaction of PostgreSQL, which an error ends, nobody can look
+                return  # in PostgreSQL an error ends the transaction, and no further query can run in it
             if found != RUNNING:
                 raise NotRunning(found) from error

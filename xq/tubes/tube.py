@@ -1,4 +1,4 @@
-"""One tube, of those that `xq.Tubes` makes: its methods, over a queue."""
+"""One tube of `xq.Tubes`: its methods, which call those of its queue."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from xq.tubes.types import pri as checked_pri
 STATES: Final[Mapping[str, str]] = {"R": "r", "T": "t", "W": "~", "B": "!"}
 LETTERS: Final = {state: letter for letter, state in STATES.items()}
 GONE: Final = "-"
-ENDS: Final = "DZX"  # done and kept, kept for a while, or gone: all one to whoever speaks of tubes
-NAMES: Final = {"ready": "R", "taken": "T", "delayed": "W", "buried": "B"}  # in the statistics
+ENDS: Final = "DZX"  # done and kept, kept for a while, or deleted: tubes show all of these as "-"
+NAMES: Final = {"ready": "R", "taken": "T", "delayed": "W", "buried": "B"}  # the names of states in the statistics
 
-LONGEST_UTUBE: Final = 500  # characters: an index of PostgreSQL holds no text above 2,700 bytes
+LONGEST_UTUBE: Final = 500  # characters: an index of PostgreSQL holds at most 2,700 bytes of text
 CALLS: Final = ("ack", "bury", "delay", "delete", "kick", "put", "release", "take", "touch", "ttl", "ttr")
 
-# What the callback of a tube is told of an event; nothing, of truncate.
-TOLD: Final[Mapping[str, str]] = {
+# The names under which a tube reports events that a queue names otherwise; "" reports nothing.
+REPORTED_AS: Final[Mapping[str, str]] = {
     "died": "release",
     "snatch": "release",
     "dig": "kick",
@@ -44,7 +44,7 @@ TOLD: Final[Mapping[str, str]] = {
 
 
 class Task(NamedTuple):
-    """A task of a tube, as it then is: "r" ready, "t" taken, "~" delayed, "!" buried, "-" gone, or done and kept."""
+    """A task of a tube. Its state is "r" ready, "t" taken, "~" delayed, "!" buried, or "-" done or deleted."""
 
     id: int
     state: str
@@ -55,7 +55,7 @@ OnChange = Callable[[Task, str], object]
 
 
 def stored(data: object) -> dict[str, Any]:
-    """The columns that hold data: JSON in one, or bytes in the other. Raises BadType and BadValue."""
+    """Return the columns that store the data: JSON in one, or bytes in the other. Raises BadType and BadValue."""
     try:
         if isinstance(data, (bytes, bytearray, memoryview)):
             return {"raw": bytes(data)}
@@ -68,7 +68,7 @@ def stored(data: object) -> dict[str, Any]:
 
 
 def _check_keys(data: object) -> None:
-    """JSON would make text of a key that is none, and so another value of the data."""
+    """Raise TypeError for a key that is not text: JSON would convert it, and so change the data."""
     if isinstance(data, dict):
         for key, value in data.items():
             if not isinstance(key, str):
@@ -80,7 +80,7 @@ def _check_keys(data: object) -> None:
 
 
 def read(row: Any) -> Any:
-    """The data that a row of the model holds. Text that is no JSON, which another program wrote, is what it is."""
+    """Return the data of a row. Text that is not JSON was written by another program and is returned unchanged."""
     if row.raw is not None:
         return bytes(row.raw)
     try:
@@ -91,10 +91,10 @@ def read(row: Any) -> Any:
 
 @dataclass(frozen=True)
 class TubeWording(Wording):
-    """What the messages of a tube name: the states and the calls of tubes, and their types instead of features."""
+    """The words of a tube's messages: the states and calls of tubes, and types in place of features."""
 
     type: str = ""
-    types: Mapping[str, Any] = field(default_factory=dict)  # those that are registered: presets, and classes
+    types: Mapping[str, Any] = field(default_factory=dict)  # the registered types: presets, and classes
 
     names: ClassVar = {letter: name for name, letter in NAMES.items()} | dict.fromkeys(ENDS, "done")
     signs: ClassVar = {**STATES, **dict.fromkeys(ENDS, GONE)}
@@ -106,26 +106,26 @@ class TubeWording(Wording):
         return f"another session ({uuid}), which identify({uuid!r}) joins"
 
     def lacks(self, queue: str, event: str, option: str, features: Sequence[str]) -> str:
-        return lacks(called(TOLD.get(event, event), option), features, self.type, self.types)
+        return lacks(called(REPORTED_AS.get(event, event), option), features, self.type, self.types)
 
 
 @dataclass(frozen=True)
 class Host:
-    """What a tube knows of the database that it is in."""
+    """What a tube needs from the database that it belongs to."""
 
     running: State
-    records: Queue[Any]  # without tasks, by which what all queues share is there
-    session: Callable[[], str]  # the uuid of the current one, which the database knows
-    forget: Callable[[], bool]  # that there is the tube; whether there was
+    records: Queue[Any]  # it has no tasks, but installs what all queues share
+    session: Callable[[], str]  # returns the uuid of the current session, after registering it
+    forget: Callable[[], bool]  # deletes the record of the tube; returns whether it existed
     wording: TubeWording
 
 
 class Calls:
-    """`with calls:` around each call of a tube: raises NotRunning, and TubeDropped for what came of that."""
+    """A context around each call of a tube. Raises NotRunning, and TubeDropped for errors of a dropped tube."""
 
     def __init__(self, tube: Tube, running: State | None) -> None:
         self._tube = tube
-        self._running = running  # None for what only looks
+        self._running = running  # None for calls that only read
 
     def __enter__(self) -> None:
         if self._running is not None:
@@ -141,14 +141,16 @@ class Calls:
 
 
 class Tube:
-    """One tube: what `Tubes.create_tube` returns, and `queue.tube["name"]`.
+    """One tube: `Tubes.create_tube` and `queue.tube["name"]` return it.
 
-    Its methods return tasks as they then are: (id, state, data). A task is named by its id, or is one that a method
-    returned. Times are seconds, math.inf is never. Beside what is said of each, they raise what those of a queue do:
-    FeatureOff for what the type of the tube lacks, BadType, BadValue; NotFound, WrongState, NotOwner; TubeDropped;
-    NotRunning, all but statistics(), while the database may only be read.
-    `model` is the model of its table, and `model.xq` the queue: who waits, who has taken what and which sessions are
-    open is told there (`waiting()`, `taken()`, `sessions()`).
+    Its methods return tasks as (id, state, data), in the state after the call. Methods accept an id, or a returned
+    task. Times are seconds; math.inf means never.
+
+    Every method may raise FeatureOff for what the type of the tube lacks, BadType, BadValue, NotFound, WrongState,
+    NotOwner, and TubeDropped. While the database is read-only every method but statistics() raises NotRunning.
+
+    `model` is the model of its table, and `model.xq` the queue: `waiting()`, `taken()` and `sessions()` show the
+    waiters, the owners and the open sessions.
     """
 
     def __init__(self, record: Record, model: Any, host: Host, features: Collection[str] = ()) -> None:
@@ -159,7 +161,7 @@ class Tube:
         self._host = host
         self._features = frozenset(features)
         self._calls = Calls(self, host.running)
-        self._looks = Calls(self, None)
+        self._reads = Calls(self, None)
         self._on_change: OnChange | None = None
 
     def __repr__(self) -> str:
@@ -172,25 +174,25 @@ class Tube:
 
     @property
     def maintenance(self) -> QueueMaintenance:
-        """What the maintenance thread does for the tube."""
+        """The part of the maintenance thread that belongs to this tube."""
         return self._queue.adapter.maintenance
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a call of this process waits in it, for a task or for room."""
+        """Whether a call of this process waits for a task, or for room."""
         return self._queue.adapter.is_awaited
 
     def create(self) -> None:
-        """Make what the tube needs in the database, where creating its model has not done so."""
+        """Create the table and the objects of the tube in the database."""
         self.model.create_table()
         if self.options.get("temporary"):
             self._queue.adapter.installation.set_unlogged()
 
     def stop(self) -> None:
-        """It is used no more in this process."""
+        """Stop using the tube in this process."""
 
     def is_gone(self, error: BaseException) -> bool:
-        """Whether an error came of it that the tube was dropped."""
+        """Return whether the tube was dropped, which may have caused an error."""
         store = self._host.records.adapter.store
         if not isinstance(error, NotInstalled) and store.classify(error) in UNANSWERED:
             return False
@@ -199,9 +201,7 @@ class Tube:
         except Exception as another:
             if store.classify(another) is ErrorKind.NOT_DATABASE:
                 raise
-            return False  # in a transaction of PostgreSQL, which an error ends, nobody can look
-
-    # producers
+            return False  # in PostgreSQL an error ends the transaction, and no further query can run in it
 
     @by_name
     def put(
@@ -215,11 +215,15 @@ class Tube:
         utube: str | float | None = None,
         timeout: float | None = None,
     ) -> Task | None:
-        """Put a task with this data: a value of JSON, or bytes. Ready, or delayed for `delay` seconds.
+        """Put a task with this data: a JSON value, or bytes. It is ready, or delayed for `delay` seconds.
 
-        `pri`: lower is taken first. `ttl`: how long it lives, after its delay. `ttr`: how long it may be taken.
-        `utube`: its sub-queue, kept as text, else the one called "nil". Where the tube has a capacity, waits for room
-        up to `timeout` seconds (None: not at all), and returns None when there was none.
+        - `pri`: a lower number is taken first.
+        - `ttl`: the seconds that the task lives, from the end of its delay.
+        - `ttr`: the seconds for which a worker may hold it.
+        - `utube`: the name of its sub-queue, stored as text; "nil" by default.
+        - `timeout`: the seconds to wait for room in a tube with a capacity (None: do not wait).
+
+        Returns the task, or None if the tube has no room.
         """
         task = stored(data)
         pri = self.options.get("pri") if pri is None else pri
@@ -233,79 +237,79 @@ class Tube:
         with self._calls:
             if "limit" in self._features:
                 try:
-                    return self._told(self._queue.put(task, timeout=0 if timeout is None else timeout, **options))
+                    return self._task_of(self._queue.put(task, timeout=0 if timeout is None else timeout, **options))
                 except Full:
                     return None
             if timeout is not None:
-                options["timeout"] = timeout  # which is refused
-            return self._told(self._queue.put(task, **options))
+                options["timeout"] = timeout  # which the queue refuses
+            return self._task_of(self._queue.put(task, **options))
 
     def _needs(self, feature: str, option: str) -> None:
         if feature not in self._features:
             raise FeatureOff(self._host.wording.lacks(self.name, "put", option, [feature]), feature=feature)
 
     def _delayed(self, options: Mapping[str, Any], delay: float | None) -> dict[str, Any]:
-        """Options of a call that may be delayed; a delay of 0 is none."""
+        """Return the options of a call that were given, with the delay. A delay of 0 is left out."""
         given = {name: value for name, value in options.items() if value is not None}
-        if delay is not None and not ("delayed" in self._features and is_nothing(delay)):
+        if delay is not None and not ("delayed" in self._features and is_zero(delay)):
             given["delay"] = delay
         return given
 
-    # consumers
-
     @by_name
     def take(self, timeout: float | None = None) -> Task | None:
-        """Take the first ready task, of lowest pri and then id. Waits `timeout` seconds for one; None: for ever.
+        """Take the first ready task, by lowest pri and then lowest id. Returns None if there is none.
 
-        None when there is none. Of a sub-queue nothing is taken while a task of it is taken.
+        Waits up to `timeout` seconds for a task (None: without limit). A sub-queue with a taken task is skipped.
         """
         with self._calls:
             found = self._queue.take(timeout)
-            return None if found is None else self._told(found)
+            return None if found is None else self._task_of(found)
 
     @by_name
     def take_many(self, n: int, timeout: float | None = None) -> list[Task]:
-        """Take up to `n` ready tasks, in the order of `take`, as soon as there is one. Waits as `take` does."""
+        """Take up to `n` ready tasks in the order of `take`. Waits, as `take` does, until there is at least one."""
         with self._calls:
-            return [self._told(row) for row in self._queue.take_many(n, timeout)]
+            return [self._task_of(row) for row in self._queue.take_many(n, timeout)]
 
     @by_name
     def ack(self, id: object) -> Task:
-        """Say that a task, taken by this session, is done: it is gone."""
+        """Finish a task that this session has taken: it is deleted."""
         with self._calls:
-            return self._told(self._queue.ack(task_id(id)), GONE)
+            return self._task_of(self._queue.ack(task_id(id)), GONE)
 
     @by_name
     def ack_many(self, ids: Iterable[object]) -> list[Task]:
-        """ack, for all of the tasks or none: one transaction."""
+        """Ack all of the tasks or none, in one transaction."""
         if isinstance(ids, (Task, str, bytes, Mapping)) or not isinstance(ids, Iterable):
             raise BadType(f"ack_many takes tasks, or their ids, not {shown(ids)}")
         with self._calls:
-            return [self._told(row, GONE) for row in self._queue.ack_many([task_id(id) for id in ids])]
+            return [self._task_of(row, GONE) for row in self._queue.ack_many([task_id(id) for id in ids])]
 
     @by_name
     def release(self, id: object, *, delay: float | None = None) -> Task:
-        """Give a task, taken by this session, back: ready, or delayed for `delay` seconds, by which it lives longer."""
+        """Release a task that this session has taken: it is ready, or delayed for `delay` seconds.
+
+        A delay prolongs its ttl.
+        """
         with self._calls:
-            return self._told(self._queue.release(task_id(id), **self._delayed({}, delay)))
+            return self._task_of(self._queue.release(task_id(id), **self._delayed({}, delay)))
 
     @by_name
     def touch(self, id: object, increment: float) -> Task:
-        """Let a task, taken by this session, be taken, and live, for `increment` seconds more.
+        """Prolong the ttr and the ttl of a task that this session has taken by `increment` seconds.
 
-        0 changes nothing, and is no touch. What never ends goes on so. Raises BadValue for a number that is negative.
+        0 changes nothing and counts no touch. A task without a time limit stays without one. Raises BadValue for a
+        negative number.
         """
         with self._calls:
-            if is_nothing(increment) and self._queue.machine.sources("touch"):
+            if is_zero(increment) and self._queue.machine.sources("touch"):
                 return self.peek(id)
-            return self._told(self._queue.touch(task_id(id), increment))
-
-    # workers
+            return self._task_of(self._queue.touch(task_id(id), increment))
 
     def worker(self, function: Any = None, **options: Any) -> Any:
-        """Have `run` call this function with each Task: `@tube.worker(workers=4)`. Options as `Queue.worker` has them.
+        """Make `run` call this function with each Task: `@tube.worker(workers=4)`. Takes the options of `Queue.worker`.
 
-        With `finishes=True` the function is called with the task and `finish`, which returns the Task as it then is.
+        With `finishes=True` it calls the function with the task and `finish`, which returns the finished Task.
         """
         if function is None:
             return lambda given: self.worker(given, **options)
@@ -313,74 +317,74 @@ class Tube:
         return function
 
     def run(self, *, until_empty: bool = False, workers: int | None = None) -> None:
-        """Work until SIGTERM or SIGINT, or with `until_empty` until there is nothing to take; as `Queue.run`."""
+        """Run the worker until SIGTERM or SIGINT, or with `until_empty` until the tube is empty; as `Queue.run`."""
         with self._calls:
             self._queue.run(until_empty=until_empty, workers=workers)
 
     def _with_tasks(self, function: Any) -> Any:
-        """A function of a Task, as a function of the row that the queue takes."""
+        """Return a function of the queue's row that calls a function of a Task."""
         if not callable(function) or inspect.iscoroutinefunction(function):
-            return function  # which the queue refuses, in its own words
+            return function  # which the queue refuses with its own message
 
         def work(row: Any, *finish: Callable[..., Any]) -> object:
-            return function(self._told(row), *(self._finishing(each) for each in finish))
+            return function(self._task_of(row), *(self._finishing(each) for each in finish))
 
         return work
 
     def _finishing(self, finish: Callable[..., Any]) -> Callable[..., Task | None]:
         def finished(event: str = "ack", **options: Any) -> Task | None:
             row = finish(event, **options)
-            return None if row is None else self._told(row, GONE if event == "ack" else "")
+            return None if row is None else self._task_of(row, GONE if event == "ack" else "")
 
         return finished
 
-    # operators
-
     @by_name
     def peek(self, id: object) -> Task:
-        """The task, unchanged. Raises NotFound."""
+        """Return the task, unchanged. Raises NotFound."""
         with self._calls:
-            return self._told(self._queue.peek(task_id(id)))
+            return self._task_of(self._queue.peek(task_id(id)))
 
     @by_name
     def bury(self, id: object) -> Task:
-        """Put a task aside until it is kicked, whatever its state and whoever has taken it.
+        """Bury a task, whatever its state and its owner: it stays aside until it is kicked.
 
-        One that is buried stays so, and nobody is told.
+        A buried task stays unchanged, and on_task_change is not called.
         """
         with self._calls:
-            return self._told(self._queue.bury(task_id(id)))
+            return self._task_of(self._queue.bury(task_id(id)))
 
     @by_name
     def kick(self, count: int = 1) -> int:
-        """Have so many buried tasks be ready, in the order of a take. Returns how many there were."""
+        """Make up to `count` buried tasks ready, in the order of a take. Returns how many."""
         with self._calls:
-            if count is None:  # all, for a queue
+            if count is None:  # which means all for a queue
                 raise BadType("a number of tasks is an integer, not None")
             return len(self._queue.dig(n=count))
 
     @by_name
     def delete(self, id: object) -> Task:
-        """Delete a task, whatever its state and whoever has taken it."""
+        """Delete a task, whatever its state and its owner."""
         with self._calls:
-            return self._told(self._queue.kill(task_id(id)), GONE)
+            return self._task_of(self._queue.kill(task_id(id)), GONE)
 
     def release_all(self) -> int:
-        """Give every taken task back, whoever has taken it. Returns how many."""
+        """Release every taken task, whichever session has taken it. Returns how many."""
         with self._calls:
             return self._queue.release_all()
 
     def truncate(self) -> int:
-        """Delete every task. Nobody is told, and the statistics count no call. Returns how many there were."""
+        """Delete every task. Returns how many. Calls no on_task_change and counts no call."""
         with self._calls:
             return self._queue.truncate("truncate")
 
     def drop(self) -> bool:
-        """Delete the tube with its tasks. Returns True. Raises TubeBusy while tasks are taken, or calls wait here.
+        """Drop the tube with its tasks and return True.
 
-        As one step: it waits for transactions in which tasks are put or moved, and whoever calls meanwhile, of
-        whatever process, waits and raises TubeDropped in the end. Orphaned tasks are reaped first, unless it is within
-        a transaction; on MariaDB it is refused there.
+        Raises TubeBusy while tasks are taken, or calls wait in the tube.
+
+        The drop is atomic: it waits for transactions that put or move tasks, and calls of other processes meanwhile
+        wait and then raise TubeDropped. Outside a transaction it reaps orphaned tasks first. MariaDB does not allow it
+        within a transaction.
         """
         with self._calls:
             if (awaited := self.is_awaited) or (taken := self._drop()):
@@ -388,37 +392,38 @@ class Tube:
             return True
 
     def _drop(self) -> int:
-        """Drop the table, and forget the tube, unless tasks are taken. Returns how many are."""
+        """Drop the table and forget the tube unless tasks are taken. Returns the number of taken tasks."""
         try:
             return self._queue.adapter.drop(self.erase)
         except Exception as error:
-            # On MariaDB a process that is killed may have dropped the table, and not forgotten the tube.
+            # On MariaDB a killed process may have dropped the table and left the record.
             if not self.is_gone(error) or not self.erase():
                 raise
             return 0
 
     def erase(self) -> bool:
-        """Forget the tube, and drop the table with what belongs to it, as far as it is there. Whether it was known.
+        """Delete the record of the tube and what exists of its table and objects. Returns whether the record existed.
 
-        `drop` is for whoever has a tube; this is for what is left of one.
+        `drop` is the public method; this one also removes the remains of a tube.
         """
-        known = self._host.forget()  # first: to be known without a table is worse than a table that nobody knows
-        self._queue.uninstall()  # of a table that is gone already Peewee drops nothing
+        known = self._host.forget()  # first: a table without a record does less harm than a record without a table
+        self._queue.uninstall()  # Peewee drops nothing of a missing table
         tables.drop(self.model)
         return known
 
     def grant(self, user: str, role: str, *, run: bool = True) -> list[str]:
-        """Give a user of the database the rights of a "reader", "producer", "consumer" or "operator" of this tube.
+        """Grant a database user the rights of a "reader", "producer", "consumer" or "operator" of this tube.
 
-        As the `grant` of a queue; and the right to find the tubes of the database. Returns the SQL.
+        Also grants the right to find the tubes of the database. Returns the SQL. See `Queue.grant`.
         """
         with self._calls:
             return [*self._queue.grant(user, role, run=run), *self._host.records.grant(user, "reader", run=run)]
 
-    # looking
-
     def tasks_by_state(self, state: str) -> list[Task]:
-        """The tasks in a state, in the order of a take: "r", "t", "~", "!"; "-" where kept. Raises BadValue."""
+        """Return the tasks in a state, in the order of a take:
+
+        "r", "t", "~", "!", or "-" if they are kept. Raises BadValue.
+        """
         with self._calls:
             if not isinstance(state, str) or (state not in LETTERS and state != GONE):
                 raise BadValue(f"a task is in one of the states {' '.join([*LETTERS, GONE])}, not {shown(state)}")
@@ -426,23 +431,24 @@ class Tube:
 
     def _in_state(self, state: str) -> list[Task]:
         letters = [letter for letter in LETTERS.get(state, ENDS) if letter in self._queue.machine.states]
-        return [self._told(row) for letter in letters for row in self._queue.by_state(letter)]
+        return [self._task_of(row) for letter in letters for row in self._queue.by_state(letter)]
 
     def statistics(self) -> dict[str, dict[str, int]]:
-        """The tasks in each state, and the calls, by all processes since the tube was created; exact at each commit.
+        """Return the tasks in each state, and the calls of all processes since the tube was created.
 
-        `done` are those that were acked, deleted, or whose ttl passed.
+        The numbers are exact at each commit. `done` counts the tasks that were acked or deleted, or whose ttl passed.
         """
-        with self._looks:
+        with self._reads:
             found = self._queue.stats()
         events = Counter(found.events)
 
         def ended_by(*names: str) -> int:
-            """How many tasks; not those that were kept when they had ended already."""
+            """Return how many tasks ended, without counting kept tasks a second time."""
             moves = [move for name in names for move in found.by_event.get(name, {}).items()]
             return sum(n for move, n in moves if move[0] in LETTERS.values() and move[-1] in ENDS)
 
-        expired = ended_by("ttl", "lifetime")  # a deadline gives a taken task back and deletes others, as one event
+        # a deadline releases a taken task and deletes others, both as the event lifetime
+        expired = ended_by("ttl", "lifetime")
         calls = {name: events[name] for name in CALLS} | {
             "delete": events["kill"],
             "kick": events["dig"],
@@ -454,13 +460,12 @@ class Tube:
         done = ended_by("ack", "kill") + expired
         return {"tasks": {**tasks, "done": done, "total": sum(found.counts.values())}, "calls": calls}
 
-    # observing
-
     def on_task_change(self, call: OnChange | None = None) -> OnChange | None:
-        """Have this called with (task, event) after each change that this process makes, when it is committed.
+        """Call `call` with (task, event) after each change that this process makes, once it is committed.
 
-        The events: put, take, touch, release, bury, kick, delete (of an ack as well), ttl, ttr, delay. Returns what was
-        called so far; None ends it. An exception is logged. It is not stored, and of this process.
+        The events are put, take, touch, release, bury, kick, delete (also for an ack), ttl, ttr and delay. Returns the
+        previous callback; None removes it. Exceptions of the callback are logged. The callback belongs to this process
+        only.
         """
         if call is not None and not callable(call):
             raise BadType(f"on_task_change takes a function, not {shown(call)}")
@@ -468,32 +473,35 @@ class Tube:
         self._observe(call is not None)
         return former
 
-    def _observe(self, anybody: bool) -> None:
-        (self._queue.on_change if anybody else self._queue.off_change)(self._heard)
+    def _observe(self, wanted: bool) -> None:
+        (self._queue.on_change if wanted else self._queue.off_change)(self._observed)
 
-    def _heard(self, row: Any, event: str, source: str, target: str) -> None:
+    def _observed(self, row: Any, event: str, source: str, target: str) -> None:
         if event == "lifetime":
             event = "ttl" if target == "X" else "ttr"
-        told = TOLD.get(event, event)
+        reported = REPORTED_AS.get(event, event)
         call = self._on_change
-        if call is not None and told:
-            call(self._told(row, GONE if target in ENDS else ""), told)
+        if call is not None and reported:
+            call(self._task_of(row, GONE if target in ENDS else ""), reported)
 
-    def _told(self, row: Any, state: str = "") -> Task:
+    def _task_of(self, row: Any, state: str = "") -> Task:
         return Task(row.id, state or (GONE if row.status in ENDS else STATES.get(row.status, row.status)), read(row))
 
 
-def is_nothing(seconds: object) -> bool:
+def is_zero(seconds: object) -> bool:
     return isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and seconds == 0
 
 
 def task_id(task: object) -> object:
-    """The id of a task that is named by it, or by itself."""
+    """Return the id of a Task, or the argument itself."""
     return task.id if isinstance(task, Task) else task
 
 
 def is_text(text: str) -> bool:
-    """Whether every database holds it as it is: half of a surrogate pair is no text."""
+    """Return whether every database can hold the text unchanged.
+
+    It cannot hold a zero byte or half of a surrogate pair.
+    """
     return fits_a_column(text) and text.encode(errors="replace").decode() == text
 
 
@@ -504,7 +512,7 @@ def _name_of_utube(utube: object) -> str:
         raise BadType(f"a utube is named by text, or by a number, not by {shown(utube)}")
     try:
         name = str(utube)
-    except ValueError:  # thousands of digits
+    except ValueError:  # Python refuses to convert thousands of digits
         name = ""
     if not (name or utube == "") or len(name) > LONGEST_UTUBE or not is_text(name):
         raise BadValue(f"a utube is named by text of at most {LONGEST_UTUBE} characters, not by {shown(utube)}")

@@ -1,4 +1,4 @@
-"""The types of tubes, as data, and what the options of a tube make of them."""
+"""The types of tubes, as data, and the features that the options of a tube turn on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xq.registry import compose
 
 Preset = Mapping[str, Any]  # features=, as upgrade takes it
 
-UNLIMITED: Final = 2**62  # the feature limit at its highest
+UNLIMITED: Final = 2**62  # the highest value of the feature limit
 
 FIFO: Final[dict[str, Any]] = {"id": "auto_increment", "buried": "any"}
 FIFOTTL: Final = FIFO | {"delayed": True, "lifetime": True, "ttr": True, "endless": True, "priority": True}
@@ -55,7 +55,7 @@ def _capacity(option: str, value: object) -> int:
 
 
 def pri(value: object) -> int:
-    """A pri. Raises BadType and BadValue."""
+    """Return a valid pri. Raises BadType and BadValue."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise BadType(f"pri is an integer, not {shown(value)}")
     if not fits_a_column(value):
@@ -63,41 +63,41 @@ def pri(value: object) -> int:
     return int(value)
 
 
-def _has_pri(option: str, value: object) -> bool:
+def _pri(option: str, value: object) -> bool:
     pri(value)
-    return True  # what it says is read when a task is put
+    return True  # put reads the value itself
 
 
-# option of create_tube -> the features that have a use for it, the first of which takes it; and what it makes of them
+# option of create_tube -> the features that support it (the first one that is on gets it), and the value for these
 OPTIONS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[str, object], Any]]]] = {
     "ttl": (("lifetime", "ttl"), _seconds),
     "ttr": (("ttr",), _seconds),
     "capacity": (("limit",), _capacity),
-    "pri": (("priority",), _has_pri),
+    "pri": (("priority",), _pri),
 }
 
 
-def _counted(preset: Preset) -> dict[str, Any]:
-    """The features of a preset that are on, with those that the statistics of any tube need."""
+def _with_events(preset: Preset) -> dict[str, Any]:
+    """Return the features of a preset that are on, with those that the statistics of every tube need."""
     return {"events": True} | {
         name: value for name, value in preset.items() if value is not None and value is not False
     }
 
 
 def lacks(call: str, features: Sequence[str], type: str, types: Mapping[str, Any]) -> str:
-    """Return which of the types of tubes have what a call needs: one of these features."""
+    """Return a message that names the types of tubes which have one of these features, needed by a call."""
     presets = {name: preset for name, preset in types.items() if isinstance(preset, Mapping)}
-    have = [name for name, preset in presets.items() if not {*features}.isdisjoint(_counted(preset))]
+    have = [name for name, preset in presets.items() if not {*features}.isdisjoint(_with_events(preset))]
     wanted = f"a tube of the type {either(have)}" if have else f"a type of tubes with the feature {features[0]!r}"
     return f"{call} needs {wanted}, and this one is of the type {type}"
 
 
 def features(type: str, options: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
-    """The features of a tube of a type that is a preset, with these options, all of them known.
+    """Return the features of a tube of a preset type with these known options.
 
-    Raises FeatureOff for one that the type lacks, BadType and BadValue.
+    Raises FeatureOff for an option that the type lacks, BadType and BadValue.
     """
-    found = _counted(types[type])
+    found = _with_events(types[type])
     given = {name: value for name, value in options.items() if value is not None}
     if "ttl" in given and found.get("ttr") is True:
         given.setdefault("ttr", given["ttl"])
@@ -111,7 +111,7 @@ def features(type: str, options: Mapping[str, Any], types: Mapping[str, Any]) ->
 
 
 def roles(features: Mapping[str, Any]) -> list[str]:
-    """The roles for which the model of a tube with these features has fields, beside the status."""
+    """Return the roles beside the status for which the model of a tube with these features has fields."""
     chosen: list[Feature] = compose(features, "auto_increment")
     needed = [role for feature in chosen for role in feature.needs]
     remembered = [feature.name for feature in chosen if feature.name in REMEMBERED]
@@ -119,18 +119,18 @@ def roles(features: Mapping[str, Any]) -> list[str]:
 
 
 def check_preset(name: str, preset: Preset) -> None:
-    """Raises ConfigurationError where these features do not go together, or their model cannot be generated."""
+    """Raise ConfigurationError if the features contradict each other, or no model can be generated for them."""
     if preset.get("retval", "model") != "model":
         raise ConfigurationError(f"the driver {name!r} sets retval: a tube returns its own tasks")
     if not preset.get("events", True):
         raise ConfigurationError(f"the driver {name!r} turns events off, by which the statistics of a tube are counted")
     if preset.get("id", "auto_increment") != "auto_increment":
         raise ConfigurationError(f"the driver {name!r} sets id: the ids of a tube are integers from 1 on")
-    whole = _counted(preset)
-    needed = roles(whole)
+    chosen = _with_events(preset)
+    needed = roles(chosen)
     if unknown := [role for role in needed if role not in FIELDS]:
         raise ConfigurationError(
             f"the driver {name!r} needs the role {shown(unknown[0])}, for which a tube has no field: there are "
             f"{', '.join(FIELDS)}"
         )
-    Machine(compose(whole, "auto_increment"), ["status", *needed])
+    Machine(compose(chosen, "auto_increment"), ["status", *needed])

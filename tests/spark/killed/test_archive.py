@@ -20,9 +20,9 @@ from xq.adapters.spark.archives import tasks as all_tasks
 # What an archive does, in this order, and after which of it a process may be killed: what it is of, its name, and
 # at which of its calls, before (False) or after it (True).
 ARCHIVING = [
-    ("Archives", "get_ready", 1, True),
+    ("Archives", "prepare", 1, True),
     ("Archives", "_in_parts", 1, True),  # some tasks are in the outbox, and others not yet
-    ("Archives", "gather", 1, True),
+    ("Archives", "stage", 1, True),
     ("Folder", "write", 1, False),  # it is written
     ("Folder", "move", 1, False),
     ("Folder", "move", 1, True),
