@@ -114,7 +114,7 @@ SAYS = re.compile(r"\b[Rr]eturns?\b|Raises|the list of|^(The|Who|What|How many|A
 
 def test_the_queue_says_what_its_methods_return_and_raise():
     told = inspect.getdoc(xq.Queue) or ""
-    assert "returns it as it then is" in told
+    assert "returns the task as it is after the call" in " ".join(told.split())
     raised = ("FeatureOff", "BadValue", "BadType", "NotFound", "WrongState", "NotOwner", "NotInstalled")
     assert [error for error in raised if error not in told] == []
 
