@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from xq.adapters.databases.changes import Changes
 from xq.adapters.databases.checkpoints import Checkpoints, RollupTable
-from xq.adapters.databases.dirty_groups import Again
+from xq.adapters.databases.dirty_groups import RunUnit
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.named import by_position, picked
 from xq.adapters.databases.objects import Objects
@@ -89,13 +89,13 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
     scans_kind: type[Scans]
 
     @cached_property
-    def utubes(self) -> Groups | None:
+    def groups(self) -> Groups | None:
         """What the feature utube needs."""
         guard = self.machine.guard("utube")
         return self.groups_kind(self, guard) if guard else None
 
     @cached_property
-    def outbox(self) -> Exports:
+    def exports(self) -> Exports:
         """What leaves the table for an archive, and what comes back."""
         return self.exports_kind(self)
 
@@ -208,11 +208,11 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
     # upkeep
 
     @cached_property
-    def hears(self) -> bool:
+    def has_dirty_groups(self) -> bool:
         """Whether groups may be dirty, so that a take must refresh them to find all tasks."""
-        return self.utubes is not None and bool(self.utubes.any_dirty)
+        return self.groups is not None and bool(self.groups.any_dirty)
 
-    def hear(self, store: Connections, again: Again, whole: Again, mine: bool) -> int:
+    def refresh_groups(self, store: Connections, unit: RunUnit, transaction: RunUnit, mine: bool) -> int:
         """Refresh the dirty groups, so that takes find their first tasks: `ServerGroups.refresh`."""
         return 0
 

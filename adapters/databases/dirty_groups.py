@@ -29,7 +29,7 @@ PILE = 50  # rows of one group that could not be refreshed, which become one row
 FEW = 20  # rows of other transactions to refresh within the application's, which keeps their heads locked
 
 
-class Again(Protocol):
+class RunUnit(Protocol):
     """Runs a unit of work, and repeats it after a conflict."""
 
     def __call__(self, work: Callable[[], R]) -> R: ...
@@ -120,31 +120,31 @@ class ServerGroups(Groups):
 
     # refreshing
 
-    def refresh(self, store: Connections, again: Again, whole: Again, mine: bool = False) -> int:
+    def refresh(self, store: Connections, unit: RunUnit, transaction: RunUnit, mine: bool = False) -> int:
         """Refresh dirty groups, with `mine` only those of the open transaction. Returns how many rows were refreshed.
 
         The application's transaction may see an old snapshot, and may stay open for long. So what it writes is a first
-        guess, which others refresh again, and it locks few heads. `again` and `whole` run units of work: without a
+        guess, which others refresh again, and it locks few heads. `unit` and `transaction` run units of work: without a
         transaction of their own, and with one.
         """
-        unread = partial(self._dirty, store, again)
+        unread = partial(self._dirty, store, unit)
         if not store.in_transaction():
-            return sum(self._refresh_batch(store, again, whole, dirty) for dirty in unread("TRUE", MANY))
-        own = partial(self._refresh_each, store, whole, partial(self._refresh_within, own=True))
+            return sum(self._refresh_batch(store, unit, transaction, dirty) for dirty in unread("TRUE", MANY))
+        own = partial(self._refresh_each, store, transaction, partial(self._refresh_within, own=True))
         refreshed = sum(map(own, unread(f"teller = {self.me}", MANY)))
         if not refreshed and not mine:
-            others = partial(self._refresh_each, store, whole, self._refresh_within)
+            others = partial(self._refresh_each, store, transaction, self._refresh_within)
             unknown = self._of_head(f"k0 IS NULL AND taken < {self.most}", "TRUE")
             refreshed = next(filter(None, map(others, unread(unknown, FEW))), 0)
         return refreshed
 
-    def _dirty(self, store: Connections, again: Again, which: str, n: int) -> Iterator[list[DirtyGroup]]:
+    def _dirty(self, store: Connections, unit: RunUnit, which: str, n: int) -> Iterator[list[DirtyGroup]]:
         """Yield the rows of dirty groups in the order of their ids, `n` at a time."""
         head = self._of_head(f"CASE WHEN taken < {self.most} THEN {OPEN} ELSE {FULL} END", f"{MISSING}")
         after: int | None = -1
         while after is not None:
             query = f"SELECT id, utube, {head} FROM {self.dirty_groups} AS xq_n WHERE id > {after} AND {which}"
-            found = again(partial(store.execute, f"{query} ORDER BY id LIMIT {n}"))
+            found = unit(partial(store.execute, f"{query} ORDER BY id LIMIT {n}"))
             if found:
                 yield [DirtyGroup(*row) for row in found]
             after = found[-1][0] if len(found) == n else None
@@ -153,32 +153,32 @@ class ServerGroups(Groups):
         """Return a subquery of the head of the row `xq_n`; with a join the planner could read all heads."""
         return f"COALESCE((SELECT {found} FROM {self.heads} AS xq_h WHERE xq_h.utube = xq_n.utube), {missing})"
 
-    def _refresh_batch(self, store: Connections, again: Again, whole: Again, dirty: list[DirtyGroup]) -> int:
-        refreshed = self._refresh_each(store, self.unit_for(dirty, again, whole), self.refresh_heads, dirty)
+    def _refresh_batch(self, store: Connections, unit: RunUnit, transaction: RunUnit, dirty: list[DirtyGroup]) -> int:
+        refreshed = self._refresh_each(store, self.unit_for(dirty, unit, transaction), self.refresh_heads, dirty)
         for of_one in _apart(dirty):
             if len(of_one) >= PILE and of_one[0].head != FULL:
-                whole(partial(self._merge, store, of_one))
+                transaction(partial(self._merge, store, of_one))
         return refreshed
 
-    def unit_for(self, dirty: Sequence[DirtyGroup], again: Again, whole: Again) -> Again:
+    def unit_for(self, dirty: Sequence[DirtyGroup], unit: RunUnit, transaction: RunUnit) -> RunUnit:
         """Return the one of these that runs `refresh_heads`."""
-        return whole
+        return transaction
 
     def _refresh_each(
         self,
         store: Connections,
-        whole: Again,
+        transaction: RunUnit,
         refresh: Callable[[Connections, Sequence[DirtyGroup]], int],
         dirty: Sequence[DirtyGroup],
     ) -> int:
         """Refresh these. If a missing head cannot be inserted now, refresh each group on its own."""
         try:
-            return whole(lambda: refresh(store, dirty))
+            return transaction(lambda: refresh(store, dirty))
         except Exception as error:
             if store.classify(error) is not ErrorKind.LOCKED:
                 raise
         each = _apart(dirty)
-        return sum(self._refresh_each(store, whole, refresh, of_one) for of_one in each) if len(each) > 1 else 0
+        return sum(self._refresh_each(store, transaction, refresh, of_one) for of_one in each) if len(each) > 1 else 0
 
     def locked(self, store: Connections, dirty: Sequence[DirtyGroup], and_so: str = "") -> list[Any]:
         """Lock the open heads of these groups for which `and_so` holds, and return their groups."""

@@ -51,7 +51,7 @@ class Objects(Rows):
     def watched(self) -> list[str]:
         """The columns whose change triggers must see."""
         tube = [self.roles["tube"]] if self.tube_stats else []
-        utube = [self.utubes.role, *self.utubes.watched] if self.utubes else []
+        utube = [self.groups.role, *self.groups.watched] if self.groups else []
         return list(dict.fromkeys([self.roles["status"], *self.keys, *tube, *utube]))
 
     def shared(self) -> list[Object]:
@@ -101,13 +101,13 @@ class Objects(Rows):
         found: dict[str, tuple[str, str, bool]] = {}
         for state in self.machine.picked():
             mine = self.is_state(state)
-            if self.utubes and state == READY:
-                mine = self.utubes.for_others(mine)
+            if self.groups and state == READY:
+                mine = self.groups.for_others(mine)
             found[f"oldest_{state}"] = (self.order, mine, False)
             if "tube" in self.roles and state == READY:
                 found[f"oldest_{state}_of_tube"] = (f"{self.roles['tube']}, {self.order}", mine, False)
-        if self.utubes:
-            found["utube"] = self.utubes.index
+        if self.groups:
+            found["utube"] = self.groups.index
         for column in {timer.column: None for timers in self.machine.timers.values() for timer in timers}:
             role = self.roles[column]
             found[column] = (f"{self.roles['status']}, {role}", f"{role} IS NOT NULL", False)

@@ -23,7 +23,7 @@ class Rows(Terms):
 
     @property
     @abstractmethod
-    def utubes(self) -> Groups | None:
+    def groups(self) -> Groups | None:
         """What the feature utube needs."""
 
     # keys
@@ -84,7 +84,7 @@ class Rows(Terms):
 
     def picked_from(self, rows: Selector) -> Groups | None:
         """The heads by which these rows are picked, if they are."""
-        return self.utubes if rows.state == READY and rows.way in ("first", "oldest") else None
+        return self.groups if rows.state == READY and rows.way in ("first", "oldest") else None
 
     def pick(self, columns: str, rows: Selector) -> str:
         """A query of those rows that nobody names: the first `n`, or the first one."""
@@ -205,9 +205,9 @@ class Rows(Terms):
     @cached_property
     def any_ready(self) -> str:
         """Whether take would find something: a look that takes no lock."""
-        if self.utubes:
-            picks = self.utubes.picks(["1"], Selector("first", READY))
-            found = [f"EXISTS ({look})" for look in [*picks, *filter(None, [self.utubes.any_dirty])]]
+        if self.groups:
+            picks = self.groups.picks(["1"], Selector("first", READY))
+            found = [f"EXISTS ({look})" for look in [*picks, *filter(None, [self.groups.any_dirty])]]
             return f"SELECT 1{self.absent_rows} WHERE {' OR '.join(found)}"
         by = self.by_index(self.name(f"oldest_{READY}"))
         ready = f"{self.is_state(READY)}{self.not_due(READY)}"

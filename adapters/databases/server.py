@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from xq.adapters.databases.counters import Number
 from xq.adapters.databases.dialect import Dialect, Run
-from xq.adapters.databases.dirty_groups import Again, ServerGroups
+from xq.adapters.databases.dirty_groups import RunUnit, ServerGroups
 from xq.adapters.databases.groups import GroupChange
 from xq.adapters.databases.records import QUEUES
 from xq.adapters.databases.rights import ROLES, rights
@@ -36,7 +36,7 @@ class Server(Dialect):
     read_only: ClassVar[str]  # whether the server may not be written, as SQL
     first_schema: ClassVar[str]  # that of the connection, where xq has its records; as SQL
     others: ClassVar[str]  # a query of the other schemas that have such records
-    utubes: ServerGroups | None
+    groups: ServerGroups | None
     from_there: ClassVar[str]  # how to use that of another schema, in words that its name follows
 
     @property
@@ -242,7 +242,7 @@ class Server(Dialect):
             found |= {kind: self.object(item.name) for kind, item in zip(("job", "stage"), staging, strict=True)}
         for item in self.side_tables():
             suffix = item.name[prefix:]
-            found["utube" if self.utubes and suffix == self.utubes.suffix else suffix] = self.object(item.name)
+            found["utube" if self.groups and suffix == self.groups.suffix else suffix] = self.object(item.name)
         return found | {item.name: item.name for item in self.shared()}
 
     @property
@@ -293,13 +293,13 @@ class Server(Dialect):
 
     def _group_changes(self, changes: Callable[[ServerGroups], list[GroupChange]]) -> list[str]:
         """What a trigger does for the groups that a row left or came to."""
-        utubes = self.utubes
+        utubes = self.groups
         if utubes is None:
             return []
         return [self.if_(when, f"{sql};") for change in changes(utubes) for when, sql in utubes.on_change(change)]
 
-    def hear(self, store: Connections, again: Again, whole: Again, mine: bool) -> int:
-        return self.utubes.refresh(store, again, whole, mine) if self.utubes else 0
+    def refresh_groups(self, store: Connections, unit: RunUnit, transaction: RunUnit, mine: bool) -> int:
+        return self.groups.refresh(store, unit, transaction, mine) if self.groups else 0
 
     def row_came(self) -> list[str]:
         """What a trigger does for a row that is NEW."""

@@ -219,7 +219,7 @@ def entries(queue: Any) -> Iterator[Entry]:
         for sql in item.create:
             yield Entry(f"install: the {item.kind} {item.name}", sql)
     yield Entry("install: count what is there", of.count_what_is_there)
-    for sql in of.utubes.built if of.utubes else ():
+    for sql in of.groups.built if of.groups else ():
         yield Entry("install, recount: the heads of utubes", sql)
     for sql in of.record("VERSION", "FINGERPRINT"):
         yield Entry("install: record what is installed", sql)
@@ -311,8 +311,8 @@ def looks(queue: Any) -> Iterator[Entry]:
     yield Entry("taken", of.taken)
     yield Entry("stats", of.counters)
     yield Entry("check, recount: what the table holds", of.actual_counts)
-    if of.utubes:
-        yield Entry("check: heads of utubes that are wrong", of.utubes.wrong)
+    if of.groups:
+        yield Entry("check: heads of utubes that are wrong", of.groups.wrong)
     yield Entry("check, recount: the counters beside it, at one moment", of.audit)
     yield Entry("recount, reset: add to a counter", of.add_counter)
     if of.has_history:

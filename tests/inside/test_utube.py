@@ -14,7 +14,7 @@ make_server = support.make_server
 
 def test_a_group_stays_dirty_until_a_refresh_that_begins_after_it_became_dirty(make_server):
     Task = make_server({"utube": True}, roles=("utube", "owner"))
-    utubes, store = Task.xq._database.open().dialect.utubes, Task.xq.adapter.store
+    utubes, store = Task.xq._database.open().dialect.groups, Task.xq.adapter.store
 
     def dirty() -> list[DirtyGroup]:
         return [DirtyGroup(id, utube, OPEN) for id, utube in store.execute("SELECT id, utube FROM task_xq_utube_news")]

@@ -275,8 +275,8 @@ class Installation:
         found = [*missing, *([unfit] if unfit else []), *alike]
         if missing:
             return found  # there are no counters, or those of another definition
-        if self.dialect.utubes:
-            ((wrong,),) = self.store.execute(self.dialect.utubes.wrong)
+        if self.dialect.groups:
+            ((wrong,),) = self.store.execute(self.dialect.groups.wrong)
             if wrong:
                 found.append(f"{wrong} heads of utubes are not as the table has them: recount() repairs it")
         return found + [
@@ -293,7 +293,7 @@ class Installation:
 
     def _heads(self) -> list[str]:
         """SQL that makes the heads of utubes as the table has them."""
-        return self.dialect.utubes.built if self.dialect.utubes else []
+        return self.dialect.groups.built if self.dialect.groups else []
 
     def recount(self) -> None:
         """Set the counts to what the table holds, and heads of utubes. Leaves the transitions as they are."""
@@ -302,7 +302,7 @@ class Installation:
             self.dialect.one_at_a_time(self.store, within)  # two would both put right what is wrong
             for (tube, state), n in self._corrections().items():
                 self.add_counter(tube, "", state, n)
-            utubes = self.dialect.utubes
+            utubes = self.dialect.groups
             for sql in [utubes.alone, *utubes.built] if utubes else []:
                 if sql:
                     self.store.execute(sql)
@@ -343,7 +343,7 @@ class Installation:
             for sql in [*self.dialect.stale(self.dialect.existing(self.store)), *self.dialect.untuned(self.store)]:
                 self.store.execute(sql)
             if self._shared_are_in(self.dialect.existing(self.store)):
-                for sql in (self.dialect.forget, self.dialect.outbox.unnumbered):
+                for sql in (self.dialect.forget, self.dialect.exports.unnumbered):
                     self.store.execute(sql)
                 if not self.store.execute(self.dialect.queues):
                     for table in self.dialect.shared():
@@ -351,11 +351,11 @@ class Installation:
 
     def close_outbox(self) -> None:
         """Have none where this definition archives nothing. Raises ConfigurationError while tasks are in it."""
-        if not self.dialect.outbox.is_needed:
+        if not self.dialect.exports.is_needed:
             self._drop_outbox()
 
     def _drop_outbox(self) -> None:
-        outbox = self.dialect.outbox
+        outbox = self.dialect.exports
         if not self.dialect.columns_of(self.store, outbox.name):
             return
         with outbox.closed(self.store):

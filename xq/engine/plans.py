@@ -69,7 +69,7 @@ def plan(
     found: list[tuple[str, str]] = []
     if picks:
         found.append((f"sweep: at most each {SWEEP_AFTER:g} s, move the tasks that are due", ""))
-        if binding.dialect.hears and chosen[0].source == READY:
+        if binding.dialect.has_dirty_groups and chosen[0].source == READY:
             found.append(("refresh the dirty heads of groups", ""))
     elif len(chosen) > 1:
         found.append(("look up the task, whose state selects one of the transitions below", binding.dialect.look()))

@@ -88,15 +88,15 @@ class Takes(Generic[T]):
                     values.update(zip(step.statement.names, fields.values(), strict=True))
                 swept: Swept | None = None
                 # Within the application's transaction, which may see the past, dirty heads are guessed at once.
-                guesses = connection.in_transaction and dialect.hears
+                guesses = connection.in_transaction and dialect.has_dirty_groups
                 if clock is not None:
                     database.review()  # no maintenance thread does under a test's clock
                 if clock is not None or time.monotonic() - self.timers.swept_at > SWEEP_AFTER:
                     database.begin_writing()
                     swept = self.timers.sweep_if_any()
                     connection = self.store.ready()
-                elif dialect.hears and transition.source == READY:
-                    self.timers.hear_news(mine=guesses)
+                elif dialect.has_dirty_groups and transition.source == READY:
+                    self.timers.refresh_groups(mine=guesses)
                     connection = self.store.ready()
                 if self.in_doubt.pending:
                     self.in_doubt.resolve()
@@ -141,7 +141,7 @@ class Takes(Generic[T]):
         """Look again, until nothing was found after a look that found nothing due."""
         pauses, rows = iter(BEING_MOVED), list[Row]()
         while not rows:
-            if swept is not None and not swept.moved and (guesses or not swept.news):
+            if swept is not None and not swept.moved and (guesses or not swept.refreshed):
                 # Another may be moving what is due, and a take skips what that one has locked.
                 skipped = swept.due and not swept.refused and self.database.dialect.lock
                 pause = next(pauses, None) if skipped else None

@@ -148,7 +148,7 @@ class Swept(NamedTuple):
     moved: int  # tasks
     forgotten: int  # rows of the history
     refused: int = 0  # tasks that the database does not let go
-    news: int = 0  # of tasks that have become ready
+    refreshed: int = 0  # of tasks that have become ready
 
 
 class Timers:
@@ -178,7 +178,7 @@ class Timers:
     def sweep(self) -> int:
         """Move what is due until nothing is, and forget what is history. Returns how many moves that were."""
         moves = 0
-        while (swept := self.sweep_batch()).moved or swept.news or swept.forgotten == BATCH:
+        while (swept := self.sweep_batch()).moved or swept.refreshed or swept.forgotten == BATCH:
             moves += swept.moved
         return moves
 
@@ -187,12 +187,14 @@ class Timers:
         self.database.begin_writing()
         swept = [self.batches.move_due(timer) for timer in self.machine.due]
         moved, refused = (sum(numbers) for numbers in zip(*swept, strict=True)) if swept else (0, 0)
-        return Swept(True, moved, self._forget(), refused, self.hear_news())
+        return Swept(True, moved, self._forget(), refused, self.refresh_groups())
 
-    def hear_news(self, mine: bool = False) -> int:
+    def refresh_groups(self, mine: bool = False) -> int:
         """Have takes find what they do not without, `mine` since the open transaction began. Returns how much."""
         database = self.database
-        return database.open().dialect.hear(self.store, database.unit, partial(database.unit, transaction=True), mine)
+        return database.open().dialect.refresh_groups(
+            self.store, database.unit, partial(database.unit, transaction=True), mine
+        )
 
     def _forget(self) -> int:
         """Delete a batch of the history that is older than the feature keeps it. Returns how many rows."""

@@ -90,7 +90,7 @@ class Archives:
 
     @property
     def _outbox(self) -> Exports:
-        return self.database.dialect.outbox
+        return self.database.dialect.exports
 
     @contextmanager
     def alone(self) -> Iterator[None]:

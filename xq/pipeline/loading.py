@@ -25,9 +25,9 @@ class Loading:
         """Write rows, column by column, as one part of the run. `part` must be unique. Returns how many."""
         dialect, frame = self.job.bulk.dialect, self.job.frame
         names = [target.field.column for target in frame.targets if target.field]
-        sql, count = dialect.outbox.load(names), 0
+        sql, count = dialect.exports.load(names), 0
         with self.job.connected() as store:
-            dialect.outbox.refuse_misfits(store)
+            dialect.exports.refuse_misfits(store)
             for part_rows in rows:
                 found, _ = frame.stored([*part_rows, *([value] * len(part_rows[0]) for value in self.newer)])
                 first = part * PLACES + count
@@ -40,7 +40,7 @@ class Loading:
 
     def keep(self, parts: Iterable[int]) -> None:
         """Delete all parts except these: they come from attempts that failed or were superseded."""
-        outbox = self.job.bulk.dialect.outbox
+        outbox = self.job.bulk.dialect.exports
         with self.job.connected() as store:
             execute = self.job.bulk.dialect.execute
             ((low, high),) = execute(store, outbox.bounds, {"run": self.run})

@@ -23,7 +23,7 @@ def delete(database: Database, sql: str, values: Mapping[str, Any]) -> int:
     """Delete rows of a side table in a transaction that locks no other rows. Returns how many."""
 
     def transaction() -> int:
-        database.dialect.outbox.prepare(database.store)
+        database.dialect.exports.prepare(database.store)
         return database.change(database.open(), Statement(sql), {**database.values(), **values})
 
     return database.unit(transaction)
@@ -38,7 +38,7 @@ class OldHistory:
 
     @property
     def _outbox(self) -> Exports:
-        return self.database.dialect.outbox
+        return self.database.dialect.exports
 
     @property
     def is_read_in_parts(self) -> bool:

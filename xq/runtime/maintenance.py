@@ -176,7 +176,7 @@ class QueueMaintenance:
         if now >= self._expire_at:
             swept = self.timers.sweep_if_any()
             # A row that refers to a task may keep it where it is. Other programs may write for as long as a batch took.
-            in_vain = swept.due and not (swept.moved or swept.forgotten or swept.news)
+            in_vain = swept.due and not (swept.moved or swept.forgotten or swept.refreshed)
             then = time.monotonic()
             self._expire_at = now + RETRY if in_vain else 2 * then - now
             seconds, now = self.timers.seconds(), then

@@ -31,7 +31,7 @@ def _part(n: int) -> str:
 class MariadbObjects(Server):
     """There are no partial indexes, and each statement that creates something is a transaction of its own."""
 
-    utubes: MariadbGroups | None
+    groups: MariadbGroups | None
 
     @staticmethod
     def digest(value: str) -> str:
@@ -209,7 +209,7 @@ class MariadbObjects(Server):
             types = {"bigauto": self.serial, "bigint": "BIGINT", "text": text}
             columns = ", ".join(f"{self.quote(column)} {types[kind]}" for column, kind in HISTORY.items())
             tables["history"] = f"({columns}){self.engine}"
-        if utubes := self.utubes:
+        if utubes := self.groups:
             # Columns that may be NULL, and else as the table's.
             nobody = f"FROM {self.table_in_schema} UNION ALL SELECT {', '.join(['NULL'] * len(utubes.columns))} LIMIT 0"
             mine = ", ".join(
@@ -234,9 +234,9 @@ class MariadbObjects(Server):
         leading = self.roles["status"]
         listed = columns if columns.startswith(leading) else f"{leading}, {columns}"
         short = ", ".join(self._short(column) for column in listed.split(", "))
-        if suffix == "utube" and self.utubes:
+        if suffix == "utube" and self.groups:
             made = self.digest(self.roles["utube"])
-            return self.made("index", suffix, self.stored(table, self.utubes.column, DIGEST, made, name, short))
+            return self.made("index", suffix, self.stored(table, self.groups.column, DIGEST, made, name, short))
         if unique:
             # There are no partial indexes: a column that is NULL outside the states that count is in their place. It
             # holds a digest: a text may be too long for an index, and compares as loosely as its collation does.

@@ -54,7 +54,7 @@ class Postgres(Server):
     groups_kind = PostgresGroups
     exports_kind = PostgresExports
     scans_kind = PostgresScans
-    utubes: PostgresGroups | None
+    groups: PostgresGroups | None
     longest_name = 63
     telling = f"set_config('xq.told', :told || {TEXT_OF_TIME}, true) <> ''"
     list_kinds: ClassVar[Mapping[str, str]] = {
@@ -168,8 +168,8 @@ class Postgres(Server):
         )
 
     def pick(self, columns: str, rows: Selector) -> str:
-        if self.utubes and self.picked_from(rows):
-            return self.utubes.picked(columns, rows)
+        if self.groups and self.picked_from(rows):
+            return self.groups.picked(columns, rows)
         beside = rows.way == "held" and "owner" not in self.roles
         query = self._pick_beside(rows) if beside else super().pick(columns, rows)
         locked = f"{query}{self.lock} SKIP LOCKED"
@@ -427,7 +427,7 @@ class Postgres(Server):
             columns = ", ".join(f'"{column}" {types[kind]}' for column, kind in HISTORY.items())
             xid = "xid bigint DEFAULT CAST(CAST(pg_current_xact_id() AS text) AS bigint)"
             tables["history"] = (f"({columns}, {xid})", "")
-        utubes = self.utubes
+        utubes = self.groups
         if utubes:
             mine = ", ".join(f"{column} AS {name}" for name, column in zip(utubes.columns, utubes.ordered, strict=True))
             tables[utubes.suffix] = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xq.adapters.databases.dirty_groups import FULL, MISSING, Again, DirtyGroup, ServerGroups
+from xq.adapters.databases.dirty_groups import FULL, MISSING, DirtyGroup, RunUnit, ServerGroups
 from xq.core.compile import Selector, Statement
 from xq.core.ports import INTEGERS, Connections
 
@@ -67,8 +67,8 @@ class PostgresGroups(ServerGroups):
     def mark_again(self, utubes: Collection[Any]) -> str:
         return f"INSERT INTO {self.dirty_groups} (utube) SELECT unnest({self._listed()})"
 
-    def unit_for(self, dirty: Sequence[DirtyGroup], again: Again, whole: Again) -> Again:
-        return whole if any(one.head == MISSING for one in dirty) else again
+    def unit_for(self, dirty: Sequence[DirtyGroup], unit: RunUnit, transaction: RunUnit) -> RunUnit:
+        return transaction if any(one.head == MISSING for one in dirty) else unit
 
     def refresh_heads(self, store: Connections, dirty: Sequence[DirtyGroup]) -> int:
         placed = list(dict.fromkeys(one.utube for one in dirty if one.head == MISSING))

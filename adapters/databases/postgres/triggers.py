@@ -104,13 +104,13 @@ class Triggers:
             body.append(of.if_(left, self.notify))
         if rows == "changed":
             body += self._group_changes(came=False)
-        elif of.utubes:
-            body += [f"DELETE FROM {of.utubes.heads};", f"DELETE FROM {of.utubes.dirty_groups};"]
+        elif of.groups:
+            body += [f"DELETE FROM {of.groups.heads};", f"DELETE FROM {of.groups.dirty_groups};"]
         return body
 
     def _group_changes(self, came: bool) -> list[str]:
         """What a trigger does for the groups of all rows that came or went."""
-        utubes = self.of.utubes
+        utubes = self.of.groups
         changes = utubes.changes_of("changed", came) if utubes else []
         return [f"{sql};" for change in changes for _, sql in utubes.on_change(change, "changed")] if utubes else []
 

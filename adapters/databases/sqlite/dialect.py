@@ -149,7 +149,7 @@ class Sqlite(Dialect):
     groups_kind = SqliteGroups
     exports_kind = SqliteExports
     scans_kind = SqliteScans
-    utubes: SqliteGroups | None
+    groups: SqliteGroups | None
 
     def moment(self, kind: Kind, seconds: str) -> str:
         if kind in TIMES:
@@ -359,7 +359,7 @@ class Sqlite(Dialect):
             types = {"bigauto": self.serial, "bigint": "INTEGER", "text": "TEXT"}
             tables["history"] = f"({', '.join(f'{column} {types[kind]}' for column, kind in HISTORY.items())})"
         made = [self.side_table(suffix, body) for suffix, body in tables.items()]
-        return [*made, self._heads(self.utubes)] if self.utubes else made
+        return [*made, self._heads(self.groups)] if self.groups else made
 
     def _heads(self, utubes: SqliteGroups) -> Object:
         fields = [self.source.roles[role] for role in ("utube", "priority") if role in self.roles]
@@ -408,7 +408,7 @@ class Sqlite(Dialect):
                 self._note("OLD", old, absent, f"({moved}) AND {was}"),
                 self._note("NEW", absent, new, f"({moved}) AND {is_}"),
             ]
-        utubes = self.in_schema("").utubes  # a trigger names none
+        utubes = self.in_schema("").groups  # a trigger names none
         if isinstance(utubes, SqliteGroups):
             inserted += [sql for change in utubes.changes_of("NEW", came=True) for sql in utubes.on_change(change)]
             updated += [sql for change in utubes.changes_of_update() for sql in utubes.on_change(change)]
