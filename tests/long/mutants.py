@@ -659,10 +659,10 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "tasks are touched after their ttr",
-        "adapters/spark/hand.py",
+        "adapters/spark/lease.py",
         "if held.ttr is not None) / TOUCHED",
         "if held.ttr is not None) * TOUCHED",
-        (f"{SPARK}/core/test_hand.py::test_only_what_ttr_times_is_touched",),
+        (f"{SPARK}/core/test_lease.py::test_only_what_ttr_times_is_touched",),
     ),
     Mutant(
         "a run that is in its place is told from the outbox, too",

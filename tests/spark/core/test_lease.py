@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from tests.factories import task
 from tests.steps import eventually, row
-from xq.adapters.spark.hand import Hand
+from xq.adapters.spark.lease import Lease
 
 
 def test_only_what_ttr_times_is_touched(make_shared, monkeypatch):
-    monkeypatch.setattr("xq.adapters.spark.hand.TOUCHED", 600)
+    monkeypatch.setattr("xq.adapters.spark.lease.TOUCHED", 600)
     Task = make_shared({"ttr": True}, roles=("runat", "ttr"))
     Task.xq.put(task())  # no default: this one may take for ever
     Task.xq.put(task(), ttr=60)
-    with Hand(Task.xq) as hand:
-        first = hand.take(2, 0)[2]["runat"]
+    with Lease(Task.xq) as lease:
+        first = lease.take(2, 0)[2]["runat"]
         eventually(lambda: row(Task, 2).runat > first)
         assert row(Task, 1).runat is None
