@@ -20,7 +20,7 @@ __all__ = ["TaskFields", "queue", "queues", "upgrade"]
 
 
 def __getattr__(name: str) -> Any:
-    """`TaskFields`, imported when it is first asked for: Django allows no model before it has read INSTALLED_APPS."""
+    """Import `TaskFields` on first use: Django allows no models before it has read INSTALLED_APPS."""
     if name == "TaskFields":
         from xq.adapters.django.task_fields import TaskFields
 
@@ -41,12 +41,12 @@ def upgrade(
     clock: Clock | None = None,
     using: str | None = None,
 ) -> Queue[T]:
-    """Give a model of Django's the power of a queue; as `xq.upgrade`. Touches no database.
+    """Make a queue of a Django model, as `xq.upgrade` does. Touches no database.
 
-    A model that inherits from `TaskFields` needs no `fields`, as one of Peewee's that inherits from `xq.Task`.
-    `using` is the alias of the database; None is the one that the routers name for writes, at each call. save() of the
-    model writes of the queue's fields what the application has changed, and so never moves a task back. Raises
-    ConfigurationError, which says what does not fit.
+    A model that inherits from `TaskFields` needs no `fields`. `using` is the alias of the database; None asks the
+    routers at each call for the database of writes. save() of the model writes the queue's fields only if the
+    application has changed them, and so never moves a task back. Raises ConfigurationError if the arguments do not fit
+    the model.
     """
     store: DjangoStore[Any] = DjangoStore(model, using)
     handle: Queue[T] = build(
@@ -69,5 +69,5 @@ def queue(
     features: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Callable[[type[T]], type[T]]:
-    """upgrade, as a class decorator: `@queue(fields={"status": "status"}, features={"keep": True})`."""
+    """Make a queue of a class, as a decorator: `@queue(fields={"status": "status"}, features={"keep": True})`."""
     return as_decorator(upgrade, fields, features, options)

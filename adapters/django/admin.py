@@ -20,41 +20,39 @@ import xq
 from xq.adapters.django.lookup import alias_of, queue_of
 from xq.core.machine import MANAGED, NAMES
 
-BATCH: Final = 100  # tasks that are in memory at once
-NAMED: Final = 10  # tasks that a message or a page names; of the others it tells how many they are
+BATCH: Final = 100  # tasks in memory at once
+NAMED: Final = 10  # tasks that a message or a page names; it counts the others
 
 
 @dataclass(frozen=True)
 class Action:
-    """One of the admin's actions; a queue without the event does not have it."""
+    """An action of the admin. A queue without the event does not have it."""
 
     event: str
     done: str  # "3 orders were ..."
-    warning: str = ""  # what a page asks first
+    warning: str = ""  # the question of the confirmation page
 
 
 ACTIONS: Final[Mapping[str, Action]] = {
     "dig": Action("dig", "dug out"),
-    "release": Action(
-        "snatch", "released", "They are taken away from whoever holds them, and are ready for others at once."
-    ),
+    "release": Action("snatch", "released", "They are taken away from their owners, and are ready at once."),
     "restart": Action("restart", "restarted"),
-    "kill": Action("kill", "killed", "They are deleted, whatever their state and whoever holds them."),
+    "kill": Action("kill", "killed", "They are deleted, whatever their state and their owners."),
 }
 
 
 def named(letter: str) -> str:
-    """A state for people to read: of R, "ready"."""
+    """Return the name of a state: of R, "ready"."""
     return NAMES.get(letter, letter).lower()
 
 
 def word(letter: str, title: object = "") -> SafeString:
-    """A state as a coloured word."""
+    """Return the name of a state as coloured HTML."""
     return format_html('<span class="xq-state xq-{}" title="{}">{}</span>', letter, title, named(letter))
 
 
 class StateFilter(admin.SimpleListFilter):
-    """The states of a queue, each with how many tasks are in it: counted as they move, never by COUNT(*)."""
+    """A filter by state, with the number of tasks in each. The numbers come from counters, never from COUNT(*)."""
 
     title = "state"
     parameter_name = "xq_state"
@@ -65,7 +63,7 @@ class StateFilter(admin.SimpleListFilter):
         try:
             self.counts = self.queue.stats().counts
         except xq.Error as error:
-            if request.method == "GET":  # a POST leads to one
+            if request.method == "GET":  # a POST redirects to a GET
                 messages.error(request, str(error))
         return [(letter, named(letter)) for letter in self.queue.machine.states]
 
@@ -91,10 +89,10 @@ class StateFilter(admin.SimpleListFilter):
 class QueueAdmin(admin.ModelAdmin):
     """A mixin for the admin of a model that is a queue: `class OrderAdmin(QueueAdmin, admin.ModelAdmin)`.
 
-    The list has a column `xq_state`, last where `list_display` does not name it, a filter by state with the number
-    of tasks in each, and the actions dig, release, restart and kill, as far as the queue has them. Who may use them
-    is said by has_dig_permission(request) and so on: who may change the model; kill: who may delete. The fields that
-    only xq writes can be read only. Raises ConfigurationError for a model that is no queue.
+    The list has a column `xq_state` (last, unless `list_display` names it), a filter by state with the number of tasks
+    in each, and the actions dig, release, restart and kill, if the queue has them. has_dig_permission(request) and its
+    siblings decide who may run an action: users who may change the model; for kill, users who may delete. The fields
+    that only xq writes are read-only. Raises ConfigurationError for a model that is not a queue.
     """
 
     class Media:
@@ -118,23 +116,21 @@ class QueueAdmin(admin.ModelAdmin):
         self.list_display: Sequence[Any] = _with(self.list_display, ["xq_state"])
         self.list_filter: Sequence[Any] = _with([StateFilter], self.list_filter)
         if self.actions is not None:
-            mine = [name for name, action in ACTIONS.items() if queue.machine.sources(action.event)]
-            self.actions: Sequence[Any] | None = _with(self.actions, mine)
+            offered = [name for name, action in ACTIONS.items() if queue.machine.sources(action.event)]
+            self.actions: Sequence[Any] | None = _with(self.actions, offered)
 
     def get_queryset(self, request: Any) -> Any:
-        """Those of the database that the queue is in: a replica may tell what is no longer so."""
+        """Read from the queue's database: a replica may be out of date."""
         return super().get_queryset(request).using(alias_of(self.queue))
 
     def save_model(self, request: Any, obj: Any, form: Any, change: bool) -> None:
-        """There as well."""
+        """Write to the queue's database."""
         obj.save(using=alias_of(self.queue))
 
     def _word(self, task: Any) -> object:
         status = getattr(task, self.queue.roles["status"])
         letter = next((letter for letter, stored in self.queue.statuses.items() if stored == status), None)
-        return status if letter is None else word(letter, status)  # a row whose status is none of these is no task
-
-    # who may do what
+        return status if letter is None else word(letter, status)  # the status of a row that is not a task
 
     def has_dig_permission(self, request: Any) -> bool:
         return bool(self.has_change_permission(request))
@@ -147,8 +143,6 @@ class QueueAdmin(admin.ModelAdmin):
 
     def has_kill_permission(self, request: Any) -> bool:
         return bool(self.has_delete_permission(request))
-
-    # actions
 
     @admin.action(permissions=["dig"], description="Dig out selected %(verbose_name_plural)s")
     def dig(self, request: Any, queryset: Any) -> Any:
@@ -172,7 +166,7 @@ class QueueAdmin(admin.ModelAdmin):
             return self._ask(name, request, queryset)
         deferred = action.event == "kill" and self._tells_late()
         moved, left = 0, 0
-        refused: list[str] = []  # the first of those left
+        refused: list[str] = []  # the errors of the first remaining tasks
         for task in _batchwise(queryset):
             try:
                 with transaction.atomic(alias_of(self.queue)):
@@ -200,15 +194,15 @@ class QueueAdmin(admin.ModelAdmin):
         return None
 
     def _tells_late(self) -> bool:
-        """Whether the database tells at the end of the request only that a row that is gone is referred to."""
+        """Whether the database reports violated foreign keys only at the end of the request."""
         connection = connections[alias_of(self.queue)]
         return bool(connection.in_atomic_block and connection.features.can_defer_constraint_checks)
 
     def _check_references(self) -> None:
-        """Raise IntegrityError where a row that is gone is referred to."""
+        """Raise IntegrityError if another row refers to a deleted one."""
         referring = [
             relation.related_model._meta.db_table
-            for relation in self.opts.get_fields(include_hidden=True)  # as those of through tables are
+            for relation in self.opts.get_fields(include_hidden=True)  # includes those of through tables
             if (relation.one_to_many or relation.one_to_one) and relation.auto_created
             if getattr(relation.field, "db_constraint", False)
         ]
@@ -237,14 +231,14 @@ class QueueAdmin(admin.ModelAdmin):
 
 
 def _with(some: Sequence[Any], more: Sequence[Any]) -> list[Any]:
-    """Both, each once."""
+    """Return both lists as one, without duplicates."""
     return [*some, *(one for one in more if one not in some)]
 
 
 def _batchwise(queryset: Any) -> Iterator[Any]:
-    """The rows of a queryset in the order of their keys, each once, also while they change so that they match no more.
+    """Yield each row of a queryset once, in the order of keys, also if rows stop matching meanwhile.
 
-    Not by a cursor that stays open: on SQLite, what is moved meanwhile might come again.
+    An open cursor would not do: on SQLite it may return moved rows again.
     """
     queryset = queryset.order_by("pk")
     rows = list(queryset[:BATCH])
@@ -264,5 +258,5 @@ def _were(n: int) -> str:
 
 
 def _listed(some: Sequence[str], n: int) -> str:
-    """Some of `n`, and how many more there are."""
+    """Return the names of some of `n`, and the number of the others."""
     return ", ".join(some) + (f" and {n - len(some)} more" if n > len(some) else "")

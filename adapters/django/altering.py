@@ -1,4 +1,4 @@
-"""Keep queues through migrations: around each operation that may alter their tables, and when all are done."""
+"""Keep queues during migrations: around each operation that may alter their tables, and after the last one."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from xq.core.errors import ConfigurationError, Error
 from xq.queue import Queue
 from xq.runtime.maintenance import leave
 
-OTHERS = (InstallQueue, UninstallQueue, RenameModel, AlterModelTable, DeleteModel)  # which no queue of theirs outlives
+OTHERS = (InstallQueue, UninstallQueue, RenameModel, AlterModelTable, DeleteModel)  # a queue never survives these
 
-# By the model's name: what a queue may be before an operation, and what the same is after it.
+# By the name of the model: the possible queue before an operation, and the same queue after it.
 Changes = Mapping[str, list[tuple[Definition, Definition]]]
 
 
 def before_migrate(app_config: Any, using: str, plan: Any = (), **signal: Any) -> None:
-    """Put a copy that keeps the queues of an app in the place of each operation that may alter their tables."""
+    """Replace each operation that may alter the tables of an app's queues by a copy that keeps the queues."""
     label = app_config.label
     planned = {(each.app_label, each.name): each for each, backwards in plan if each.app_label == label}
     today = {name: queue.adapter.definition for name, queue in of_today(label).items()}
     if not planned or not today:
         return
     loader = MigrationLoader(connections[using], ignore_no_migrations=True)
-    loader.graph.nodes.update(planned)  # into which other apps may have put operations by now
+    loader.graph.nodes.update(planned)  # in which other apps may have inserted operations
     for position, _, found in replay(loader, label):
         if position is not None and position[0] in planned:
             key, index = position
@@ -43,28 +43,31 @@ def before_migrate(app_config: Any, using: str, plan: Any = (), **signal: Any) -
 
 
 def _changes(operation: Any, found: Mapping[str, Installed], today: Mapping[str, Definition]) -> Changes:
-    """The queues that are to outlive an operation, as the migrations define them, or as reconfigured by hand."""
-    database, told = in_database(operation), in_state(operation)
-    parts = [*database, *told]
+    """Return the queues that survive an operation, as the migrations define them, or as reconfigured by hand."""
+    database, described = in_database(operation), in_state(operation)
+    parts = [*database, *described]
     if not database or not any(map(_model_of, parts)):
         return {}
     ended = {_model_of(part) for part in parts if isinstance(part, OTHERS)}
     changes: dict[str, list[tuple[Definition, Definition]]] = {}
     for name in found.keys() - ended:
-        mine = [part for part in told if _model_of(part) == name]
+        own = [part for part in described if _model_of(part) == name]
         known = [each for each in (found[name].definition, today.get(name)) if each is not None]
-        changes[name] = [(each, reduce(renamed, mine, each)) for each in known]
+        changes[name] = [(each, reduce(renamed, own, each)) for each in known]
     return changes
 
 
 def _model_of(operation: Any) -> str:
-    """The model that an operation is about, in lower case; "" where it is about none."""
+    """Return the name of an operation's model in lower case; "" if it has none."""
     names = ("old_name",) if isinstance(operation, RenameModel) else ("model_name", "name")
     return next((str(getattr(operation, name)).lower() for name in names if hasattr(operation, name)), "")
 
 
 def _keeping(operation: Any, changes: Changes) -> Any:
-    """A copy of an operation that keeps these queues; a copy, for other apps look of which class operations are."""
+    """Return a copy of an operation that keeps these queues.
+
+    A copy, since other apps check the classes of operations.
+    """
     if not changes:
         return operation
     undone = {name: [(after, before) for before, after in each] for name, each in changes.items()}
@@ -75,7 +78,7 @@ def _keeping(operation: Any, changes: Changes) -> Any:
 
 
 def _around(run: Callable[..., None], changes: Changes, label: str, editor: Any, before: Any, after: Any) -> None:
-    """Alter tables, with the queues taken down whose columns change, and install afterwards what is missing of any."""
+    """Alter tables: first uninstall the queues whose columns change, and afterwards install what is missing of any."""
     using, kept = editor.connection.alias, []
     for name, definitions in changes.items():
         for definition, becomes in definitions:
@@ -86,7 +89,7 @@ def _around(run: Callable[..., None], changes: Changes, label: str, editor: Any,
     for old, new in kept:
         if new is None or _columns(old) != _columns(new):
             _check_key(old, new)
-            # In the order in which others lock: what they put and move waits for that first.
+            # In the same order as other transactions lock: their puts and moves wait for the first lock.
             with old.adapter.installation.dialect.installing(old.adapter.store):
                 old.adapter.installation.take_down()
     run(label, editor, before, after)
@@ -96,13 +99,13 @@ def _around(run: Callable[..., None], changes: Changes, label: str, editor: Any,
 
 
 def _columns(queue: Queue[Any]) -> list[tuple[str, str]]:
-    """The columns of a queue's own fields, and of its key, with their types."""
+    """Return the columns of a queue's fields and key, with their types."""
     names = {*queue.roles.values(), *queue.adapter.store.key}
     return [(field.column, field.type) for field in queue.adapter.store.fields if field.name in names]
 
 
 def _check_key(old: Queue[Any], new: Queue[Any] | None) -> None:
-    """Refuse another type of the key, which the tables beside the queue's hold as well. On SQLite any type fits."""
+    """Refuse another type of the key, since the side tables of the queue have it as well. SQLite accepts any type."""
     if new is None or old.adapter.store.engine == "sqlite":
         return
     before, after = (
@@ -117,10 +120,10 @@ def _check_key(old: Queue[Any], new: Queue[Any] | None) -> None:
 
 
 def after_migrate(app_config: Any, using: str, apps: Any = registry, plan: Any = None, **signal: Any) -> None:
-    """Install what migrations could not, and what they took away: SQLite's tables are altered by making them anew.
+    """Install what migrations could not install, or have removed: SQLite alters a table by making a new one.
 
-    So is the queue of an app that has no migrations, or whose migrations are switched off. A flush, which tells of no
-    `plan`, leaves nothing that was counted, whatever it did to the counters.
+    Also installs the queues of apps without migrations, or with disabled ones. After a flush, which sends no `plan`,
+    the counters are set to zero.
     """
     label, connection, flushed = app_config.label, connections[using], plan is None
     if _is_of_a_test(connection):
@@ -135,7 +138,8 @@ def after_migrate(app_config: Any, using: str, apps: Any = registry, plan: Any =
             wanted |= {name: each.definition for name, each in expected.items() if each.definition}
     for name, definition in wanted.items():
         queue = fitting(apps, label, name, using, definition)
-        if queue is not None and queue.adapter.installation.on_record() is False:  # but perhaps as today, by hand
+        # today's definition may have been installed by hand
+        if queue is not None and queue.adapter.installation.on_record() is False:
             queue = fitting(apps, label, name, using, today.get(name)) or queue
         if queue is not None and _install(queue, name in expected) and flushed:
             queue.recount()
@@ -143,7 +147,7 @@ def after_migrate(app_config: Any, using: str, apps: Any = registry, plan: Any =
 
 
 def _install(queue: Queue[Any], expected: bool) -> bool:
-    """Install what is missing of a queue that is there, or is expected to be; whether it is."""
+    """Install what is missing of a queue that exists, or is expected to. Returns whether it exists."""
     if queue.adapter.installation.missing_columns():
         return False
     recorded = queue.adapter.installation.on_record()
@@ -154,13 +158,13 @@ def _install(queue: Queue[Any], expected: bool) -> bool:
 
 
 def _is_of_a_test(connection: Any) -> bool:
-    """Whether a database has such a name as Django gives those that it makes for tests, and drops."""
+    """Return whether a database has a name that Django gives to temporary test databases."""
     name, test = connection.settings_dict["NAME"], connection.settings_dict["TEST"]["NAME"]
     return name == test or str(name).startswith((TEST_DATABASE_PREFIX, "file:memorydb_"))
 
 
 def _leave_first(connection: Any) -> None:
-    """Have this process leave a database before it is dropped, which PostgreSQL refuses otherwise."""
+    """Disconnect this process from a database before it is dropped: PostgreSQL refuses to drop one in use."""
     creation = connection.creation
     if "destroy_test_db" in vars(creation):
         return
@@ -174,11 +178,11 @@ def _leave_first(connection: Any) -> None:
 
 
 def fitting(apps: Any, label: str, name: str, using: str, definition: Definition | None) -> Queue[Any] | None:
-    """The queue on a model as it is in these `apps`; None where it cannot be, or the routers do not want it there."""
+    """Return the queue on a model as it is in these `apps`; None if it does not fit, or if the routers exclude it."""
     try:
         model = apps.get_model(label, name)
         if not (model._meta.can_migrate(connections[using]) and router.allow_migrate_model(using, model)):
             return None
         return None if definition is None else queue_apart(model, using, definition)
-    except (LookupError, Error):  # of today, on a model of an earlier day
+    except (LookupError, Error):  # today's queue on an earlier model
         return None

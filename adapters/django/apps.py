@@ -14,7 +14,7 @@ class XqConfig(AppConfig):
     verbose_name = "Queues"
 
     def ready(self) -> None:
-        """Register the checks, what is done about migrations, and how they write a feature of the application's own."""
+        """Register the checks, the signals of migrations, and the serializer of user-written features."""
         from xq.adapters.django import checks, serializing
         from xq.adapters.django.altering import after_migrate, before_migrate
 

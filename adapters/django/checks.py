@@ -1,4 +1,4 @@
-"""What is wrong with the queues of a project, before they are used."""
+"""System checks of the queues of a project."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from xq.adapters.django.store import ADVICE, ENGINES
 from xq.core.errors import Error
 from xq.queue import Queue
 
-DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql"}  # vendor -> the module that xq speaks through
+DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql"}  # vendor -> the driver that xq supports
 
 
 def register() -> None:
-    """Have Django run them."""
+    """Register the checks with Django."""
     checks.register(check_queues, "xq")
     checks.register(check_databases, checks.Tags.database)
 
 
 def check_queues(app_configs: Sequence[Any] | None, **given: Any) -> list[checks.CheckMessage]:
-    """Whether the settings are right, each queue can be where its model is, and migrations install it as it is."""
+    """Check the settings, that each queue fits the database of its model, and that migrations install it as defined."""
     settings = [checks.Error(problem, id="xq.E004") for problem in problems_of_xq()]
     loader = MigrationLoader(None, ignore_no_migrations=True)
     return [*settings, *(message for config in _apps(app_configs) for message in _of_app(config.label, loader))]
@@ -39,7 +39,7 @@ def check_queues(app_configs: Sequence[Any] | None, **given: Any) -> list[checks
 def check_databases(
     app_configs: Sequence[Any] | None, databases: Sequence[str] | None = None, **given: Any
 ) -> list[checks.CheckMessage]:
-    """Whether each queue is installed, where its table is there."""
+    """Check that each queue is installed in the databases that have its table."""
     queues = [queue for config in _apps(app_configs) for queue in of_today(config.label).values()]
     return [message for queue in queues for alias in databases or () for message in _missing(queue, alias)]
 
@@ -63,7 +63,7 @@ def _of_app(label: str, loader: MigrationLoader) -> Iterator[checks.CheckMessage
         return
     installed = in_migrations(loader, label)
     found = [*_of_migrations(label, spoken, installed), *_no_more(label, {*installed} - {*queues})]
-    # Of a model that is not in the migrations as it is, makemigrations comes first, and must not be kept from it.
+    # If migrations lack changes of the model, makemigrations must run first, so no error may prevent it.
     if found and not _changes(loader, label):
         yield from found
 
@@ -94,13 +94,13 @@ def _no_more(label: str, names: Collection[str]) -> Iterator[checks.CheckMessage
 
 
 def _changes(loader: MigrationLoader, label: str) -> bool:
-    """Whether makemigrations would find something to do in an app."""
+    """Return whether makemigrations would find changes in an app."""
     found = MigrationAutodetector(loader.project_state(), ProjectState.from_apps(apps)).changes(graph=loader.graph)
     return label in found
 
 
 def _driver(connection: Any) -> tuple[str, str] | None:
-    """What is wrong with the driver that Django has for a database, and what helps."""
+    """Return what is wrong with Django's driver of a database, and the remedy."""
     vendor, driver = connection.vendor, connection.Database.__name__
     wanted = DRIVERS.get(vendor, driver)
     if driver == wanted:
@@ -125,9 +125,9 @@ def _missing(queue: Queue[Any], alias: str) -> Iterator[checks.CheckMessage]:
         return  # xq.E005
     here = there.adapter.installation
     if not queue.model._meta.managed or here.missing_columns():
-        return  # Django tells of migrations that are to be run
+        return  # Django reports unapplied migrations itself
     if missing := here.missing():
-        # A warning: an error would keep migrate from mending it.
+        # A warning: an error would prevent migrate from fixing it.
         yield checks.Warning(
             f"{queue.model._meta.label} is not installed in the database {alias!r} as it is defined: "
             f"{'; '.join(missing)}",

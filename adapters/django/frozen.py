@@ -1,4 +1,4 @@
-"""What the migrations of an app say of its queues, and what today's models do."""
+"""The queues of an app as its migrations define them, and those of today's models."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Position = tuple[tuple[str, str], int]  # of an operation: its migration, and it
 
 @dataclass(frozen=True)
 class Installed:
-    """What the last operation on a queue installs."""
+    """The queue that the last operation of the migrations installs."""
 
-    definition: Definition | None  # None: that of today's model, whatever it is
+    definition: Definition | None  # None: that of today's model
     table: str
-    columns: Mapping[str, str]  # role -> column, where the definition names the roles
+    columns: Mapping[str, str]  # role -> column, if the definition names the roles
 
     def differences(self, queue: Queue[Any]) -> list[str]:
-        """How today's definition differs, in words: what a database would notice."""
+        """Return in words how today's definition differs from this one, as far as the database is concerned."""
         if self.definition is None:
             return []
         try:
@@ -42,9 +42,11 @@ class Installed:
 def replay(
     loader: MigrationLoader, label: str, applied: Collection[tuple[str, str]] | None = None
 ) -> Iterator[tuple[Position | None, ProjectState, dict[str, Installed]]]:
-    """What an app and its queues are before each operation of its migrations, and at last, at no position.
+    """Yield the state and the queues of an app before each operation of its migrations, and at the end.
 
-    With `applied`, of those migrations only. The queues are found by the model's name in lower case.
+    The last item has no position.
+
+    With `applied`, only of those migrations. The queues are by the model's name in lower case.
     """
     state = ProjectState()
     found: dict[str, Installed] = {}
@@ -60,7 +62,7 @@ def replay(
 
 
 def _follow(found: dict[str, Installed], label: str, state: ProjectState, operation: Any) -> None:
-    """What is made of the queues that were found by an operation, behind which the app is in this state."""
+    """Apply an operation to the queues that were found; the app is in this state after it."""
     for each in in_database(operation):
         name = getattr(each, "model_name", "").lower()
         if isinstance(each, InstallQueue):
@@ -80,9 +82,9 @@ def _follow(found: dict[str, Installed], label: str, state: ProjectState, operat
 def in_migrations(
     loader: MigrationLoader, label: str, applied: Collection[tuple[str, str]] | None = None
 ) -> dict[str, Installed]:
-    """What the migrations of an app install, or those of them that are `applied`; by the model's name in lower case.
+    """Return what the migrations of an app, or the `applied` ones, install, by the model's name in lower case.
 
-    A queue whose table has another name since is none: what belongs to it is called by that.
+    A queue whose table was renamed since is left out: its objects have the old name.
     """
     *_, (_, state, found) = replay(loader, label, applied)
     return {
@@ -93,20 +95,20 @@ def in_migrations(
 
 
 def installs(loader: MigrationLoader, label: str) -> bool:
-    """Whether a migration of an app installs a queue at all, which costs less to tell than what is left of it."""
+    """Return whether a migration of an app installs a queue. This is faster than `in_migrations`."""
     operations = (one for (app, _), each in loader.disk_migrations.items() if app == label for one in each.operations)
     return any(isinstance(part, InstallQueue) for operation in operations for part in in_database(operation))
 
 
 def in_database(operation: Any) -> list[Any]:
-    """The operations that one has in a database, of which it may be made up."""
+    """Return the operations that run in the database for an operation that may contain others."""
     if not isinstance(operation, SeparateDatabaseAndState):
         return [operation]
     return [part for each in operation.database_operations for part in in_database(each)]
 
 
 def in_state(operation: Any) -> list[Any]:
-    """The operations that one has in what Django knows of models; of plain SQL those that say what it does."""
+    """Return the operations that change Django's state of models; for plain SQL its state operations."""
     if not isinstance(operation, (SeparateDatabaseAndState, RunSQL)):
         return [operation]
     return [part for each in operation.state_operations for part in in_state(each)]
@@ -117,20 +119,20 @@ def _table(state: ProjectState, label: str, name: str) -> str:
 
 
 def _columns(state: ProjectState, label: str, name: str, definition: Definition | None) -> dict[str, str]:
-    """The columns of the roles, as they are in this state, where not all of its fields need be there still or yet."""
+    """Return the columns of the roles in this state, which may lack some of the fields."""
     fields, roles = state.models[label, name].fields, (definition or {"fields": {}})["fields"]
     return {role: column(fields[field], field) for role, field in roles.items() if field in fields}
 
 
 def column(field: Any, name: str) -> str:
-    """The column of a field that has no model."""
+    """Return the column of a field that has no model."""
     bound = field.clone()
     bound.set_attributes_from_name(name)
     return str(bound.column)
 
 
 def renamed(definition: Definition, operation: Any) -> Definition:
-    """A definition after an operation that may give one of its fields another name."""
+    """Return a definition after an operation, which may have renamed one of its fields."""
     if not isinstance(operation, RenameField):
         return definition
     fields = {
@@ -140,6 +142,6 @@ def renamed(definition: Definition, operation: Any) -> Definition:
 
 
 def of_today(label: str) -> dict[str, Queue[Any]]:
-    """The queues among the models of an app, by the model's name in lower case."""
+    """Return the queues among the models of an app, by the model's name in lower case."""
     found = {model._meta.model_name: queue_of(model) for model in registry.get_app_config(label).get_models()}
     return {str(name): queue for name, queue in found.items() if queue is not None}

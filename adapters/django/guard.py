@@ -1,4 +1,4 @@
-"""Keep save() of an instance that was read earlier from moving a task, and from inserting one that is gone."""
+"""Prevent save() of a stale instance from moving a task, and from inserting a deleted one again."""
 
 from __future__ import annotations
 
@@ -10,36 +10,38 @@ from xq.core.errors import NotFound
 
 
 class Read(NamedTuple):
-    """A snapshot of an instance: its key and the queue's fields as it last read or wrote them."""
+    """A snapshot of an instance: its key and the queue's fields, as it last read or wrote them."""
 
     key: Any
     values: dict[str, Any]  # by attribute
 
 
 def remember(instance: Any, names: Iterable[str]) -> None:
-    """Take these attributes into the snapshot. Of the same row, it keeps the others as they were."""
+    """Update the snapshot with these attributes. It keeps its other values if the key is the same."""
     before: Read | None = getattr(instance._state, "xq", None)
     known = before.values if before is not None and _same_key(before.key, instance.pk) else {}
-    held = instance.__dict__
-    instance._state.xq = Read(instance.pk, {**known, **{name: held[name] for name in names if name in held}})
+    attributes = instance.__dict__
+    instance._state.xq = Read(
+        instance.pk, {**known, **{name: attributes[name] for name in names if name in attributes}}
+    )
 
 
-def guard(model: Any, ours: Sequence[str]) -> None:
-    """Have save() of a model leave out those of `ours` (attribute names) that equal the snapshot.
+def guard(model: Any, guarded: Sequence[str]) -> None:
+    """Make save() of a model leave out those of `guarded` (attribute names) that equal the snapshot.
 
-    What the application has changed is written, and what it names in `update_fields`. Where the row is gone, since its
-    task was finished, Django would insert it anew: save() raises NotFound. No rollback changes a snapshot.
+    save() writes fields that the application has changed, and those in `update_fields`. It raises NotFound if the row
+    is gone, since its task was finished; Django would insert it again. A rollback does not change a snapshot.
     """
     from_db: Callable[..., Any] = model.from_db.__func__
     refresh_from_db, save_table, do_update = model.refresh_from_db, model._save_table, model._do_update
 
     def among(names: Iterable[str] | None) -> list[str]:
-        return [name for name in ours if names is None or {name, _field(model, name).name} & {*names}]
+        return [name for name in guarded if names is None or {name, _field(model, name).name} & {*names}]
 
     @wraps(from_db)
     def reading(cls: Any, *args: Any, **options: Any) -> Any:
         instance = from_db(cls, *args, **options)
-        remember(instance, ours)
+        remember(instance, guarded)
         return instance
 
     @wraps(refresh_from_db)
@@ -48,7 +50,8 @@ def guard(model: Any, ours: Sequence[str]) -> None:
         refresh_from_db(self, using=using, fields=named, **options)
         remember(self, among(named))
 
-    @wraps(save_table)  # and not of save_base(), within which handlers of post_save save the instance again, or fail
+    # not save_base(): handlers of post_save run within that, and may save the instance again, or fail
+    @wraps(save_table)
     def saving(
         self: Any,
         raw: bool = False,
@@ -67,7 +70,8 @@ def guard(model: Any, ours: Sequence[str]) -> None:
         self: Any, base_qs: Any, using: Any, pk_val: Any, values: Any, update_fields: Any, *others: Any
     ) -> Any:
         read: Read | None = getattr(self._state, "xq", None)
-        chosen = update_fields is not None and update_fields != _loaded(self)  # else by Django, of what is not deferred
+        # else Django has chosen the fields that are not deferred
+        chosen = update_fields is not None and update_fields != _loaded(self)
         if read is None or not _same_key(read.key, pk_val) or self._state.db != using or chosen:
             return do_update(self, base_qs, using, pk_val, values, update_fields, *others)
         changed = [item for item in values if not _is_as_read(self, item[0].attname, read)]
@@ -89,7 +93,7 @@ def _field(model: Any, attribute: str) -> Any:
 
 
 def _loaded(instance: Any) -> set[str] | None:
-    """What save() of an instance with deferred fields writes when it is not told."""
+    """Return the fields that save() writes by itself for an instance with deferred fields."""
     meta = instance._meta
     keys = getattr(meta, "pk_fields", None) or [meta.pk]
     writable = [field for field in meta.concrete_fields if not getattr(field, "generated", False)]

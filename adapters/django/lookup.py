@@ -1,4 +1,4 @@
-"""Which models are queues, and where."""
+"""Find the models that are queues, and their databases."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ APP: Final = "xq.adapters.django"
 
 
 def queue_of(model: Any) -> Queue[Any] | None:
-    """The queue that a model is, if it is one. A proxy is none: it shares that of its `_meta.concrete_model`."""
+    """Return the queue of a model, or None. For a proxy use its `_meta.concrete_model`."""
     found = vars(model).get("xq")
     return found.handle if isinstance(found, QueueAttribute) else None
 
 
 def queues() -> list[Queue[Any]]:
-    """All queues among the models of the installed apps, in their order."""
+    """Return all queues among the models of the installed apps, in their order."""
     return [queue for queue in map(queue_of, apps.get_models()) if queue is not None]
 
 
 def alias_of(queue: Queue[Any]) -> str:
-    """The alias of the database that a queue is on now."""
+    """Return the alias of the queue's current database."""
     return queue.adapter.store.alias  # type: ignore[attr-defined]  # of a DjangoStore
 
 
 def is_app_missing() -> bool:
-    """Whether INSTALLED_APPS lack the app of xq, once Django has read them."""
+    """Return whether INSTALLED_APPS lacks the app of xq, once Django has read it."""
     return apps.apps_ready and not apps.is_installed(APP)
 
 
-@checks.register("xq")  # as a queue is made, for no AppConfig does it where the app is missing
+@checks.register("xq")  # registered when a queue is made, since without the app no AppConfig does it
 def check_app(app_configs: Sequence[Any] | None, **given: Any) -> list[checks.CheckMessage]:
-    """Warn of queues on models of other apps where the app of xq is missing. A program may mean it."""
+    """Warn of queues on models of other apps if the app of xq is not installed. A program may intend this."""
     if not (is_app_missing() and (found := queues())):
         return []
     names = ", ".join(str(queue.model._meta.label) for queue in found)

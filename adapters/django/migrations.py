@@ -1,4 +1,4 @@
-"""The operations of migrations that bring a queue into the database, and take it away."""
+"""The operations of migrations that install and uninstall a queue."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from xq.build import build
 from xq.core.errors import ConfigurationError
 from xq.queue import Queue
 
-# The arguments of `upgrade` that say what a queue is, as `Queue.definition` has them; in a migration those that are
-# empty are left out.
+# The arguments of `upgrade` that define a queue, named as in `Queue.definition`. A migration leaves out empty ones.
 Definition = Mapping[str, Any]
 
-CATEGORIES: Any = getattr(base, "OperationCategory", None)  # of Django 5.1 and later
+CATEGORIES: Any = getattr(base, "OperationCategory", None)  # Django 5.1 and later
 
 
 def queue_apart(model: Any, using: str | None, definition: Definition) -> Queue[Any]:
-    """A queue of this definition, of which the model itself never hears."""
+    """Return a queue of this definition that is not attached to the model."""
     return build(DjangoStore(model, using), **definition, apart=True)
 
 
@@ -55,15 +54,15 @@ class _Operation(base.Operation):
         return type(self).__name__, [], {"model_name": self.model_name, **(self.definition or {})}
 
     def state_forwards(self, app_label: str, state: Any) -> None:
-        """A queue is no part of what Django knows of a model."""
+        """Do nothing: a queue is not part of Django's state of a model."""
 
     def references_model(self, name: str, app_label: str) -> bool:
         return name.lower() == self.model_name.lower()
 
     def _queue(self, app_label: str, editor: Any, state: Any, definition: Definition | None) -> Queue[Any] | None:
-        """The queue on the model as it was then; None where the routers want nothing of it in this database.
+        """Return the queue on the model of that time; None if the routers exclude it from this database.
 
-        Nor where today's definition needs fields that the model did not have: then it is installed when all is done.
+        Also None if today's definition needs fields that the model did not have: after_migrate installs it then.
         """
         using = editor.connection.alias
         model = state.apps.get_model(app_label, self.model_name)
@@ -74,11 +73,11 @@ class _Operation(base.Operation):
         today = queue_of(apps.get_model(app_label, self.model_name))
         if today is None:
             raise ConfigurationError(
-                f"{type(self).__name__}({self.model_name!r}) without fields= is about the queue that "
-                f"{app_label}.{model.__name__} is today, and it is none: write fields= and features= as they were"
+                f"{type(self).__name__}({self.model_name!r}) without fields= means today's definition of "
+                f"{app_label}.{model.__name__}, which is not a queue: write fields= and features= as they were"
             )
-        there = {field.name for field in model._meta.concrete_fields}
-        return queue_apart(model, using, today.adapter.definition) if there.issuperset(today.roles.values()) else None
+        present = {field.name for field in model._meta.concrete_fields}
+        return queue_apart(model, using, today.adapter.definition) if present.issuperset(today.roles.values()) else None
 
     def _install(self, app_label: str, editor: Any, state: Any, definition: Definition | None) -> None:
         queue = self._queue(app_label, editor, state, definition)
@@ -98,11 +97,11 @@ class _Operation(base.Operation):
 
 
 class InstallQueue(_Operation):
-    """Install a queue on a model: what `manage.py xq_makemigration` writes, with the definition of that day.
+    """Install a queue on a model. `manage.py xq_makemigration` writes this operation with the current definition.
 
-    Without `fields`, by hand, it is the definition that the model has whenever the migration runs. `previous` is the
-    definition that was installed before, as a mapping of the other arguments, which comes back when the migration is
-    undone; without it the plain table does.
+    Without `fields` (written by hand) it installs the definition that the model has when the migration runs. `previous`
+    is the definition that was installed before, as a mapping of the other arguments; undoing the migration restores it.
+    Without `previous`, undoing restores the plain table.
     """
 
     category = CATEGORIES and CATEGORIES.ADDITION
@@ -140,14 +139,15 @@ class InstallQueue(_Operation):
             self._uninstall(app_label, schema_editor, from_state)
 
     def _fits(self, app_label: str, state: Any, definition: Definition) -> bool:
-        """Whether a definition fits the model as it was then: a field may have had another name, or may come again."""
-        there = state.models[app_label, self.model_name.lower()].fields
-        return there.keys() >= set(definition["fields"].values())
+        """Return whether the model then has the fields of a definition. They may be missing or have other names."""
+        present = state.models[app_label, self.model_name.lower()].fields
+        return present.keys() >= set(definition["fields"].values())
 
 
 class UninstallQueue(_Operation):
-    """Take away what a queue of this definition has in the database, and leave the plain table; the mirror of
-    InstallQueue. It stands before what renames the model's table, or deletes the model.
+    """Uninstall a queue of this definition and leave the plain table: the reverse of InstallQueue.
+
+    Place it before operations that rename the model's table or delete the model.
     """
 
     category = CATEGORIES and CATEGORIES.REMOVAL

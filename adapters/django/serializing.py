@@ -1,4 +1,4 @@
-"""A user's own features, as a migration writes them."""
+"""Write user-written features into migrations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xq.core.machine import Choice, Column, Detour, Feature, Guard, Marker, Sett
 
 
 class _Parts(BaseSerializer):
-    """One of the data classes of a feature: what is not its default."""
+    """One of the data classes of a feature: serializes the values that are not defaults."""
 
     def serialize(self) -> tuple[str, set[str]]:
         kind, imports, parts = type(self.value), {"import xq.core.machine"}, []
@@ -31,7 +31,7 @@ class _Marker(BaseSerializer):
 
 
 def register() -> None:
-    """Have Django write them."""
+    """Register the serializers with Django."""
     for kind in (Choice, Column, Detour, Feature, Guard, Settings, Timer, Transition):
         MigrationWriter.register_serializer(kind, _Parts)
     MigrationWriter.register_serializer(Marker, _Marker)

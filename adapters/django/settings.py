@@ -1,4 +1,4 @@
-"""What the settings may hold in a dictionary, and the setting XQ: XQ = {"WORKERS": 4}. Read when it is needed."""
+"""The setting XQ, a dictionary, as in XQ = {"WORKERS": 4}, and its validation. It is read when needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xq.core.errors import ConfigurationError, shown
 
 
 class Setting(NamedTuple):
-    """What one name in a dictionary may hold."""
+    """The valid values of one name in a dictionary."""
 
     default: Any
     wanted: str
@@ -25,15 +25,15 @@ def number(default: int | None) -> Setting:
 
 
 KNOWN: Final[Mapping[str, Setting]] = {
-    # Threads of xq_worker; None: as many as the worker of the model was given.
+    # Threads of xq_worker; None: as many as given to the worker of the model.
     "WORKERS": number(None),
-    # Whether xq_worker starts anew when the code changes; None: where DEBUG is on.
+    # Whether xq_worker restarts when the code changes; None: if DEBUG is on.
     "AUTORELOAD": Setting(None, "True, False or None", lambda value: value is None or type(value) is bool),
 }
 
 
 def problems(given: object, known: Mapping[str, Setting], name: str) -> list[str]:
-    """What is wrong with a dictionary of the settings that is called so, in words; empty when all is well."""
+    """Return in words what is wrong with the dictionary in the setting `name`; an empty list if nothing is."""
     if not isinstance(given, Mapping):
         return [f"{name} is a dictionary, not {shown(given)}"]
     unknown = [f"{name} has no {shown(key)}: it has {', '.join(known)}" for key in given if key not in known]
@@ -45,12 +45,12 @@ def problems(given: object, known: Mapping[str, Setting], name: str) -> list[str
 
 
 def problems_of_xq() -> list[str]:
-    """What is wrong with the setting XQ, in words."""
+    """Return in words what is wrong with the setting XQ."""
     return problems(getattr(settings, "XQ", {}), KNOWN, "the setting XQ")
 
 
 def setting(name: str) -> Any:
-    """One of the names of KNOWN, or its default. Raises ConfigurationError where anything is wrong with the setting."""
+    """Return the value of one of KNOWN, or its default. Raises ConfigurationError if the setting is not valid."""
     if wrong := problems_of_xq():
         raise ConfigurationError("; ".join(wrong))
     return getattr(settings, "XQ", {}).get(name, KNOWN[name].default)

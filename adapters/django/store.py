@@ -1,4 +1,4 @@
-"""The seam to Django: a model of an app, on the connections of Django's own."""
+"""The Store of Django: a model of an app, on Django's own connections."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ from xq.core.ports import Address, Connector, Driver, Field, Kind, Row, keep
 
 M = TypeVar("M", bound=models.Model)
 
-log = logging.getLogger("django.db.backends")  # where Django tells of its own statements
+log = logging.getLogger("django.db.backends")  # where Django logs its own statements
 
 ENGINES: Final = {"sqlite": "sqlite", "postgresql": "postgres", "mysql": "mariadb"}  # Django's vendor -> the dialect
 
-# the dialect -> how Django comes to have connections of the driver that xq speaks through
+# the dialect -> how Django gets connections of a driver that xq supports
 ADVICE: Final = {
     "postgres": "pip install psycopg",
     "mariadb": "pip install pymysql, and in the settings: import pymysql; pymysql.install_as_MySQLdb()",
@@ -74,7 +74,7 @@ KINDS: Final[Mapping[str, Kind]] = {  # by get_internal_type()
     "DecimalField": "decimal",
 }
 
-# What a driver returns for these is what the application sees, and what is of this very type it takes as it is.
+# For these kinds the application gets the driver's value, and a value of this very type is sent unchanged.
 NATIVE: Final[Mapping[type, type]] = {
     models.AutoField: int,
     models.BigAutoField: int,
@@ -93,50 +93,50 @@ NATIVE: Final[Mapping[type, type]] = {
     models.URLField: str,
 }
 
-# Of the parameters of a driver's connect(): those that only Django's own connections have.
+# Parameters of a driver's connect() that only Django's own connections use.
 OF_DJANGO: Final = frozenset(
     {"context", "cursor_factory", "prepare_threshold", "autocommit", "detect_types", "check_same_thread", "conv"}
 )
 
-PLAIN: Final = (DeferredAttribute, ForeignKeyDeferredAttribute)  # attributes that hold what is set, and no more
+PLAIN: Final = (DeferredAttribute, ForeignKeyDeferredAttribute)  # attributes that only hold the value that was set
 
 
 @cache
 def _vendor(backend: str) -> str:
-    """To whose databases a backend of Django's connects. Its class may be another's, under another name."""
+    """Return the vendor of a database backend, which may be a subclass of Django's under another name."""
     return str(load_backend(backend).DatabaseWrapper.vendor)
 
 
 def where(connection: Any) -> list[object]:
-    """Which database a connection is to, as the settings say now."""
+    """Return which database a connection is to, according to the current settings."""
     there = connection.settings_dict
     return [there["NAME"], there["HOST"], there["PORT"]]
 
 
 class Place:
-    """A database of an alias: what sessions and threads of xq belong to. A test's is another than that of the app."""
+    """The database of an alias, to which sessions and threads of xq belong. The test database is another one."""
 
     _known: WeakValueDictionary[tuple[str, ...], Place] = WeakValueDictionary()
 
     def __init__(self, connection: Any) -> None:
         self.alias = connection.alias
-        self.vendor = connection.vendor  # by now the settings of one that is open may name another
+        self.vendor = connection.vendor  # the settings may have changed since the connection was opened
         self.at = where(connection)
 
     @classmethod
     def of(cls, connection: Any) -> Place:
-        """The same object for all connections to it."""
+        """Return the same object for all connections to a database."""
         name = (connection.alias, connection.vendor, *map(str, where(connection)))
         place = cls._known.get(name)
         return place if place is not None else cls._known.setdefault(name, cls(connection))
 
     def is_of(self, connection: Any) -> bool:
-        """Whether the settings of a connection still say so."""
+        """Return whether the settings of a connection still name this database."""
         same = connection.alias == self.alias and connection.vendor == self.vendor
         return same and self.is_in(connection.settings_dict)
 
     def is_in(self, settings: Mapping[str, Any]) -> bool:
-        """Whether settings name it."""
+        """Return whether these settings name this database."""
         name, host, port = self.at
         return bool(settings["NAME"] == name and settings["HOST"] == host and settings["PORT"] == port)
 
@@ -145,7 +145,7 @@ class Place:
 
 
 class _Immediate(transaction.Atomic):
-    """As Atomic, on SQLite: one that reads first and then finds another writer would have to be refused."""
+    """An Atomic that locks SQLite for writing at once: a reader that writes later fails if another has written."""
 
     def __enter__(self) -> None:
         connection: Any = connections[self.using]
@@ -163,16 +163,16 @@ class _Immediate(transaction.Atomic):
 
 
 class _Kept(Waiting):
-    """What is kept with a connection of Django's, and goes with it."""
+    """What xq stores with a connection of Django's."""
 
-    at: Sequence[object] | None = None  # the database to which xq has made it
+    at: Sequence[object] | None = None  # the database to which xq opened the connection
 
     def __init__(self) -> None:
         self.connections: dict[DjangoStore[Any], Connection] = {}
 
 
 class _Watched:
-    """A driver, where somebody looks on: `execute_wrapper`, `connection.queries`, whoever replaces `cursor`."""
+    """A driver for connections with observers: `execute_wrapper`, `connection.queries`, or a replaced `cursor`."""
 
     def __init__(self, driver: Driver, connection: Any) -> None:
         self._driver = driver
@@ -196,7 +196,7 @@ class _Watched:
 class DjangoStore(OrmModel[M], OrmConnections):
     """A Django model as a `xq.core.ports.Store`.
 
-    It is on the database `using`; where that is None, on the one that the routers name for writes, at each call.
+    It uses the database `using`; None asks the routers at each call for the database of writes.
     """
 
     needed: Mapping[str, str] = {
@@ -220,7 +220,7 @@ class DjangoStore(OrmModel[M], OrmConnections):
             raise ConfigurationError(f"{name} is a proxy: upgrade {concrete}, whose table it is")
         if meta.parents:
             raise ConfigurationError(
-                f"{name} has a part of its fields in the table of another model, and a task is one row: let it inherit "
+                f"{name} has some of its fields in the table of another model, but a task is one row: make it inherit "
                 "from an abstract model, or refer to the other one by a OneToOneField"
             )
         self.model = model
@@ -228,14 +228,15 @@ class DjangoStore(OrmModel[M], OrmConnections):
         self.using = using
         if is_app_missing():
             self.installs = f"add {APP!r} to INSTALLED_APPS. Then {self.installs}"
-        self._places: dict[str, Place] = {}  # by alias; sessions end with them
+        self._places: dict[str, Place] = {}  # by alias; the sessions of a place end with it
         self._engine = self._find_engine()
-        self.schema, _, self.table = _unquoted(meta.db_table, '"').rpartition('"."')  # as one names a schema in Django
+        # Django has no other way to name a schema
+        self.schema, _, self.table = _unquoted(meta.db_table, '"').rpartition('"."')
         self._concrete = tuple(meta.concrete_fields)
         self._attnames = [field.attname for field in self._concrete]
         self._attributes = [(field.name, field.attname) for field in self._concrete]
         self._relations = [field for field in self._concrete if field.is_relation]
-        # What an instance that was never saved holds where Django, or the database, fills a field as it is saved.
+        # The values of a new instance in fields that Django, or the database, fills on save.
         self._filled = [(field.name, nothing) for field in self._concrete if (nothing := _nothing(field))]
         self.fields = tuple(map(self._field, self._concrete))
         self.key = tuple(field.name for field in getattr(meta, "pk_fields", None) or [meta.pk])
@@ -256,13 +257,13 @@ class DjangoStore(OrmModel[M], OrmConnections):
         return ENGINES[vendor]
 
     def _speaks(self, connection: Any) -> bool:
-        """Whether a connection is, and by its settings still is, to a database of the vendor that this was made for."""
+        """Return whether a connection is, and by its settings still is, to a database of this store's vendor."""
         vendor = connection.vendor
         return ENGINES.get(vendor) == self._engine and _vendor(connection.settings_dict["ENGINE"]) == vendor
 
     @cached_property
     def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:
-        # Only when all models are there it is known whether what a foreign key holds is converted.
+        # Computed late: the target of a foreign key is known only after all models are loaded.
         apart = {i for i, field in enumerate(self._concrete) if field.is_relation and not self._converters(field)}
         return [(i, read) for i, read in super()._readers if i not in apart]
 
@@ -272,12 +273,10 @@ class DjangoStore(OrmModel[M], OrmConnections):
             return False
         return bool(self._readers) or not self._is_made_plainly
 
-    # where it is
-
     @property
     def alias(self) -> str:
-        """The name of the database in the settings."""
-        # Asked several times in each call: where nobody routes, the answer is known.
+        """The alias of the database in the settings."""
+        # Read several times in each call, so the answer is cached if there are no routers.
         return self.using or (router.db_for_write(self.model) if router.routers else DEFAULT_DB_ALIAS)
 
     @property
@@ -296,10 +295,10 @@ class DjangoStore(OrmModel[M], OrmConnections):
             if not self._speaks(connection):
                 return None
             before, place = place, Place.of(connection)
-            there = connections.settings.get(connection.alias)
-            # This thread's connection may be from before the settings were changed, as for a test. That is no reason to
-            # forget where the queue is for all others, and with that their sessions.
-            if before is None or (there is not None and not before.is_in(there)):
+            settings = connections.settings.get(connection.alias)
+            # This thread's connection may be older than a change of the settings, for example in a test. Other threads
+            # need the place, and its sessions, all the same.
+            if before is None or (settings is not None and not before.is_in(settings)):
                 self._places[connection.alias] = place
         return place
 
@@ -317,8 +316,6 @@ class DjangoStore(OrmModel[M], OrmConnections):
     def driver(self) -> Driver:
         return DRIVERS[self._engine]
 
-    # statements
-
     def ready(self) -> Connection:
         wrapper = self.connection
         driver, kept = self.driver, vars(wrapper).get("_xq_kept") or self._kept(wrapper)
@@ -327,10 +324,11 @@ class DjangoStore(OrmModel[M], OrmConnections):
         if within is None or connection is None or connection.raw is not wrapper.connection:
             connection = self._open()
             within = self._within(wrapper, driver)
-        if "cursor" in vars(wrapper):  # put there by who forbids all use of the database, or looks on
+        if "cursor" in vars(wrapper):  # a test or a profiler has replaced it, to forbid the database or to observe it
             wrapper.cursor().close()
         if not within and not wrapper.autocommit and self._engine != "postgres":
-            # sqlite3 does so before some statements only, and pymysql does not hear of it behind one that returns rows.
+            # sqlite3 itself begins a transaction before some statements only, and pymysql does not learn of one from a
+            # statement that returns rows.
             wrapper.connection.cursor().execute("BEGIN")
             within = True
         connection.in_transaction = within
@@ -360,9 +358,9 @@ class DjangoStore(OrmModel[M], OrmConnections):
 
     @staticmethod
     def _transaction(wrapper: Any, kept: _Kept, driver: Driver) -> bool | None:
-        """Whether a transaction is open on the connection of this thread; None if that is closed now, or is to be.
+        """Return whether a transaction is open on the connection of this thread.
 
-        Raises as Django if it must not be used.
+        None if the connection is closed or must be closed. Raises as Django if the connection must not be used.
         """
         if wrapper.in_atomic_block:
             wrapper.validate_no_broken_transaction()
@@ -376,14 +374,15 @@ class DjangoStore(OrmModel[M], OrmConnections):
         if within is None or (moved and not within):
             wrapper.close()
             return None
-        wrapper.ensure_connection()  # which some forbid: tests without databases, coroutines
+        wrapper.ensure_connection()  # which raises in tests without databases, and in coroutines
         return within
 
     def _open(self) -> Connection:
-        """The connection of this thread; a new one where it is known to be gone and nothing depends on it."""
+        """Return the connection of this thread; a new one if it is lost and no transaction is open."""
         wrapper, driver, place = self.connection, self.driver, self.database
         if place is None:
-            raise ConfigurationError(f"{self.name} is on no database of {self.engine}")  # which says so itself
+            # `self.engine` may raise a more specific error
+            raise ConfigurationError(f"{self.name} is on no database of {self.engine}")
         kept = self._kept(wrapper)
         if self._transaction(wrapper, kept, driver) is None:
             wrapper.ensure_connection()
@@ -391,7 +390,7 @@ class DjangoStore(OrmModel[M], OrmConnections):
             kept.at = where(wrapper)
         raw, connection = wrapper.connection, kept.connections.get(self)
         if connection is None or connection.raw is not raw:
-            # Not Django's own cursor, which knows one kind of marks and can have nothing prepared.
+            # Not Django's own cursor: it supports one style of marks and no prepared statements.
             kind = FileConnection if self._engine == "sqlite" else Connection
             cursor = raw.cursor if self._engine == "sqlite" else partial(_bare_cursor, raw)
             connection = kept.connections[self] = kind(self, driver, raw, cursor, place)
@@ -400,11 +399,9 @@ class DjangoStore(OrmModel[M], OrmConnections):
     def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
         self._open().raw.create_function(name, arguments, function, deterministic=True)
 
-    # transactions
-
     def atomic(self) -> AbstractContextManager[object]:
         kind = _Immediate if self._engine == "sqlite" else transaction.Atomic
-        self._open()  # within a transaction nobody could mend it
+        self._open()  # within a transaction a lost connection could not be replaced
         block: AbstractContextManager[object] = kind(self.alias, savepoint=True, durable=False)
         return block
 
@@ -414,14 +411,15 @@ class DjangoStore(OrmModel[M], OrmConnections):
 
     @property
     def may_wait(self) -> bool:
-        # A TestCase has transactions around its tests, whose waiters look for themselves.
+        # A TestCase wraps tests in transactions, and a waiter there polls.
         return not self.in_transaction() or (
             bool(blocks := self.connection.atomic_blocks) and all(block._from_testcase for block in blocks)
         )
 
     @staticmethod
     def _within(connection: Any, driver: Driver) -> bool:
-        # Django does not know of those that were begun by a plain BEGIN, the driver not of those yet to be begun.
+        # Django does not know transactions begun by a plain BEGIN, and the driver not those that begin with the next
+        # statement.
         if connection.in_atomic_block:
             return True
         return connection.connection is not None and driver.in_transaction(connection.connection)
@@ -440,8 +438,6 @@ class DjangoStore(OrmModel[M], OrmConnections):
             self._kept(connection).add(call)
         else:
             call()
-
-    # connections
 
     def connect(self) -> None:
         self._open()
@@ -467,17 +463,20 @@ class DjangoStore(OrmModel[M], OrmConnections):
 
     @staticmethod
     def _is_left_open(connection: Any) -> bool:
-        by_hand = not connection.settings_dict["AUTOCOMMIT"]  # a look begins a transaction there
+        by_hand = not connection.settings_dict["AUTOCOMMIT"]  # there the query begins a transaction
         if connection.connection is None or by_hand:
             return bool(connection.in_atomic_block)
         if connection.autocommit != connection.settings_dict["AUTOCOMMIT"] or connection.in_atomic_block:
             return True
-        with suppress(KeyError, AttributeError):  # where xq does not speak to it, or not by this driver
+        with suppress(KeyError, AttributeError):  # if xq does not support the database or the driver
             return DRIVERS[ENGINES[connection.vendor]].in_transaction(connection.connection)
         return False
 
     def _close_old(self) -> None:
-        """As before and after a request. But the worker's own connection, on which it takes, ends with its thread."""
+        """Close obsolete connections as Django does around a request.
+
+        A worker's own connection ends with its thread.
+        """
         self.connection.close_at = None
         close_old_connections()
 
@@ -515,20 +514,16 @@ class DjangoStore(OrmModel[M], OrmConnections):
         secrets = {name: parameters.pop(name) for name in SECRETS & parameters.keys()}
         return Address(engine, parameters, password, secrets)
 
-    # errors
-
     database_error = DjangoError
 
     def of_the_driver(self, error: BaseException) -> BaseException:
         cause = error.__cause__
-        # Django's TransactionManagementError has a cause, too, of the application's.
+        # Django's TransactionManagementError has a cause as well, an error of the application.
         return cause if isinstance(error, DjangoError) and isinstance(cause, self.connection.Database.Error) else error
 
     @property
     def in_use(self) -> Any:
         return self.connection.connection
-
-    # the model
 
     def instance(self, values: Sequence[Any]) -> M:
         if not self._is_plain or pre_init.receivers or post_init.receivers:
@@ -536,21 +531,22 @@ class DjangoStore(OrmModel[M], OrmConnections):
             return read
         # What from_db() does, in half the time.
         model: Any = self.model
-        made = model.__new__(model)
-        state = made._state = ModelState()
+        instance = model.__new__(model)
+        state = instance._state = ModelState()
         state.db, state.adding = self.alias, False
-        held = made.__dict__
-        held.update(zip(self._attnames, values, strict=True))
-        state.xq = Read(made.pk, {name: held[name] for name in self._guarded})
-        return made
+        attributes = instance.__dict__
+        attributes.update(zip(self._attnames, values, strict=True))
+        state.xq = Read(instance.pk, {name: attributes[name] for name in self._guarded})
+        return instance
 
     def data(self, task: object) -> Mapping[str, Any] | None:
         if not isinstance(task, self.model):
             return None
-        held = task.__dict__  # where a field that is deferred is not
-        data = {name: held[attribute] for name, attribute in self._attributes if attribute in held}
+        attributes = task.__dict__  # it lacks deferred fields
+        data = {name: attributes[attribute] for name, attribute in self._attributes if attribute in attributes}
         for field in self._relations:
-            if data.get(field.name) is None and field.is_cached(task):  # what was saved since has a key by now
+            # an object that was unsaved then may have a key by now
+            if data.get(field.name) is None and field.is_cached(task):
                 data[field.name] = field.get_cached_value(task)
         for name, nothing in self._filled:
             if name in data and isinstance(data[name], nothing):
@@ -565,7 +561,7 @@ class DjangoStore(OrmModel[M], OrmConnections):
 
     @cached_property
     def _defaults(self) -> Mapping[str, Any]:
-        """What an instance that nobody gave a value holds, as Django has it: but what the database itself fills."""
+        """Return the values of a new instance, as Django sets them, without those that the database itself fills."""
         found: dict[str, Any] = {}
         for field in self._concrete:
             if _is_of_now(field):
@@ -602,13 +598,13 @@ class DjangoStore(OrmModel[M], OrmConnections):
         return "an attribute of Django's Model" if hasattr(models.Model, name) else None
 
     def with_the_table(self, creating: Callable[[Callable[[], None]], None], dropped: Callable[[], None]) -> None:
-        """Migrations make tables and drop them."""
+        """Do nothing: migrations create and drop tables."""
 
     base = "xq.adapters.django.TaskFields"
 
     @property
     def offers(self) -> Collection[str]:
-        from xq.adapters.django.task_fields import TaskFields  # by now models are allowed
+        from xq.adapters.django.task_fields import TaskFields  # models are loaded by now
 
         return [field.name for field in TaskFields._meta.fields] if issubclass(self.model, TaskFields) else ()
 
@@ -623,15 +619,13 @@ class DjangoStore(OrmModel[M], OrmConnections):
                 )
 
     def guard(self, names: Collection[str]) -> None:
-        """Have save() write of these fields what the application has changed, and no more."""
+        """Make save() write these fields only if the application has changed them."""
         self._guarded = [field.attname for field in self._concrete if field.name in names]
         guard(self.model, self._guarded)
 
-    # fields
-
     def _field(self, field: Any) -> Field:
         connection = self.connection
-        related = field.is_relation  # whose model may not be there yet
+        related = field.is_relation  # the related model may not be loaded yet
         kind: Kind = "other" if related else KINDS.get(field.get_internal_type(), "other")
         if kind == "datetime" and connection.vendor == "postgresql":
             kind = "timestamptz"
@@ -654,9 +648,9 @@ class DjangoStore(OrmModel[M], OrmConnections):
         )
 
     def _declared(self, field: Any) -> str:
-        """The type of a column, as Django declares it.
+        """Return the type of a column as Django declares it.
 
-        Django would ask MariaDB whether it has UUIDs of its own, and a model is upgraded where no server may be asked.
+        Django would ask MariaDB whether it has a UUID type, but upgrading a model must not connect to a server.
         """
         connection = self.connection
         usual = getattr(type(connection), "_data_types", None)
@@ -673,7 +667,7 @@ class DjangoStore(OrmModel[M], OrmConnections):
         return [*connection.ops.get_db_converters(column), *column.get_db_converters(connection)]
 
     def _from_database(self, field: Any) -> Callable[[Any], Any] | None:
-        """What reads a value as Django does. Of a foreign key what it refers to is looked up when it is needed."""
+        """Return a function that reads a value as Django does. The target of a foreign key is resolved on first use."""
         found: list[Any] = []
         makes_numbers = self._engine == "sqlite" and isinstance(field, models.DecimalField)
 
@@ -683,8 +677,8 @@ class DjangoStore(OrmModel[M], OrmConnections):
                 found.append((column, self._converters(field)))
             column, converters = found[0]
             connection = self.connection
-            # What is read to see whether it can be, before a database has had it:
-            if hasattr(value, "obj") and hasattr(value, "dumps"):  # psycopg's, around what is to be JSON
+            # Used to validate a value by reading it back before the database has stored it:
+            if hasattr(value, "obj") and hasattr(value, "dumps"):  # psycopg's wrapper of a JSON value
                 value = (value.dumps or json.dumps)(value.obj)
             elif makes_numbers and isinstance(value, (str, Decimal)):
                 value = float(value)
@@ -706,15 +700,15 @@ class DjangoStore(OrmModel[M], OrmConnections):
         elif isinstance(value, type):
             raise BadType(f"{field.name!r} holds a value, not {shown(value)}")
         stored = field.get_db_prep_save(value, connection=self.connection)
-        if self._engine == "mariadb":  # whose drivers take and return the one as an object, the other as text
+        if self._engine == "mariadb":  # its drivers accept and return UUIDs as objects, and Django's backend uses text
             if isinstance(field, models.DateTimeField) and isinstance(stored, str):
                 return datetime.fromisoformat(stored)
             if isinstance(stored, UUID):
                 return str(stored)
         if isinstance(stored, int) and type(stored) not in (int, bool):
-            return int(stored)  # psycopg's own kinds of integers, which it cuts to their size
+            return int(stored)  # psycopg's own integer types, one per size
         if isinstance(stored, str) and type(stored) is not str:
-            return str.__str__(stored)  # of a choice
+            return str.__str__(stored)  # the text of a member of TextChoices
         return stored
 
 
@@ -723,19 +717,19 @@ def _is_of_now(field: Any) -> bool:
 
 
 def _nothing(field: Any) -> tuple[type, ...]:
-    """The types of what an instance holds in a field that is filled as it is saved, by Django or by the database."""
+    """Return the types of the values that an unsaved instance has in fields filled by Django or the database."""
     by_django = [type(None)] if _is_of_now(field) else []
     by_database = [expressions.DatabaseDefault] if getattr(field, "has_db_default", lambda: False)() else []
     return (*by_django, *by_database)
 
 
 def _is_generated(field: Any) -> bool:
-    """Whether it is a GeneratedField, of Django 5.0 and later."""
+    """Return whether a field is a GeneratedField (Django 5.0 and later)."""
     return bool(getattr(field, "generated", False))
 
 
 def _unquoted(name: str, quote: str) -> str:
-    """A name as it is in the database: Django takes one that stands in quotes as it is."""
+    """Return a name as it is in the database: Django uses a quoted one unchanged."""
     return name[1:-1] if len(name) > 2 and name.startswith(quote) and name.endswith(quote) else name
 
 
@@ -755,7 +749,7 @@ def _abandon_transaction(connection: Any) -> None:
 
 def _bare_cursor(connection: Any) -> Any:
     if hasattr(connection, "pgconn"):
-        return _plain_cursors()(connection)  # Django's own puts values into the text
+        return _plain_cursors()(connection)  # Django's own cursor puts values into the text
     return connection.cursor()
 
 
@@ -767,7 +761,7 @@ def _plain_cursors() -> Any:
 
 
 def _execute_seen(connection: Any, cursor: Any, sql: str, values: Sequence[Any], driver: Driver) -> None:
-    """Run a statement as Django runs its own, where somebody looks on: `execute_wrapper`, `connection.queries`."""
+    """Run a statement as Django runs its own, visible to `execute_wrapper` and `connection.queries`."""
 
     def execute(sql: str, values: Any, many: bool, context: Any) -> None:
         driver.execute(cursor, sql, values)
@@ -794,11 +788,11 @@ FIELDS: Final[Mapping[Kind, type]] = {
 
 
 class DjangoReader:
-    """A model of a table beside that of another model, as a `xq.core.ports.Reader`. No migration knows of it."""
+    """A model of a table beside that of another model, as a `xq.core.ports.Reader`. Migrations do not see it."""
 
     def __init__(self, beside: DjangoStore[Any], name: str, table: str, columns: Mapping[str, Kind]) -> None:
         class Manager(models.Manager):
-            """On the database of the other model."""
+            """A manager on the database of the other model."""
 
             def get_queryset(self) -> Any:
                 return super().get_queryset().using(beside.alias)

@@ -1,4 +1,4 @@
-"""The model of Django's with a field for every role: `xq.adapters.django.TaskFields`."""
+"""Django's model with a field for every role: `xq.adapters.django.TaskFields`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from django.db import models
 
 
 class TaskFields(models.Model):
-    """A model with a field for every role: `upgrade` needs no `fields=` for the models that inherit from it.
+    """A model with a field for every role: models that inherit from it need no `fields=` in `upgrade`.
 
-    It is abstract. A field of the same name replaces one of these, and `tube = None` leaves one out. Forms do not have
-    the fields that only the queue writes.
+    It is abstract. A field of the same name replaces one of these, and `tube = None` removes one. Forms do not show the
+    fields that only the queue writes.
     """
 
     status = models.CharField(max_length=1, default="R", editable=False)

@@ -1,4 +1,4 @@
-"""Queues and their history in Spark, through PySpark: what `xq.spark` offers."""
+"""Read and write queues and their history in Spark, through PySpark: the implementation of `xq.spark`."""
 
 from xq.adapters.spark.archives import Archived, archive, history, restore, tasks
 from xq.adapters.spark.consume import consume

@@ -1,4 +1,4 @@
-"""Rows of an extract as Arrow: a column at a time, since Spark's own way from tuples takes twice as long."""
+"""Rows of an extract as Arrow, converted by column: Spark's own conversion of tuples takes twice as long."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def batches(extract: Extract, schema: pa.Schema, part: Part) -> Iterator[pa.RecordBatch]:
-    """The rows of a part as RecordBatches of this schema, by ADBC where that is there. Raises as the extract does."""
+    """Yield the rows of a part as RecordBatches of this schema, through ADBC if it is installed.
+
+    Raises as the extract does.
+    """
     names = list(schema.names)
     columns = extract.chosen(names)
     found = extract.batches(names, part)
@@ -42,11 +45,11 @@ def _array(extract: Extract, column: Column, stored: Any, kind: pa.DataType) -> 
     try:
         array = stored if isinstance(stored, pa.Array) else pa.array(stored, STORED.get(column.stored, kind))
         if pa.types.is_string(array.type) and pa.types.is_timestamp(kind):
-            array = array.cast(pa.timestamp(kind.unit))  # of no zone, and so UTC
-        if pa.types.is_float32(array.type):  # by its shortest digits, as the extract reads it
+            array = array.cast(pa.timestamp(kind.unit))  # without a time zone, so UTC
+        if pa.types.is_float32(array.type):  # uses the shortest digits, as the extract does
             array = array.cast(pa.string())
         return array.cast(kind)
-    except REFUSALS:  # not all in the usual form
+    except REFUSALS:  # some values have an unusual form
         values = stored.to_pylist() if isinstance(stored, pa.Array) else stored
         return _one_by_one(extract, column, values, kind)
 

@@ -1,4 +1,4 @@
-"""The tasks of a queue as a DataFrame, and what comes back of one as fields to be written."""
+"""Convert tasks to a DataFrame, and the rows of a DataFrame to values of fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JSON = ("JSON", "JSONB")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came back of a task: the row, the fields that are to be written, and what is wrong, if anything is."""
+    """The result of a task: its row, the fields to write, and an error or None."""
 
     row: Row
     update: Mapping[str, Any]
@@ -31,7 +31,7 @@ class Result:
 
 
 class Exchange:
-    """The tasks of one queue, sent as DataFrames with the columns of `format("xq")`, and received as results."""
+    """The tasks of one queue as DataFrames with the columns of `format("xq")`, and their results."""
 
     def __init__(self, queue: xq.Queue[Any]) -> None:
         fields = {field.name: field for field in queue.adapter.store.fields}
@@ -41,7 +41,7 @@ class Exchange:
         self._fields = {column.name: (column, fields.get(column.name)) for column in columns}
 
     def sent(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of a taken task, as Spark holds them, by column."""
+        """Return the fields of a taken task, by column, as Spark holds them."""
         return {
             name: "Taken" if field is None else _sent(column, field, data[name])
             for name, (column, field) in self._fields.items()
@@ -51,7 +51,7 @@ class Exchange:
         return spark.createDataFrame([tuple(task.values()) for task in tasks], self._schema)
 
     def results(self, frame: DataFrame, sent: Mapping[Any, Mapping[str, Any]]) -> dict[Any, Result]:
-        """What came back of the tasks that were sent, both by key. Raises BadType and BadValue."""
+        """Return the results of the sent tasks; both are by key. Raises BadType and BadValue."""
         if not isinstance(frame, DataFrame):
             raise BadType(f"work returns a DataFrame, not {shown(frame)}")
         names = frame.columns
@@ -63,15 +63,17 @@ class Exchange:
                 raise BadValue(f"work returned two columns called {name!r}")
             if name != ERROR and name not in self._fields:
                 known = ", ".join(self._fields)
-                raise BadValue(f"work returned {name!r}, which is no field of {self._name} ({known}), nor {ERROR}")
+                raise BadValue(
+                    f"work returned {name!r}, which is neither a field of {self._name} ({known}) nor {ERROR}"
+                )
         keys = {self._key_in(task): key for key, task in sent.items()}
         zoneless = {field.name for field in frame.schema if isinstance(field.dataType, TimestampNTZType)}
         found: dict[Any, Result] = {}
-        for row in frame.limit(len(keys) + 1).collect():  # one too many has come twice, or is not of the batch
+        for row in frame.limit(len(keys) + 1).collect():  # one row more means a repeated task, or one of another batch
             values = {name: _received(value, name in zoneless) for name, value in zip(names, row, strict=True)}
             part = self._key_in(values)
             if part not in keys:
-                raise BadValue(f"work returned a row of {shown(part)}, which is no key of a task that it was given")
+                raise BadValue(f"work returned a row of {shown(part)}, which is not the key of a task in its batch")
             key = keys[part]
             if key in found:
                 raise BadValue(f"work returned two rows of the task {shown(key)}")
@@ -85,26 +87,27 @@ class Exchange:
         return tuple([values[name] for name in self._key])
 
     def _app(self, name: str, value: Any) -> Any:
-        """A value of Spark's as the application writes it. Raises BadValue, and BadType."""
+        """Return a value of Spark's as the application writes it. Raises BadValue and BadType."""
         column, field = self._fields[name]
         if field is None:
-            raise BadValue(f"{name!r} is the queue's own: what becomes of a task {ERROR} says")
+            raise BadValue(f"{name!r} is the queue's own: set {ERROR} to decide what becomes of a task")
         if column.type not in ("STRING", "BINARY"):
-            as_stored(self._name, field, [value])  # which refuses what SQLite would hold, and nobody could read again
+            # raises for a value that SQLite would store, but that could not be read again
+            as_stored(self._name, field, [value])
         if isinstance(value, datetime) and field.kind != "timestamptz":
-            return value.replace(tzinfo=None)  # as it is stored, which is in UTC
+            return value.replace(tzinfo=None)  # stored without a time zone, in UTC
         if isinstance(value, str) and field.type.upper() in JSON:
             try:
                 return json.loads(value)
             except ValueError as error:
-                raise BadValue(f"{name!r} is JSON, and {shown(value)} is none: {error}") from error
+                raise BadValue(f"{name!r} is JSON, not {shown(value)}: {error}") from error
         if field.from_database and value is not None and field.kind != "uuid" and column.type in ("STRING", "BIGINT"):
             return field.from_database(value)
         return value
 
 
 def _sent(column: Column, field: Field, value: Any) -> Any:
-    """A value of the application's as Spark holds it."""
+    """Return a value of the application's as Spark holds it."""
     if value is None:
         return None
     if column.type == "TIMESTAMP" and isinstance(value, datetime):
@@ -135,7 +138,10 @@ MADE: Mapping[str, Callable[[Any], Any]] = {"BIGINT": int, "DOUBLE": float, "BOO
 
 
 def _received(value: Any, zoneless: bool = False) -> Any:
-    """A value of a Row, as `_sent` makes it. PySpark tells times by the clock on the wall, but for `zoneless` ones."""
+    """Return a value of a Row as `_sent` makes it.
+
+    PySpark returns times in the local time zone, except `zoneless` ones.
+    """
     if isinstance(value, Row):
         return {name: _received(each) for name, each in value.asDict().items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Files wherever Spark has them: a local folder, HDFS, or what else Hadoop knows by the name of a path."""
+"""Files in the file systems that Spark uses: local folders, HDFS, and others that Hadoop supports."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from xq.core.errors import BadType, ConfigurationError, shown
 
 LOCAL = "file:"
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-PATTERN = re.compile(r"[\\{}\[\]*?]")  # of which Spark makes patterns where it reads
+PATTERN = re.compile(r"[\\{}\[\]*?]")  # Spark reads these characters in a path as a pattern
 
 
 def literally(path: str) -> str:
-    """A path as Spark reads it that holds no pattern."""
+    """Return a path with escaped pattern characters, as Spark reads it."""
     return PATTERN.sub(r"\\\g<0>", path)
 
 
 class Folder:
-    """A folder by a path of Hadoop's, or one of this machine where Spark has nothing else. Names are relative to it.
+    """A folder, by a path of Hadoop's or a local path. Names are relative to it.
 
-    A rename is one step where the file system has it so: local ones and HDFS do, those of objects (s3a) do not.
+    A rename is atomic in local file systems and HDFS, but not in object stores (s3a).
     """
 
     def __init__(self, spark: SparkSession, path: str | os.PathLike[str]) -> None:
@@ -37,24 +37,24 @@ class Folder:
             self._java, settings = context._jvm, context._jsc.hadoopConfiguration()
         except AttributeError:
             raise ConfigurationError(
-                "archives and reports need a session that is not of Spark Connect: start one beside it"
+                "archives and reports do not work with Spark Connect: start another session for them"
             ) from None
         named, default = os.fspath(path), settings.get("fs.defaultFS", LOCAL)
         if isinstance(path, Path) or (default.startswith(LOCAL) and not SCHEME.match(named)):
-            named = f"{LOCAL}//{Path(path).absolute()}"  # Java does not know when this process changes its directory
+            named = f"{LOCAL}//{Path(path).absolute()}"  # Java does not notice when this process changes its directory
         root = self._java.org.apache.hadoop.fs.Path(named)
         self._files = root.getFileSystem(settings)
         self.path: str = self._files.makeQualified(root).toString()
 
     def at(self, *names: str) -> str:
-        """The path of what is there."""
+        """Return the path of a file or folder."""
         return "/".join([self.path.rstrip("/"), *names])
 
     def _path(self, name: str) -> Any:
         return self._java.org.apache.hadoop.fs.Path(self.at(name))
 
     def names(self, folder: str) -> list[str]:
-        """What is in a folder, in order; nothing where there is none."""
+        """Return the names in a folder, sorted; empty if there is no such folder."""
         path = self._path(folder)
         found = self._files.listStatus(path) if self._files.exists(path) else []
         return sorted(status.getPath().getName() for status in found)
@@ -63,14 +63,14 @@ class Folder:
         return bool(self._files.exists(self._path(name)))
 
     def move(self, old: str, new: str) -> None:
-        """Rename, to what must not be there. Raises ConfigurationError when it cannot be."""
+        """Rename to a name that must not exist. Raises ConfigurationError if that fails."""
         target = self._path(new)
         self._files.mkdirs(target.getParent())
         if self._files.exists(target) or not self._files.rename(self._path(old), target):
-            raise ConfigurationError(f"{self.at(old)} cannot be renamed to {self.at(new)}: is it there already?")
+            raise ConfigurationError(f"{self.at(old)} cannot be renamed to {self.at(new)}: does that exist already?")
 
     def delete(self, name: str) -> None:
-        """Delete it, with what is in it, if it is there."""
+        """Delete a file, or a folder with its contents, if it exists."""
         self._files.delete(self._path(name), True)
 
     def write(self, name: str, text: str) -> None:

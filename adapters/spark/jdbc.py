@@ -1,4 +1,4 @@
-"""Queues through Spark's own JDBC, for a cluster that has nothing of xq: options, types made right, snapshots."""
+"""Read queues through Spark's own JDBC source, on a cluster without xq: options, type conversions, snapshots."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from xq.core.errors import BadValue, ConfigurationError
 from xq.core.ports import Address
 from xq.pipeline.scan import Extract, What, quoted
 
-ROWS = 10_000  # that a server sends at once. Above 0: else PostgreSQL's driver has all of them in memory
+ROWS = 10_000  # per round trip; with 0 PostgreSQL's driver would load all rows into memory
 
 
 class Snapshot(str):
-    """The name of a moment, by which PostgreSQL shows it to all connections; "" where a database cannot."""
+    """The name of a snapshot of PostgreSQL, which other connections can read; "" on other databases."""
 
     engine: str
 
 
 @contextmanager
 def snapshot(queue: Any) -> Iterator[Snapshot]:
-    """What is read within this block, given `snapshot=`, is of the moment at which the block began: on PostgreSQL, in
-    any number of partitions and reads, of all queues of that database.
+    """Hold a snapshot of PostgreSQL: reads with `snapshot=` see the moment at which the block began.
 
-    SQLite and MariaDB share no moment between connections: there each read is of one partition, and of the moment at
-    which it runs. For more, read a copy. Spark reads when a result is asked for, and each time anew: ask within the
-    block. PostgreSQL cannot clear up dead rows while the block runs.
+    It applies to all partitions and reads, of all queues of the database. SQLite and MariaDB cannot share a snapshot:
+    there each read has one partition and sees the moment at which it runs. For more, read a copy of the database. Spark
+    reads anew for each result, so compute results within the block. PostgreSQL cannot remove dead rows while the block
+    runs.
     """
     extract = queue_of(queue).pipeline.extract()
     with extract.held() as name:
@@ -47,17 +47,17 @@ def jdbc_options(
     partitions: int = 1,
     snapshot: Snapshot | None = None,
 ) -> dict[str, str]:
-    """Options of `spark.read.format("jdbc")` for the tasks, history or stats of a queue, a model or tube.
+    """Return options of `spark.read.format("jdbc")` for the tasks, history or stats of a queue, a model or tube.
 
-    All types come right but date-times: SQLite and MariaDB, whose drivers would shift them by Java's time zone, give
-    texts (in UTC as stored), and so does SQLite with dates and decimals; `at` of a history is microseconds since 1970.
-    `jdbc` makes of them what they are. A password is the option of that name, which Spark does not show.
+    Most columns arrive in their types. SQLite and MariaDB return date-times as text (UTC), since their drivers would
+    shift them by Java's time zone; SQLite also returns dates and decimals as text. `at` of a history is microseconds
+    since 1970. `jdbc` converts these. The password is an option that Spark does not show.
 
-    Partitions are ranges of the key, which must be one whole number, or of the ids of the history. Each is read at its
-    own moment, unless a `snapshot` is given.
+    Partitions are ranges of the key, which must be one integer, or of the ids of the history. Each partition sees its
+    own moment unless a `snapshot` is given.
 
-    Raises BadValue for columns that there are not, more than one partition of another key, and more than one in a
-    snapshot of SQLite or MariaDB; ConfigurationError for a database that JDBC cannot reach.
+    Raises BadValue for unknown columns, for more than one partition of another key, and for more than one partition in
+    a snapshot of SQLite or MariaDB; ConfigurationError for a database that JDBC cannot reach.
     """
     options, _ = _planned(queue, what, columns, partitions, snapshot)
     return options
@@ -71,7 +71,10 @@ def jdbc(
     partitions: int = 1,
     snapshot: Snapshot | None = None,
 ) -> DataFrame:
-    """The tasks, history or stats of a queue by JDBC, in the types that `format("xq")` has. See `jdbc_options`."""
+    """Return the tasks, history or stats of a queue through JDBC, in the types of `format("xq")`.
+
+    See `jdbc_options`.
+    """
     check_session(spark)
     options, types = _planned(queue, what, columns, partitions, snapshot)
     try:
@@ -90,12 +93,12 @@ def jdbc(
 def _planned(
     queue: Any, what: What, columns: Sequence[str] | None, partitions: int, snapshot: Snapshot | None
 ) -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
-    """The options; and the type of each column, with that in which JDBC has it."""
+    """Return the options, and for each column its type and the type in which JDBC returns it."""
     extract = queue_of(queue).pipeline.extract(what, snapshot or "")
     if snapshot is not None and partitions > 1 and not snapshot:
         raise BadValue(
-            f"{snapshot.engine} shows several connections no common moment: a snapshot of it is read in one partition; "
-            "read a copy of it in more"
+            f"{snapshot.engine} cannot share a snapshot between connections: read it in one partition, or "
+            "read a copy of the database in more"
         )
     stock = extract.stock(columns)
     types = {column.name: (column.type, column.stored) for column in stock.columns}
@@ -116,7 +119,7 @@ def _partitioned(extract: Extract, partitions: int, types: Mapping[str, object])
         wanted = (
             f"the column {extract.ranged!r} among those read" if extract.ranged else "a key that is one whole number"
         )
-        raise BadValue(f"partitions of the {extract.what} of {extract.name} need {wanted}: read them in one")
+        raise BadValue(f"partitions of the {extract.what} of {extract.name} need {wanted}: use one partition")
     bounds = extract.bounds()
     if bounds is None:
         return {}
@@ -125,11 +128,11 @@ def _partitioned(extract: Extract, partitions: int, types: Mapping[str, object])
     return {name: str(value) for name, value in {**ranges, "numPartitions": partitions}.items()}
 
 
-# What JDBC reads -> what it is.
+# The type that JDBC returns -> how it is converted.
 
 
 def _moment(text: Column) -> Column:
-    """A time, of UTC where it does not say of where; whatever the session's time zone."""
+    """Return text as a moment, in UTC if the text has no time zone, whatever the time zone of the Spark session."""
     zone = F.when(text.rlike(r"(Z|[+-]\d\d:?\d\d)$"), F.lit("")).otherwise(F.lit("Z"))
     return F.concat(text, zone).cast("TIMESTAMP")
 
@@ -142,15 +145,15 @@ MAKES: Mapping[tuple[str, str], Callable[[Column], Column]] = {
 
 
 def _made(kind: str, stored: str, column: Column) -> Column:
-    if kind == stored:  # not even cast, or filters would not be pushed down
+    if kind == stored:  # no cast, which would prevent the push-down of filters
         return column
     return MAKES[stored, kind](column) if (stored, kind) in MAKES else column.cast(kind)
 
 
-# How Java's drivers are told of a database.
+# How Java's drivers address a database.
 
 DRIVERS = {"sqlite": "org.sqlite.JDBC", "postgres": "org.postgresql.Driver", "mariadb": "org.mariadb.jdbc.Driver"}
-OF_POSTGRES = {  # libpq's name -> that of Java's driver
+OF_POSTGRES = {  # libpq's parameter -> that of Java's driver
     **{name: name for name in ("sslmode", "sslrootcert", "sslcert", "sslkey", "options")},
     "application_name": "ApplicationName",
     "connect_timeout": "connectTimeout",
@@ -159,7 +162,7 @@ OF_POSTGRES = {  # libpq's name -> that of Java's driver
 
 def _sqlite(parameters: Mapping[str, Any]) -> str:
     path = parameters["database"]
-    # rw: a file that is not there is not made.
+    # rw: the driver must not create a missing file.
     return f"jdbc:sqlite:{path if path.startswith('file:') else f'file:{quote(path)}?mode=rw'}"
 
 
@@ -193,7 +196,7 @@ URLS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def reached(address: Address) -> dict[str, str]:
-    """The options by which Java's driver finds a database. Raises ConfigurationError where it cannot."""
+    """Return the options with which Java's driver connects. Raises ConfigurationError if it cannot."""
     parameters = address.parameters
     options = {"url": URLS[address.engine](parameters), "driver": DRIVERS[address.engine]}
     known = {"user": parameters.get("user"), "password": address.password}

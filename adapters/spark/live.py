@@ -1,4 +1,4 @@
-"""Streams into the database of a queue, each batch once; and one that counts what queues do."""
+"""Write streams into the database of a queue, each batch once, and count the transitions of queues."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from xq.adapters.spark.source import options
 from xq.core.errors import BadType, BadValue, shown
 from xq.pipeline.checkpoints import Counted
 
-NAME = 160  # characters of the name of a queue, for which the table has room
-STREAM = "sql.streaming.queryId"  # where Spark tells whose batch it is
+NAME = 160  # characters of the name of a queue in the table
+STREAM = "sql.streaming.queryId"  # where Spark stores the id of the stream of a batch
 
 
 def write_batch(
@@ -27,20 +27,20 @@ def write_batch(
     write: Callable[[Any], object],
     read: Callable[[DataFrame], Any] = DataFrame.collect,
 ) -> Callable[[DataFrame, int], None]:
-    """A function for `foreachBatch` that writes each batch once, whatever is killed when.
+    """Return a function for `foreachBatch` that writes each batch once, even if processes are killed.
 
     `df.writeStream.foreachBatch(xq.spark.write_batch(Page, "totals", write))`, with the option "checkpointLocation".
-    `write(read(batch))` writes into the database of the queue, by this thread's connection of the ORM: what it writes
-    is one transaction with a note that `sink` has the batch, and a batch that is noted is passed by. `read` runs before
-    the transaction, so Spark works there; it has all rows collected, unless you make less of them. `write` is called
-    again after a deadlock.
 
-    What the batches of another checkpoint would do twice is refused (BadValue): give a sink that begins anew another
-    name. So do where a checkpoint was restored from a backup: the numbers of its next batches are those of batches that
-    the sink has, whatever is in them now. Raises BadType, and ConfigurationError for a database in memory.
+    `write(read(batch))` writes into the database of the queue, on this thread's connection of the ORM. The same
+    transaction records the batch as a checkpoint of `sink`; recorded batches are skipped. `read` runs before the
+    transaction, in Spark, and returns all rows by default. `write` is called again after a deadlock.
+
+    A stream with another Spark checkpoint would write batches twice, so it raises BadValue: give it another `sink`.
+    Also do so if the Spark checkpoint was restored from a backup, since its next batches would have recorded numbers.
+    Raises BadType, and ConfigurationError for an in-memory database.
     """
     handle = queue_of(queue)
-    handle.adapter.store.address()  # a batch comes in a thread of its own, which has another database in memory
+    handle.adapter.store.address()  # raises for a database in memory, since each batch runs in a thread of its own
     for name, function in {"write": write, "read": read}.items():
         if not callable(function):
             raise BadType(f"{name} is a function, not {shown(function)}")
@@ -53,10 +53,10 @@ def write_batch(
 
 
 def _stream(frame: DataFrame) -> str:
-    """The id of the stream that a batch is of: that of its checkpoint."""
+    """Return the id of the stream of a batch, which its Spark checkpoint determines."""
     found = frame.sparkSession.sparkContext.getLocalProperty(STREAM)
     if found is None:
-        raise BadValue("a batch is of a stream: call this by foreachBatch")
+        raise BadValue("this function is for foreachBatch: there is no batch of a stream")
     return str(found)
 
 
@@ -71,22 +71,22 @@ def stream(
     available_now: bool = False,
     max_rows: int = 100_000,
 ) -> StreamingQuery:
-    """Keep in a table how often each transition was in each unit of time, from the history of queues of one database.
+    """Keep a table of how often each transition occurred per unit of time, from the history of queues of one database.
 
-    `table` is made in that database, where it is not there: queue, tube ("" for none), unit, bucket (when it begins, in
-    seconds since 1970), source, target (letters of states), event, n; all but n are its key. `table`_throughput is a
-    view of it: queue, tube, unit, bucket, put, taken, done, buried, killed, expired, as a report has them.
+    `table` is created in that database. Its columns are queue, tube ("" for none), unit, bucket (its start, in seconds
+    since 1970), source, target (letters of states), event and n; all but n are its key. The view `table`_throughput has
+    queue, tube, unit, bucket, put, taken, done, buried, killed, expired, as in a report.
 
-    `queues` are models or tubes, one or several, with the feature history; or a mapping, whose keys are what the column
-    queue says. `unit` is second, minute, hour or day. It is looked for news `every` so many seconds; with
-    `available_now` the stream ends when it has counted what is there. `max_rows` of the history, of each queue, are
-    read at once.
+    `queues` is a model or tube with the feature history, several of them, or a mapping from the names in the column
+    queue. `unit` is second, minute, hour or day. The stream looks for new rows `every` so many seconds; with
+    `available_now` it ends after counting the present rows. It reads up to `max_rows` of each history at once.
 
-    Each transition is counted once, whatever is killed when, as long as the stream goes on with its `checkpoint` (not
-    with a copy of before) and the history is not forgotten before it is read. Other queues need another table, and
-    another checkpoint. A table without its checkpoint, or the other way round, is refused (BadValue): drop the table as
-    well. Returns the running query. Raises FeatureOff, BadType, BadValue, and ConfigurationError for a database in
-    memory, and for a table that is there and is no such one.
+    Each transition is counted once, even if processes are killed, as long as the stream keeps its `checkpoint` (not an
+    older copy) and the history is not deleted before it is read. Other queues need another table and another
+    checkpoint. A table without its checkpoint, or a checkpoint without its table, raises BadValue: drop both.
+
+    Returns the running query. Raises FeatureOff, BadType, BadValue, and ConfigurationError for an in-memory database,
+    and for an existing table with other columns.
     """
     check_session(spark)
     several = named(queues)
@@ -99,9 +99,9 @@ def stream(
     bucket = F.expr(f"at_us div {length * 1_000_000} * {length}").alias("bucket")
 
     def history(name: str, queue: object) -> DataFrame:
-        told = spark.readStream.format("xq").options(**options(queue, "history"), maxRows=str(max_rows)).load()
+        rows = spark.readStream.format("xq").options(**options(queue, "history"), maxRows=str(max_rows)).load()
         tube = F.coalesce("tube", F.lit("")).alias("tube")
-        return told.select(
+        return rows.select(
             F.lit(name).alias("queue"), tube, F.lit(unit).alias("unit"), bucket, "source", "target", "event"
         )
 
@@ -109,17 +109,17 @@ def stream(
         rows = frame.groupBy(*Counted._fields[:-1]).count().collect()
         rollup.add(_stream(frame), number, [Counted(*row) for row in rows], whose)
 
-    # In one order: by it a checkpoint knows which offsets are whose, and would give those of a queue to another.
+    # Sorted: a checkpoint assigns its offsets to the queues by their order.
     whose = repr([(name, queue_of(several[name]).pipeline.extract("history").relation) for name in sorted(several)])
-    whole = reduce(DataFrame.unionAll, (history(name, several[name]) for name in sorted(several)))
+    rows = reduce(DataFrame.unionAll, (history(name, several[name]) for name in sorted(several)))
     rollup.install(whose)
-    writer = whole.writeStream.foreachBatch(count).option("checkpointLocation", os.fspath(checkpoint))
+    writer = rows.writeStream.foreachBatch(count).option("checkpointLocation", os.fspath(checkpoint))
     when: dict[str, Any] = {"availableNow": True} if available_now else {"processingTime": f"{every:.6f} seconds"}
     return writer.trigger(**when).start()
 
 
 def _check(several: Mapping[str, object], checkpoint: object, unit: object, every: object, max_rows: object) -> None:
-    """Raise what is wrong with a stream, before anything is made."""
+    """Raise the error of invalid arguments, before anything is created."""
     if long := next((name for name in several if len(name) > NAME), None):
         raise BadValue(f"a queue is named by up to {NAME} characters, not by {shown(long)}: give a mapping of names")
     if not isinstance(checkpoint, (str, os.PathLike)):

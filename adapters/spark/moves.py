@@ -1,7 +1,7 @@
-"""The history of queues as the report reads it: each transition beside what its task did before.
+"""The history of queues for the report: each transition with what its task did before.
 
-Of one key the order is that of the ids: a row's lock is held while it is written down, so they are in the order of what
-happened, whatever the clock did. A time that a clock set back makes negative is 0.
+The rows of a key are ordered by their ids. The row lock is held while a transition is recorded, so the ids have the
+order of events, whatever the clock did. A duration that would be negative, since the clock was set back, is 0.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from xq.core.machine import ABSENT
 
 READY = ("R",)
 BACKLOG = ("R", "W")
-OPEN = ("R", "T", "W", "B")  # in the queue, and not finished
+OPEN = ("R", "T", "W", "B")  # not finished
 FINISHED = ("D", "Z")
 EXPIRIES = ("ttl", "lifetime")
 OUTCOMES = ("done", "buried", "killed", "expired")
-COUNTED = ("put", "taken", *OUTCOMES)  # in a throughput
-UNITS: Mapping[str, int] = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}  # of its buckets, in seconds
+COUNTED = ("put", "taken", *OUTCOMES)  # the counters of a throughput
+UNITS: Mapping[str, int] = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}  # of the buckets, in seconds
 
 HISTORY = ("queue", "id", "at_us", "key", "tube", "source", "target", "event", "attempt")
 
@@ -35,10 +35,10 @@ def took() -> Column:
 
 
 def outcome() -> Column:
-    """How a task that was not finished ended with this row: one of OUTCOMES, or null.
+    """Return how an unfinished task ended with this row: one of OUTCOMES, or null.
 
-    What leaves the table is done when it was acked, expired when its ttl or lifetime ran out, else killed, whoever
-    deleted it. What was finished already does not end again: a zombie that goes, a done task that is archived.
+    A deleted task is done if it was acked, expired if its ttl or lifetime passed, and killed otherwise. A finished task
+    does not end again, for example an expired zombie or an archived task.
     """
     gone = F.col("target") == ABSENT
     ends: Sequence[tuple[Column, str]] = (
@@ -53,19 +53,19 @@ def outcome() -> Column:
 
 
 def moves(history: DataFrame) -> DataFrame:
-    """Each row of a history with the columns HISTORY (at_us: µs since 1970), and beside it:
+    """Return each row of a history with the columns HISTORY (at_us: µs since 1970), and with these columns:
 
-    was, was_tube       the state and the tube that the task had until then: those of the row before it of its key;
-                        of a key's first row, what it says itself
-    first, last         whether it is the first, the last row of its key
-    stay                µs in the state that it leaves; null where the history does not know when that began
-    arrives, departs    whether the task comes into the backlog (R or W) of this tube, and leaves that of was_tube
-    readied, unreadied  the same of R alone
-    waited              with departs: µs since it came into the backlog there, or null
+    was, was_tube       the state and the tube of the task before, from the previous row of its key;
+                        in a key's first row, from the row itself
+    first, last         whether it is the first or the last row of its key
+    stay                µs in the state that it leaves; null if the history does not show when that began
+    arrives, departs    whether the task enters the backlog (R or W) of this tube, and leaves that of was_tube
+    readied, unreadied  the same for R alone
+    waited              with departs: µs since it entered that backlog, or null
     life                the number of this life of the key, from 1 on: put, and restart of a finished task, begin one;
-                        0 where the history does not know its beginning
+                        0 if the history does not show its beginning
     lived               µs since this life began, or null
-    takes               how often it was taken in this life. In life 0 what the role attempts told, if that is more
+    takes               how often it was taken in this life; in life 0 the role attempts, if that is higher
     outcome             how the task ended with this row, or null
     """
     of_key = Window.partitionBy("queue", "key").orderBy("id")
@@ -73,9 +73,9 @@ def moves(history: DataFrame) -> DataFrame:
     before = of_key.rowsBetween(Window.unboundedPreceding, -1)
 
     def since(moment: Column) -> Column:
-        return F.when(moment.isNotNull(), F.greatest(F.col("at_us") - moment, F.lit(0)))  # greatest skips nulls
+        return F.when(moment.isNotNull(), F.greatest(F.col("at_us") - moment, F.lit(0)))  # greatest ignores nulls
 
-    told = history.select(*HISTORY).withColumns(
+    rows = history.select(*HISTORY).withColumns(
         {
             "first": F.lag("id").over(of_key).isNull(),
             "last": F.lead("id").over(of_key).isNull(),
@@ -87,7 +87,7 @@ def moves(history: DataFrame) -> DataFrame:
         }
     )
     in_it = (F.col("before") == F.col("source")) & (F.col("source") != ABSENT)
-    known = told.withColumns(
+    known = rows.withColumns(
         {
             "was": F.coalesce("before", "source"),
             "was_tube": F.when(F.col("first"), F.col("tube")).otherwise(F.col("before_tube")),

@@ -1,8 +1,8 @@
-"""What is sent to Spark's Python in an option: without what is secret, which stands in options of its own.
+"""Values sent to Spark's Python workers in signed options. Secrets are sent in options of their own.
 
-What is sent is a pickle, and a pickle runs code where it is read. So it is signed, and a source reads only what was
-signed with the key of the process that registered it. A program that merely writes options (in SQL, by
-USING xq OPTIONS) has no such key.
+The values are pickled, and unpickling can run code. So they are signed, and a source reads only what was signed with
+the key of the process that registered it. A program that merely writes options (in SQL, by USING xq OPTIONS) does not
+have the key.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from xq.core.ports import Address
 from xq.pipeline.bulk import Bulk
 from xq.pipeline.scan import Extract
 
-SHARED = "XQ_SPARK_KEY"  # the variable with the key of several processes
+SHARED = "XQ_SPARK_KEY"  # the environment variable with a key that several processes share
 OWN = secrets.token_bytes(32)
 
 
@@ -37,17 +37,17 @@ def _signature(key: bytes, name: str, text: str) -> str:
 
 
 class Source(DataSource):
-    """A source that is told by signed options what it reads or writes."""
+    """A source of Spark's that signed options configure."""
 
     key: ClassVar[bytes] = b""
 
     @classmethod
     def signed(cls) -> type[Self]:
-        """The class with the key of this process. It travels by value, as no module has it."""
+        """Return the class with the key of this process. It is pickled by value, since no module contains it."""
         return type(cls.__name__, (cls,), {"key": _key()})
 
     def sent(self, name: str) -> Any:
-        """What was sent under this name. Raises ConfigurationError, also for what this process has not signed."""
+        """Return the value sent under this name. Raises ConfigurationError, also if this process has not signed it."""
         given = self.options.get(name)
         if not given:
             raise ConfigurationError('format("xq") needs .options(**xq.spark.options(Page)), or those of a tube')
@@ -62,7 +62,7 @@ class Source(DataSource):
 
 
 def packed(**sent: Extract | Bulk) -> dict[str, str]:
-    """Options by which each is sent under its name, to one database."""
+    """Return options that send each value under its name. All belong to one database."""
     found: dict[str, str] = {}
     for name, one in sent.items():
         found |= {**signed(name, replace(one, address=one.address.shown)), **secrets_of(one.address)}
@@ -70,13 +70,16 @@ def packed(**sent: Extract | Bulk) -> dict[str, str]:
 
 
 def signed(name: str, sent: object) -> dict[str, str]:
-    """The option by which something is sent under this name."""
+    """Return the option that sends a value under this name."""
     text = base64.b64encode(pickle.dumps(sent)).decode()
     return {name: f"{_signature(_key(), name, text)}:{text}"}
 
 
 def secrets_of(address: Address) -> dict[str, str]:
-    """Options whose values Spark shows to nobody, by their names. Raises ConfigurationError for what is no text."""
+    """Return the options that Spark hides because of their names.
+
+    Raises ConfigurationError for one that is not text.
+    """
     found = {} if address.password is None else {"password": address.password}
     if address.secrets:
         try:

@@ -1,4 +1,4 @@
-"""The page of a report: one file, with all that it needs inside, made of what its tables come to."""
+"""The page of a report: one self-contained file, computed from the tables."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ SHOWN = {
     "transitions": 60,
     "retries": 100,
     "failures": 12,
-}  # at most: queues, and of each
+}  # at most: queues, and per queue
 KINDS = ("done", "buried", "expired", "killed")
 RANKS = ("n", "p50", "p90", "p99", "max")
 LEVELS = ("base", "backlog", "ready_base", "ready", "readied")
-FIGURES = (*COUNTED, "ended", "missed", "again", *LEVELS, "lived", "lived_p99", "ready_p90")  # of the span before
+FIGURES = (*COUNTED, "ended", "missed", "again", *LEVELS, "lived", "lived_p99", "ready_p90")  # of the previous span
 
 
 def page(
@@ -37,13 +37,13 @@ def page(
     thresholds: Mapping[str, float],
     silent: Mapping[str, str],
 ) -> str:
-    """The page as text, of the queues of these names.
+    """Return the page for the queues of these names as HTML.
 
-    `tables` are those of a report, and beside them levels, oldest, begun, and figures: those of the span before, if it
-    is compared with one. `silent` says of which queues there are no errors, and what they lack.
+    `tables` are those of a report, with levels, oldest, begun, and figures: those of the previous span if the report
+    compares with one. `silent` has the queues without errors, and what they lack.
 
-    Of all of that only sums and the first few rows are read: what is known of the first 30 queues, for each at most a
-    number for each bucket, 12 tubes, 50 stuck tasks. `span` is from, until and now, in µs since 1970.
+    The page reads only sums and the first rows: the first 30 queues, and for each one number per bucket, 12 tubes and
+    50 stuck tasks. `span` is from, until and now, in µs since 1970.
     """
     shown = list(names)[: SHOWN["queues"]]
     of = {name: table.where(F.col("queue").isin(shown)) for name, table in tables.items()}
@@ -69,10 +69,11 @@ def page(
         },
         "queues": queues,
     }
-    from plotly.offline import get_plotlyjs  # not for Spark's workers, who import this package as well
+    # imported here, since Spark's workers import this package without needing it
+    from plotly.offline import get_plotlyjs
 
     template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
-    # Within a script only `<` could end it, whatever the text: in JSON it may be written otherwise.
+    # Only `<` could end the script element; JSON has another way to write it.
     values = json.dumps(data).replace("<", "\\u003c")
     head, rest = template.split("/*PLOTLY*/")
     middle, end = rest.split("/*DATA*/")
@@ -80,18 +81,18 @@ def page(
 
 
 def _rows(of: Mapping[str, DataFrame], thresholds: Mapping[str, float]) -> dict[str, DataFrame]:
-    """What the page shows, the queue in front."""
+    """Return the rows that the page shows; the first column is the queue."""
     enough = thresholds["tube_tasks"]
     tube = ["queue", "tube"]
     sums = [F.sum(name).alias(name) for name in COUNTED]
     bucket = F.unix_timestamp("bucket").alias("bucket")
     in_order = Window.partitionBy(*tube).orderBy("bucket")
-    change = F.col("ready") - F.lag("ready", 1, 0).over(in_order)  # the first: also what was Ready already
+    change = F.col("ready") - F.lag("ready", 1, 0).over(in_order)  # the first bucket includes what was Ready already
     levels = of["levels"]
     busy = of["throughput"].groupBy(*tube).agg(*sums).alias("a")
     same = (F.col("a.queue") == F.col("b.queue")) & F.col("a.tube").eqNullSafe(F.col("b.tube"))
     busiest = busy.join(levels.alias("b"), same, "left").select("a.*", F.coalesce("backlog", F.lit(0)).alias("backlog"))
-    # The ends of each tube are as many as their retries tell, of which its shares are parts.
+    # The ends of a tube are the sum of its retries; its shares are fractions of that.
     ended = of["retries"].groupBy(*tube).agg(F.sum("n").alias("n")).alias("b")
     shares = of["shares"].alias("a").join(ended, same).select("a.*", "n")
     n, way = F.sum("n").alias("n"), ["queue", "source", "target", "event"]
@@ -146,7 +147,7 @@ def _rows(of: Mapping[str, DataFrame], thresholds: Mapping[str, float]) -> dict[
 
 
 def _first(table: DataFrame, what: str, *order: Column) -> DataFrame:
-    """The first few rows of each queue, in order."""
+    """Return the first rows of each queue, in this order."""
     place = F.row_number().over(Window.partitionBy("queue").orderBy(*order))
     return table.withColumn("place", place).where(F.col("place") <= SHOWN[what]).orderBy("queue", "place").drop("place")
 

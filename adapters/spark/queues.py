@@ -1,4 +1,4 @@
-"""Which queue is meant, or which queues."""
+"""Find the queues that an argument names."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from xq.core.errors import BadType, BadValue, shown
 
 
 def queue_of(of: object) -> xq.Queue[Any]:
-    """The queue of a model, of a tube, or the one that is given. Raises BadType."""
+    """Return the queue of a model, a tube or a handle. Raises BadType."""
     for found in (of, getattr(of, "xq", None), getattr(getattr(of, "model", None), "xq", None)):
         if isinstance(found, xq.Queue):
             return found
-    raise BadType(f"{shown(of)} is no queue: give a model that was upgraded, its xq, or a tube")
+    raise BadType(f"{shown(of)} is not a queue: give an upgraded model, its xq, or a tube")
 
 
 def check_session(spark: object) -> None:
-    """Raise BadType for what is no session of Spark's, of whichever kind, and BadValue for one that was stopped."""
+    """Raise BadType for an object that is not a Spark session, and BadValue for a stopped session."""
     if not callable(getattr(spark, "createDataFrame", None)):
-        raise BadType(f"a session of Spark comes first, as xq.spark.session() makes one, not {shown(spark)}")
-    context: Any = getattr(spark, "sparkContext", None)  # None: it is of Spark Connect
+        raise BadType(f"the first argument is a Spark session, see xq.spark.session(), not {shown(spark)}")
+    context: Any = getattr(spark, "sparkContext", None)  # None for a session of Spark Connect
     if getattr(spark, "is_stopped", False) if context is None else context._jsc is None:
         raise BadValue("this session of Spark was stopped: start another, by xq.spark.session()")
 
 
 def named(queues: object) -> dict[str, object]:
-    """One or several queues by their names: those of a mapping, else of the model or the tube.
+    """Return one or several queues by name: the keys of a mapping, else the names of models or tubes.
 
-    Raises BadType, and BadValue where there are none, or two of one name.
+    Raises BadType, and BadValue if there are none, or two of one name.
     """
     if isinstance(queues, xq.Tubes):
         queues = queues.tube
@@ -47,7 +47,7 @@ def named(queues: object) -> dict[str, object]:
             raise BadType(f"a queue is named by text, not by {shown(name)}")
         queue_of(queue)
     if not found:
-        raise BadValue("there is no queue: give one or several")
+        raise BadValue("no queue is given: give one or several")
     return found
 
 

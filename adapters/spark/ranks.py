@@ -1,4 +1,4 @@
-"""Exact percentiles of any number of values, in bounded memory."""
+"""Compute exact percentiles of any number of values in bounded memory."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ BINS = 200  # for each factor of e: a bin is half a percent wide
 
 
 def ranks(values: DataFrame, by: Sequence[str], value: str) -> DataFrame:
-    """The percentiles of a column of whole µs in each group: the columns `by`, n, p50, p90, p99, max in seconds.
+    """Return the percentiles of a column of integer µs per group: the columns `by`, n, p50, p90, p99, max in seconds.
 
-    A percentile is the nearest rank: the least value with at least so many percent at or below it; it is one of the
-    values. Nulls are left out. The values are counted in bins first, which grow with them; then only those of the bins
-    that hold a percentile are put into order, so that no group is ever sorted, or held in memory, as a whole.
+    A percentile is the nearest rank: the least value with at least so many percent at or below it, which is one of the
+    values. Nulls are ignored. The values are first counted in bins that grow with them; then only the bins that contain
+    a percentile are sorted. So no group is ever sorted or held in memory completely.
     """
-    group = F.struct(*by).alias("group")  # the parts of a struct may be null, and are equal then
+    group = F.struct(*by).alias("group")  # the parts of a struct may be null, and then compare as equal
     binned = values.where(F.col(value).isNotNull()).select(
         group, F.col(value).alias("us"), F.floor(F.log1p(F.col(value)) * BINS).alias("bin")
     )
@@ -34,7 +34,7 @@ def ranks(values: DataFrame, by: Sequence[str], value: str) -> DataFrame:
             }
         )
     )
-    # rank: of the percentile within its bin, counted from 1; whole numbers, so exact
+    # rank: of the percentile within its bin, from 1; an integer, so exact
     wanted = (
         bins.withColumn("percent", F.explode(F.array(*map(F.lit, PERCENTILES))))
         .withColumn("rank", F.ceil(F.col("percent") * F.col("n") / 100) - F.col("upto") + F.col("here"))

@@ -1,4 +1,4 @@
-"""What happened in queues, in numbers: the tables of a report, each a function of the history, and the page of them."""
+"""The tables of a report on queues, each a function of the history, and the page that shows them."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from xq.core.machine import NAMES
 from xq.core.values import microseconds
 
 SECOND = 1_000_000  # µs
-BUCKETS = 600  # a span has at most so many, unless they are days
-STUCK = 3  # times the p99 of its state: who is in it for longer is stuck
+BUCKETS = 600  # the largest number of buckets in a span, unless they are days
+STUCK = 3  # a task is stuck in a state for longer than this many times the p99 of the state
 
-WORK = ".report"  # the folder of what is being made
+WORK = ".report"  # the folder of an unfinished report
 PAGE = "index.html"
-MARK = ".made-by-xq"  # a file of a folder in which reports are
+MARK = ".made-by-xq"  # a file that marks the folder of a report
 
 QUEUE = ["queue", "tube"]
 LIVE = ("queue", "key", "tube", "state")
 ERRORS = ("queue", "key", "error")
-LINE = 300  # characters of an error that tell it from others
+LINE = 300  # characters that distinguish errors
 
 
 @dataclass(frozen=True)
 class Span:
-    """From `since` on, before `until`, as seen at `now`: µs since 1970."""
+    """The time of a report: from `since`, before `until`, seen at `now`; µs since 1970."""
 
     since: int
     until: int
@@ -51,7 +51,7 @@ class Span:
 
     @property
     def unit(self) -> str:
-        """Of the buckets: the shortest of which there are not too many."""
+        """The unit of the buckets: the shortest that does not give too many."""
         length = self.until - self.since
         return next((unit for unit, seconds in UNITS.items() if length <= BUCKETS * seconds * SECOND), "day")
 
@@ -59,19 +59,19 @@ class Span:
         return (F.col("at_us") >= self.since) & (F.col("at_us") < self.until)
 
     def bucket(self, at_us: Column) -> Column:
-        """When the bucket of a moment begins. Days are those of UTC, as are all."""
+        """Return the start of the bucket of a moment. Days are in UTC."""
         return F.timestamp_micros(at_us - F.pmod(at_us, F.lit(UNITS[self.unit] * SECOND)))
 
 
 @dataclass(frozen=True)
 class Past:
-    """What the tables are made of.
+    """The input of the tables.
 
-    moves   the history, as `moves` makes it: all that there is, what was before and after the span as well
-    there   the tasks in R, T and W that are there: queue, key, tube, state (a letter)
-    silent  those of them that no row of the history tells of
-    buried  the tasks in B that are there: queue, key, error (its first line, or null)
-    begun   when the earliest row of each queue was, in µs since 1970: queue, at_us
+    moves   the history, as `moves` returns it: complete, also from before and after the span
+    there   the present tasks in R, T and W: queue, key, tube, state (a letter)
+    silent  those of them without a row in the history
+    buried  the present tasks in B: queue, key, error (its first line, or null)
+    begun   the time of the earliest row of each queue, in µs since 1970: queue, at_us
     """
 
     moves: DataFrame
@@ -88,12 +88,12 @@ class Past:
 
 
 def throughput(past: Past) -> DataFrame:
-    """How many tasks were put and taken, and how many ended and how, in each unit of time in which any did.
+    """Return how many tasks were put and taken, and how many ended and how, in each unit of time with such an event.
 
     queue, tube, unit (second, minute, hour or day: by the length of the span), bucket (when it begins, UTC), put,
-    taken, done, buried, killed, expired. A task is put when it comes into the queue unfinished. It is done when it was
-    acked, or became D or Z otherwise; expired when its ttl or lifetime ran out; killed when it left in any other way.
-    What was D or Z ends no more: a zombie that goes is nothing of these.
+    taken, done, buried, killed, expired. A task is put when it enters the queue unfinished. It is done when it was
+    acked, or became D or Z otherwise; expired when its ttl or lifetime passed; killed when it left in any other way. A
+    task in D or Z does not end again.
     """
     bucket = past.span.bucket(F.col("at_us")).alias("bucket")
     counts, any_ = _counts(), F.greatest(*map(F.col, COUNTED)) > 0
@@ -102,24 +102,26 @@ def throughput(past: Past) -> DataFrame:
 
 
 def states(past: Past) -> DataFrame:
-    """How long tasks were in each state, of the stays that ended in the span and whose beginning is known, in seconds.
+    """Return how long tasks were in each state, in seconds, of the stays that ended in the span.
 
-    queue, tube (when the stay ended), state (Ready, Taken ...), n, p50, p90, p99, max.
+    Stays whose beginning is not known are left out.
+
+    queue, tube (at the end of the stay), state (Ready, Taken ...), n, p50, p90, p99, max.
     """
     return ranks(_stays(past), [*QUEUE, "state"], "stay")
 
 
 def lives(past: Past) -> DataFrame:
-    """How long tasks took from put to done, of those that were done in the span and whose put is known, in seconds.
+    """Return the time from put to done, of the tasks that were done in the span and whose put is known, in seconds.
 
     queue, tube (when it was done), n, p50, p90, p99, max. Delays, retries and the time Buried count. A restart of a
-    finished task begins a new life, as put does; a key that is used again, too.
+    finished task begins a new life, as a put does, also of a key that is used again.
     """
     return ranks(past.within.where("outcome = 'done'"), QUEUE, "lived")
 
 
 def overall(past: Past) -> DataFrame:
-    """The tables states and lives again, over all tubes of a queue: percentiles of parts do not add up.
+    """Return the tables states and lives over all tubes of a queue, since percentiles of parts cannot be added.
 
     queue, measure (Ready, Taken ..., or "put to done"), n, p50, p90, p99, max, in seconds.
     """
@@ -131,32 +133,32 @@ def overall(past: Past) -> DataFrame:
 
 
 def retries(past: Past) -> DataFrame:
-    """How often the tasks that ended in the span had been taken until then.
+    """Return how often the tasks that ended in the span had been taken by then.
 
-    queue, tube, attempts (takes in this life), n. Of a task whose put the history does not know: the takes it knows of,
-    or what the role attempts told, if that is more.
+    queue, tube, attempts (takes in this life), n. If the history does not show the put of a task: its known takes, or
+    the role attempts if that is higher.
     """
     return _ended(past).groupBy(*QUEUE, F.col("takes").alias("attempts")).agg(F.count("*").alias("n"))
 
 
 def shares(past: Past) -> DataFrame:
-    """How the tasks that ended in the span did, as parts of 1.
+    """Return how the tasks that ended in the span ended, as fractions of 1.
 
     queue, tube, done, buried, expired, killed. A task counts once in each of its lives, by its last end in the span:
-    one that was buried, dug up and done is done.
+    one that was buried, dug and done is done.
     """
     parts = [F.avg((F.col("outcome") == name).cast("double")).alias(name) for name in KINDS]
     return _ended(past).groupBy(*QUEUE).agg(*parts)
 
 
 def backlog(past: Past) -> DataFrame:
-    """How many tasks came into the backlog (Ready or Waiting), left it, and were in it at the end of each bucket.
+    """Return how many tasks entered the backlog (Ready or Waiting), left it, and were in it at the end of each bucket.
 
-    queue, tube, bucket (as in throughput), arrived, departed, backlog, ready (those of the backlog that are Ready). By
-    put and by whatever else: what is released arrives again. backlog is that of the bucket before, and arrived less
-    departed. A bucket in which nothing changed has no row, but for the first of the span where there was a backlog.
-    What the backlog was when the history began is known of each task by its first row, which tells the state that it
-    left, and where there is none by the table.
+    queue, tube, bucket (as in throughput), arrived, departed, backlog, ready (those of the backlog that are Ready).
+    Every entry counts as an arrival, also a release. backlog is that of the previous bucket plus arrived minus
+    departed. A bucket without changes has no row, except the first of the span if there was a backlog. For the
+    beginning of the history, the backlog follows from the source state in each task's first row, or from the table for
+    a task without one.
     """
     since = past.span.since
     changes = _changes(past).where(F.col("at_us") < past.span.until)
@@ -173,16 +175,16 @@ def backlog(past: Past) -> DataFrame:
 
 
 def little(past: Past) -> DataFrame:
-    """Little's law beside what was measured: in the long run, the backlog is the rate of arrivals times their wait.
+    """Compare Little's law with the measured backlog: in the long run it is the rate of arrivals times their wait.
 
-    queue, tube, rate (arrivals a second in the span), wait (mean seconds that those who left the backlog in the span
-    had been in it, null where none is known), expected (rate * wait), measured (the backlog, on the average of all
-    moments of the span). Measured is more than expected while a backlog grows: the wait of what is left is yet to come.
+    queue, tube, rate (arrivals per second in the span), wait (mean seconds in the backlog of the tasks that left it in
+    the span, null if none is known), expected (rate * wait), measured (the mean backlog of the span). Measured exceeds
+    expected while a backlog grows, since the remaining tasks have not finished waiting.
     """
     span, length = past.span, max(1, past.span.until - past.span.since)
     changes = _changes(past).where(F.col("at_us") < span.until)
     inside = F.col("at_us") >= span.since
-    rest = F.lit(span.until) - F.greatest("at_us", F.lit(span.since))  # µs for which a change holds
+    rest = F.lit(span.until) - F.greatest("at_us", F.lit(span.since))  # the µs for which a change applies
     held = F.sum(F.col("n") * rest.cast("decimal(38,0)"))
     table = changes.groupBy(*QUEUE).agg(
         (F.count_if(inside & (F.col("n") > 0)) * 1e6 / length).alias("rate"),
@@ -193,13 +195,12 @@ def little(past: Past) -> DataFrame:
 
 
 def stuck(past: Past) -> DataFrame:
-    """The tasks that are Ready or Taken now, for longer than three times the p99 of that state in the span.
+    """Return the tasks that are Ready or Taken now, for longer than three times the p99 of that state in the span.
 
-    queue, key (as the history tells it), state (Ready, Taken), since (UTC), seconds. The p99 is that of the tube, or of
-    the queue where no stay of the tube ended in the span; where there is neither, nothing is stuck. Now is when the
-    report was made. A task that went without a row of the history (TRUNCATE) is not stuck. One that was there before
-    the history began has no `since`: it is in its state for at least the `seconds`, which are those since the
-    earliest row of the history.
+    queue, key (as in the history), state (Ready, Taken), since (UTC), seconds. The p99 is that of the tube, or of the
+    queue if no stay of the tube ended in the span; without either, nothing is stuck. Now is when the report was made. A
+    task that left without a row in the history (TRUNCATE) is not stuck. One from before the history has no `since`, and
+    its `seconds`, those since the earliest row of the history, are a lower bound.
     """
     told = past.moves.where(F.col("last") & is_("target", ("R", "T"))).select(
         *QUEUE, "key", F.col("target").alias("state"), F.timestamp_micros("at_us").alias("since"), "at_us"
@@ -221,9 +222,9 @@ def stuck(past: Past) -> DataFrame:
 
 
 def failures(past: Past) -> DataFrame:
-    """Why tasks are Buried that were buried in the span: they are counted by the first line of their error.
+    """Return why tasks were buried in the span and are still Buried, counted by the first line of their error.
 
-    queue, tube, error (of the role error; null where there is none), n, latest (when the last of them was buried, UTC).
+    queue, tube, error (of the role error; null if there is none), n, latest (when the last of them was buried, UTC).
     """
     last = past.within.where(F.col("last") & (F.col("target") == "B"))
     told = last.select(*QUEUE, "key", "at_us").join(past.buried, ["queue", "key"])
@@ -232,9 +233,9 @@ def failures(past: Past) -> DataFrame:
 
 
 def transitions(past: Past) -> DataFrame:
-    """How often tasks went from one state to another in the span, and by which event.
+    """Return how often tasks went from one state to another in the span, and by which event.
 
-    queue, tube, source, target (letters; X is not in the table), event, n.
+    queue, tube, source, target (letters; X means not in the table), event, n.
     """
     return past.within.groupBy(*QUEUE, "source", "target", "event").agg(F.count("*").alias("n"))
 
@@ -243,13 +244,13 @@ LIFE = "put to done"
 
 
 class Table(NamedTuple):
-    """One of a report."""
+    """A table of a report."""
 
     rows: Callable[[Past], DataFrame]
-    meaning: str  # as the page tells it
+    meaning: str  # the explanation on the page
 
 
-# In the order in which they are made: stuck needs those before it.
+# In the order of computation: stuck needs earlier tables.
 TABLES: Mapping[str, Table] = {
     "throughput": Table(
         throughput,
@@ -311,16 +312,16 @@ def _stays(past: Past) -> DataFrame:
 
 
 def _ended(past: Past) -> DataFrame:
-    """The last end in the span of each life: tube, outcome, takes."""
+    """Return the last end in the span of each life: tube, outcome, takes."""
     ends = past.within.where("outcome IS NOT NULL")
     last = ends.groupBy("queue", "key", "life").agg(F.max_by(F.struct("tube", "outcome", "takes"), "id").alias("end"))
     return last.select("queue", "end.*")
 
 
 def _changes(past: Past) -> DataFrame:
-    """Every change of the backlog: queue, tube, at_us, n (1, -1 or 0), ready (the same of R alone), waited.
+    """Return every change of the backlog: queue, tube, at_us, n (1, -1 or 0), ready (the same for R alone), waited.
 
-    waited: µs, of a task that leaves the backlog. What was there before all that is known came before any span.
+    waited is in µs, for a task that leaves the backlog. Tasks from before the history arrive before any span.
     """
 
     def change(backlog: Column, ready: Column, n: int, tube: str, at_us: Column, waited: Column) -> Column:
@@ -343,20 +344,20 @@ def _changes(past: Past) -> DataFrame:
 
 
 def _counts() -> list[Column]:
-    """How many rows are a put, a take, and each of the ends: COUNTED."""
+    """Return columns that count the puts, the takes, and each kind of end: COUNTED."""
     what = {"put": (F.col("source") == "X") & is_("target", OPEN), "taken": took()}
     what |= {name: F.col("outcome") == name for name in OUTCOMES}
     return [F.count_if(condition).alias(name) for name, condition in what.items()]
 
 
-# What the page has beside the tables.
+# Further tables for the page.
 
 
 def levels(past: Past) -> DataFrame:
-    """The backlog of each tube as the span begins and ends.
+    """Return the backlog of each tube at the beginning and the end of the span.
 
     queue, tube, base, backlog (R and W at the beginning, and at the end), ready_base, ready (R alone), readied (how
-    many came to be Ready meanwhile).
+    many became Ready in the span).
     """
     span, at_us = past.span, F.col("at_us")
 
@@ -371,7 +372,7 @@ def levels(past: Past) -> DataFrame:
 
 
 def oldest(past: Past) -> DataFrame:
-    """For how many seconds, at least, the oldest Ready task of each tube is so at the end of the span."""
+    """Return for how many seconds, at least, the oldest Ready task of each tube has been so at the end of the span."""
     before = past.moves.where(F.col("at_us") < past.span.until).groupBy("queue", "key")
     last = before.agg(F.max_by(F.struct("tube", "target", "at_us"), "id").alias("last")).select("queue", "last.*")
     ready = last.where(is_("target", READY)).select(*QUEUE, "at_us")
@@ -381,7 +382,7 @@ def oldest(past: Past) -> DataFrame:
 
 
 def figures(past: Past) -> DataFrame:
-    """What the page says of a whole queue in numbers, in one row: of the span before it is compared with this."""
+    """Return the figures of a whole queue in one row, to compare the previous span with this one."""
     sums = past.within.groupBy("queue").agg(*_counts())
     bad = F.count_if(F.col("outcome") != "done").alias("missed")
     ends = (
@@ -402,7 +403,7 @@ def figures(past: Past) -> DataFrame:
 
 @dataclass(frozen=True)
 class Report:
-    """Its tables by name, read from where they were written; and where its page is."""
+    """The tables of a report by name, read from its files, and the path of its page."""
 
     tables: Mapping[str, DataFrame]
     html: str
@@ -418,32 +419,32 @@ def report(
     archive: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | None = None,
     thresholds: Mapping[str, float] | None = None,
 ) -> Report:
-    """Say what happened in queues, from `since` on and before `until`, in tables and on a page that explains them.
+    """Write tables and a page that show what happened in queues from `since` on and before `until`.
 
     `queues` is a queue (a model, its handle, or a tube), several, a mapping that names them, or all tubes (`xq.Tubes`).
-    Each needs the feature history. `since` and `until` are seconds since 1970, a datetime (UTC where it names no zone),
-    or a date (its beginning); None is where the history begins, and now. `out` is a folder, or a URI of one: each
-    table of TABLES, whose functions say what is in it, is written to out/NAME/*.parquet, the page to out/index.html.
-    What a report of before has left there is replaced. A folder without one that holds anything is refused (BadValue).
+    Each needs the feature history. `since` and `until` are seconds since 1970, a datetime (UTC unless it has a time
+    zone), or a date (its beginning); None means the beginning of the history, and now.
+
+    `out` is a folder or its URI. Each table of TABLES, whose functions document it, is written to out/NAME/*.parquet,
+    the page to out/index.html. They replace an earlier report. A non-empty folder without a report raises BadValue.
 
     The page judges each queue by `thresholds`, a mapping of names to numbers: a figure above its threshold is red.
 
-    ready_growth  0.1, part of 1: how many more tasks are Ready at the end of the span than at its beginning, of those
-                  that came to be Ready
-    not_done      0.05, part of 1: tasks buried, expired or killed, of those that ended
+    ready_growth  0.1, fraction of 1: the growth of Ready over the span, of the tasks that became Ready
+    not_done      0.05, fraction of 1: tasks buried, expired or killed, of those that ended
     ready_p90     3600, seconds: the p90 of the time Ready
     stuck         0, tasks
     tube_tasks    20, tasks: a tube with fewer is judged only within its queue
 
-    Each figure stands beside that of the span before, of the same length, where `since` is given and the history goes
-    back so far.
+    The page compares each figure with that of the previous span of the same length, if `since` is given and the history
+    goes back far enough.
 
-    `archive` is the folder to which `xq.spark.archive` moved the history of the queue, or a mapping of names of queues,
-    as the report has them, to such folders: then it says what it would have said before. Without it a report sees the
-    database alone. If an archive or restore comes by meanwhile, that raises.
+    `archive` is the folder to which `xq.spark.archive` moved the history of the queue, or a mapping from names of
+    queues to such folders: the report then includes it. Without it a report covers the database only. An archive or
+    restore during the report raises Error.
 
-    Nothing is held in memory as a whole: while it runs, out/.report has the history once more. Raises FeatureOff,
-    BadType, BadValue, and ConfigurationError without plotly, or in a session of Spark Connect.
+    Memory is bounded; a copy of the history is in out/.report meanwhile. Raises FeatureOff, BadType, BadValue, and
+    ConfigurationError without plotly, or in a session of Spark Connect.
     """
     if find_spec("plotly") is None:
         raise ConfigurationError("the page of a report needs plotly: pip install 'xq-tables[spark]'")
@@ -455,7 +456,7 @@ def report(
     now = time.time_ns() // 1000
     if first is not None and first >= (now if end is None else end):
         raise BadValue(f"since is before until, but {since!r} is not before {'now' if end is None else repr(until)}")
-    folder = Folder(spark, out)  # first: it says what a session of Spark Connect lacks
+    folder = Folder(spark, out)  # first, since it raises for a session of Spark Connect
 
     def read(queue: Any, what: Any, columns: Sequence[str]) -> DataFrame:
         asked = {"columns": ",".join(columns[1:]), "partitions": str(spark.sparkContext.defaultParallelism)}
@@ -468,7 +469,7 @@ def report(
     live = _union(names, LIVE, lambda _, queue: read(queue, "live", LIVE))
     burying = {name: queue for name, queue in names.items() if "B" in queue_of(queue).machine.states}
     buried = _union(burying, ERRORS, lambda _, queue: read(queue, "buried", ERRORS)) if burying else None
-    # Of which queues the errors are not known, and why.
+    # The queues without errors, and the reason.
     silent = dict.fromkeys(names.keys() - burying.keys(), "buried")
     silent |= {name: "error" for name, queue in burying.items() if "error" not in queue_of(queue).roles}
     return told(
@@ -482,7 +483,7 @@ def _union(queues: Mapping[str, Any], columns: Sequence[str], of: Callable[[str,
 
 
 def _folders(names: Mapping[str, Any], archive: Any) -> Mapping[str, Any]:
-    """Of the queues that have an archive, the folders of those. Raises BadValue."""
+    """Return the archive folders of the queues that have one. Raises BadValue."""
     if archive is None:
         return {}
     if not isinstance(archive, Mapping):
@@ -507,16 +508,18 @@ def told(
     silent: Mapping[str, str] | None = None,
     thresholds: Mapping[str, float] | None = None,
 ) -> Report:
-    """The report of a history (columns HISTORY) and of the tasks that are there (columns LIVE; state: a letter).
+    """Write the report of a history (columns HISTORY) and of the present tasks (columns LIVE; state: a letter).
 
-    `buried` are the tasks in B, with their errors (columns ERRORS); `silent` says which queues have none, since they
-    lack the feature "buried" or the role "error". Times are µs since 1970. What is there already is replaced when all
-    is made: by a report that fails, nothing.
+    `buried` are the tasks in B with their errors (columns ERRORS). `silent` has the queues without them, since they
+    lack the feature "buried" or the role "error". Times are µs since 1970. An earlier report is replaced only after
+    everything has been computed, so a failing report keeps it.
     """
     others = () if folder.exists(MARK) else (name for name in folder.names("") if name != WORK)
     if strange := next(iter(others), None):
-        raise BadValue(f"{folder.at(strange)} is of no report: give a folder that is new, empty, or has a report")
-    folder.delete(WORK)  # of one that was killed
+        raise BadValue(
+            f"{folder.at(strange)} does not belong to a report: give a new or empty folder, or that of a report"
+        )
+    folder.delete(WORK)  # of a killed report
     try:
         past = _past(folder, history, live, buried, since, until, now)
         for name, table in TABLES.items():
@@ -542,7 +545,7 @@ def told(
 
 
 def _staged(folder: Folder, name: str, table: DataFrame) -> DataFrame:
-    """Write a table, and return it as it is read from there."""
+    """Write a table, and return it as read from its files."""
     table.write.parquet(folder.at(WORK, name))
     return _read(folder, f"{WORK}/{name}", table)
 
@@ -560,7 +563,7 @@ def _past(
     until: int | None,
     now: int,
 ) -> Past:
-    # The tasks first: of one that was there without a row of the history, and moves meanwhile, the history then tells.
+    # The tasks first: the history read later then shows tasks without a row so far that move meanwhile.
     there = _staged(folder, "live", live)
     buried = live.select("queue", "key", F.lit("").alias("error")).limit(0) if buried is None else buried
     line = F.substring(F.regexp_extract(F.coalesce("error", F.lit("")), r"^\s*([^\r\n]*)", 1), 1, LINE)

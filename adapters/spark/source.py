@@ -1,4 +1,4 @@
-"""`format("xq")`: the tasks, the history and the statistics of a queue, read without JDBC."""
+"""`format("xq")`: read the tasks, the history and the statistics of a queue without JDBC."""
 
 from __future__ import annotations
 
@@ -25,21 +25,26 @@ from xq.pipeline.scan import Condition, Extract, Test, What
 def options(
     queue: object, what: What = "tasks", where: Iterable[tuple[str, Test, Any]] = (), snapshot: str = ""
 ) -> dict[str, str]:
-    """What `spark.read`, `spark.readStream` and `df.write` need to know of a model or a tube.
+    """Return the options with which `spark.read`, `spark.readStream` and `df.write` reach a model or a tube.
 
-    `spark.read.format("xq").options(**xq.spark.options(Page, "history")).load()`. The database itself filters by
-    `where`, whose tests are those of `xq.pipeline.scan.Condition`: [("at", ">=", since), ("tube", "in", ["a", "b"])],
-    where since is a datetime (by UTC unless it says otherwise) or a date; a filter of the DataFrame is Spark's own.
-    Other options of a reader, which stand beside these: `columns` (names, with commas between), `dur_us` ("true": the
-    column dur_us of the history as well, which is read only where this or `columns` names it), `partitions` (how many
-    read the history; or the tasks, in a `snapshot` of PostgreSQL that is open). Several read what was there when the
-    DataFrame was first used. Of a stream: `maxRows` in one batch. Of a writer: `job`, a name by which what is run again
-    is put once, and `on_conflict` ("raise" or "skip") with the feature unique; columns are fields, or else options of
-    put (delay, ttl, ttr), and a frame is put as a whole or not at all. A password is an option of its own, which Spark
-    shows to nobody.
+    `spark.read.format("xq").options(**xq.spark.options(Page, "history")).load()`. The database filters by `where`, with
+    the tests of `xq.pipeline.scan.Condition`: [("at", ">=", since), ("tube", "in", ["a", "b"])], where since is a
+    datetime (UTC unless it has a time zone) or a date. Spark itself applies the filters of a DataFrame.
 
-    Raises BadType, FeatureOff, BadValue, also for a test in which the database would not find what Spark does, and
-    ConfigurationError where no other process can reach the database.
+    Further options of a reader:
+
+    - `columns`: names, comma-separated.
+    - `dur_us`: "true" adds the column dur_us of the history, which is otherwise read only if `columns` names it.
+    - `partitions`: how many parallel readers of the history, or of the tasks in an open `snapshot` of PostgreSQL. All
+    see the rows that existed when the DataFrame was first used.
+    - `maxRows`: rows in one batch of a stream.
+
+    Options of a writer: `job`, a name with which repeated runs put once, and `on_conflict` ("raise" or "skip") with the
+    feature unique. The columns of the frame are fields, or options of put (delay, ttl, ttr). A frame is put as a whole
+    or not at all. The password is an option of its own, which Spark does not show.
+
+    Raises BadType, FeatureOff, BadValue, also for a test that the database does not evaluate as Spark does, and
+    ConfigurationError if no other process can reach the database.
     """
     found = queue_of(queue)
     extract = found.pipeline.extract(what, snapshot).only(_conditions(where))
@@ -47,7 +52,7 @@ def options(
 
 
 def _conditions(where: Any) -> list[Condition]:
-    """Raises BadType."""
+    """Return the conditions of `where`. Raises BadType."""
     tests = list(where) if isinstance(where, Iterable) else [where]
     for test in tests:
         if not isinstance(test, (tuple, list)) or len(test) not in (2, 3):
@@ -55,11 +60,11 @@ def _conditions(where: Any) -> list[Condition]:
     return [Condition(*test) for test in tests]
 
 
-DUR_US = "dur_us"  # the column of a history that is read only where it is asked for, and the option that does
+DUR_US = "dur_us"  # an expensive column of a history, read only on request; also the name of that option
 
 
 class Xq(Source):
-    """A queue as Spark sees it."""
+    """A queue as a data source of Spark."""
 
     @classmethod
     def name(cls) -> str:
@@ -67,12 +72,12 @@ class Xq(Source):
 
     @cached_property
     def extract(self) -> Extract:
-        """Raises ConfigurationError."""
+        """Return the extract to read. Raises ConfigurationError."""
         found: Extract = self.sent("extract")
         return replace(found, address=with_secrets(found.address, self.options))
 
     def number(self, option: str) -> int:
-        """An option that is a whole number above 0; 0 where it is not given. Raises BadValue."""
+        """Return an option that is an integer above 0; 0 if it is not given. Raises BadValue."""
         given = self.options.get(option)
         if given is None:
             return 0
@@ -81,7 +86,7 @@ class Xq(Source):
         return int(given)
 
     def flag(self, option: str) -> bool:
-        """An option that is "true", or "false", which it is where it is not given. Raises BadValue."""
+        """Return an option that is "true" or "false", which is the default. Raises BadValue."""
         given = self.options.get(option, "false")
         if given.lower() not in ("true", "false"):
             raise BadValue(f"the option {option} is 'true' or 'false', not {shown(given)}")
@@ -111,7 +116,7 @@ class Reader(spark.DataSourceReader):
     """Reads a queue.
 
     It takes no filters of Spark's (`pushFilters`): Spark 4.3 keeps those of one query for the next one of the same
-    DataFrame, and df.where("size = 1").count() would have df.count() count the same rows.
+    DataFrame, so after df.where("size = 1").count() df.count() would count the same rows.
     """
 
     def __init__(self, extract: Extract, schema: StructType, parts: int) -> None:

@@ -1,4 +1,4 @@
-"""The history of a queue as a stream: each row once, in batches that a restart makes again as they were."""
+"""Stream the history of a queue: each row once, in batches that a restart repeats unchanged."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from xq.pipeline.scan import Extract, Mark, Part, parted
 
 
 class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a history as far as it is settled.
+    """Reads a history up to its watermark.
 
-    An offset is a mark, by the names of its columns. Nothing is kept in the database, and so nothing is committed
-    there: what a checkpoint was read up to, it is read on from.
+    An offset is a mark, by the names of its columns. The database stores nothing and needs no commit: Spark's
+    checkpoint says where reading continues.
     """
 
     def __init__(self, extract: Extract, schema: StructType, most: int, parts: int) -> None:

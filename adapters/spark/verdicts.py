@@ -1,4 +1,4 @@
-"""What a report judges of a queue, and by which thresholds."""
+"""What a report judges about a queue, and the thresholds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xq.core.errors import BadType, BadValue, shown
 
 
 class Threshold(NamedTuple):
-    """What is more than this is red."""
+    """A threshold; a figure above it is red."""
 
     default: float
     unit: str
@@ -33,7 +33,7 @@ THRESHOLDS: Final[Mapping[str, Threshold]] = {
 
 
 def checked(given: Mapping[str, float] | None) -> dict[str, float]:
-    """All thresholds, those that are given among them. Raises BadType and BadValue."""
+    """Return all thresholds, with the given ones in place of defaults. Raises BadType and BadValue."""
     given = {} if given is None else given
     if not isinstance(given, Mapping):
         raise BadType(f"thresholds is a mapping of names to numbers, as {{'not_done': 0.01}}, not {shown(given)}")
@@ -51,7 +51,7 @@ def checked(given: Mapping[str, float] | None) -> dict[str, float]:
 
 
 def verdicts(queue: Mapping[str, Any], thresholds: Mapping[str, float]) -> dict[str, bool]:
-    """Which of the questions about a queue have a bad answer; of the numbers that the page has of it."""
+    """Return which of the questions about a queue have a bad answer, from the page's figures."""
     levels, enough = queue["levels"], thresholds["tube_tasks"]
     ended = sum(n for _, n in queue["retries"])
     shares = [
@@ -62,11 +62,11 @@ def verdicts(queue: Mapping[str, Any], thresholds: Mapping[str, float]) -> dict[
     for _, _, p90, _, ready, _, n, oldest in queue["waits"]:
         if p90 is not None and n >= enough:
             waits.append(p90)
-        elif p90 is None and ready:  # and none was taken: those that wait tell for how long
+        elif p90 is None and ready:  # none was taken, so the waiting tasks show for how long
             waits.append(oldest or 0.0)
     return {
         "backlog": levels["ready"] - levels["ready_base"] > thresholds["ready_growth"] * levels["readied"],
-        # Whole tasks again, after their parts were added up.
+        # Integers again: sums of fractions are not exact.
         "failures": any(n and round(missed) / n > thresholds["not_done"] for n, missed in shares),
         "waits": any(wait > thresholds["ready_p90"] for wait in waits),
         "stuck": queue["stuck"]["n"] > thresholds["stuck"],

@@ -1,4 +1,4 @@
-"""df.write.format("xq"): the rows of a frame are put as tasks, all or none."""
+"""df.write.format("xq"): put the rows of a frame as tasks, all or none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def writer(bulk: Bulk, options: Mapping[str, str], schema: StructType, overwrite: bool) -> Writer:
-    """Raises what is wrong with the options and the columns, before anything is staged."""
+    """Return the writer. Raises the errors of invalid options and columns before anything is staged."""
     if overwrite:
         raise BadValue("format('xq') puts tasks and overwrites none: write with mode('append')")
     bulk = replace(bulk, on_conflict=options.get("on_conflict", bulk.on_conflict))
@@ -27,13 +27,13 @@ def writer(bulk: Bulk, options: Mapping[str, str], schema: StructType, overwrite
 
 @dataclass
 class Message(WriterCommitMessage):
-    """Of an attempt at a partition that Spark counts: of several one."""
+    """The message of a partition's attempt. Spark keeps that of one attempt of several."""
 
     staged: Staged
 
 
 class Writer(DataSourceArrowWriter):
-    """Stages in the workers, and puts on the machine of the driver."""
+    """Stages the rows in the workers, and puts them in the driver process."""
 
     def __init__(self, job: Job) -> None:
         self.job = job

@@ -190,7 +190,7 @@ def test_two_queues_do_not_share_a_folder(spark, make_shared, tmp_path):
     archive(spark, Task, out)
     for call in (archive, restore, all_tasks, history):
         with pytest.raises(
-            xq.ConfigurationError, match="has the archive of task .* each queue needs a folder of its own"
+            xq.ConfigurationError, match="has the archive of task .* give each queue a folder of its own"
         ):
             call(spark, Other, out)
     assert {state(Other, key) for key in others} == {"D"}

@@ -218,7 +218,7 @@ def test_what_a_snapshot_holds_stays_as_it_was(spark, make_shared):
     with xq.spark.snapshot(Task) as moment:
         Task.xq.put_many([{}] * 2)
         if not isinstance(make_shared.db, pw.PostgresqlDatabase):
-            with pytest.raises(xq.BadValue, match=r"no common moment: .* one partition; read a copy of it in more"):
+            with pytest.raises(xq.BadValue, match=r"cannot share a snapshot .* one partition, or read a copy"):
                 xq.spark.jdbc(spark, Task, partitions=2, snapshot=moment)
             return
         assert xq.spark.jdbc(spark, Task, partitions=2, snapshot=moment).count() == 3

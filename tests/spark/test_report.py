@@ -247,7 +247,7 @@ def test_the_page_says_what_its_numbers_mean_also_where_python_has_no_docstrings
 
 def test_what_no_report_has_made_is_not_replaced(spark, tmp_path):
     (tmp_path / "states").mkdir()
-    with pytest.raises(BadValue, match="states is of no report"):
+    with pytest.raises(BadValue, match="states does not belong to a report"):
         told(Folder(spark, tmp_path), ["a"], frame(spark, [], HISTORY), frame(spark, [], LIVE), now=1)
     assert [path.name for path in tmp_path.iterdir()] == ["states"]
 

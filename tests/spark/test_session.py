@@ -136,7 +136,7 @@ def test_jars_that_are_not_there_are_named(monkeypatch, tmp_path):
     jar.touch()
     for wrong in ("/nope.jar", str(tmp_path), f"{tmp_path}/*.zip"):
         monkeypatch.setenv("XQ_SPARK_JARS", f"{jar}, {wrong}")
-        with pytest.raises(xq.ConfigurationError, match=f"XQ_SPARK_JARS names {re.escape(wrong)}, which is no file"):
+        with pytest.raises(xq.ConfigurationError, match=f"XQ_SPARK_JARS names {re.escape(wrong)}, which is not a file"):
             _settings({})
     fine = f"{jar},{tmp_path}/*.jar,hdfs://there/b.jar,local:/c.jar,file://{jar}"
     monkeypatch.setenv("XQ_SPARK_JARS", fine)

@@ -120,7 +120,7 @@ def test_no_password_stands_in_a_plan(spark, make_shared):
 
 def test_what_cannot_be_read_says_what_to_do(spark, make_shared):
     Task = make_shared()
-    with pytest.raises(xq.BadType, match="is no queue"):
+    with pytest.raises(xq.BadType, match="is not a queue"):
         xq.spark.options(object())
     wrong: Any
     for wrong in (5, None, "id", {"id": 5}, [5], [("id",)], [("id", "=", 1, 2)]):
@@ -142,5 +142,5 @@ def test_a_value_that_is_not_of_its_type_is_named(spark, make_shared):
     if isinstance(make_shared.db, pw.SqliteDatabase):  # the others hold what a column is of
         Task.xq.put(task())
         Task.xq.adapter.store.execute("UPDATE task SET at = 'tomorrow'")
-        with pytest.raises(PySparkException, match="at of Task holds 'tomorrow', which is no TIMESTAMP"):
+        with pytest.raises(PySparkException, match="at of Task holds 'tomorrow', which is not a TIMESTAMP"):
             frame(spark, Task).collect()

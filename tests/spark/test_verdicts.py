@@ -86,7 +86,7 @@ def test_a_report_refuses_its_thresholds_before_it_reads(spark, make_shared, tmp
 
 def test_a_folder_that_holds_other_things_is_refused(spark, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(BadValue, match=r"notes\.txt is of no report: give a folder that is new, empty"):
+    with pytest.raises(BadValue, match=r"notes\.txt does not belong to a report: give a new or empty folder"):
         told(Folder(spark, tmp_path), ["a"], frame(spark, [], HISTORY), frame(spark, [], LIVE), now=1)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 

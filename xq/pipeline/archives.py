@@ -65,9 +65,11 @@ class Archives:
     def check(self, what: str) -> None:
         """Raise FeatureOff if the queue keeps no done tasks, or no history that shows when they were done."""
         if DONE not in self.machine.states:
-            raise FeatureOff(f"{what} is of done tasks, which stay with the feature 'keep'", feature="keep")
+            raise FeatureOff(f"{what} moves done tasks, which a queue keeps with the feature 'keep'", feature="keep")
         if self.machine.settings.history is None:
-            raise FeatureOff(f"{what} asks when a task was done, and needs the feature 'history'", feature="history")
+            raise FeatureOff(
+                f"{what} needs to know when a task was done: turn on the feature 'history'", feature="history"
+            )
 
     def moment(self, name: str, value: object) -> int:
         """Return a moment in microseconds since 1970; of a date its beginning, of None the end of time.
@@ -100,7 +102,7 @@ class Archives:
         """
         if self.store.in_transaction():
             raise ConfigurationError(
-                f"what {self.store.name} archives is moved by many transactions: call it outside of one"
+                f"archives of {self.store.name} use many transactions: call this outside of a transaction"
             )
         opened = self.database.open()
         opened.sessions.use_liveness(lambda: opened.dialect.liveness(self.store))
@@ -185,7 +187,7 @@ class Archives:
         if more:
             raise ConfigurationError(
                 f"the table {dialect.source.name} has columns that {self.store.name} does not name "
-                f"({', '.join(more)}), and they would be lost: give it fields for them"
+                f"({', '.join(more)}), which would be lost: add fields for them"
             )
         if not self.fits():
             self.next_generation()  # a reader that knows of no outbox must start again
@@ -323,7 +325,9 @@ class Archives:
         step = self.steps.plain(binding, statement, *change)
         rows = self.database.perform(step, self.store.ready(), {**self.database.values(), **values})
         if len(rows) != n:
-            raise Error(f"{len(rows)} of {n} tasks of {self.store.name} moved by {event}: nothing of that was done")
+            raise Error(
+                f"{len(rows)} of {n} tasks of {self.store.name} moved by {event}: the transaction was rolled back"
+            )
         self.steps.count(binding, *change, n)
 
     def _in_parts(self, work: Callable[[Sequence[int]], int], numbers: Sequence[int]) -> int:
@@ -414,6 +418,6 @@ class SameGeneration:
         generation_extract = replace(self.generation_extract, address=read.address)
         if max((int(value) for (value,) in generation_extract.read()), default=0) != self.generation:
             raise Error(
-                f"what this tells of {read.name} is partly in an archive by now, and partly not any more where it was: "
-                "make the DataFrame anew"
+                f"an archive or restore of {read.name} ran during the read, so rows may be missing or doubled: create "
+                "the DataFrame again"
             )

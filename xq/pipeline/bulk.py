@@ -134,7 +134,7 @@ class Job:
     def _load(self, store: Any, batch: int, load: str, rows: Sequence[Row]) -> None:
         with store.atomic():
             if not self._execute(store, self.bulk.dialect.staging.goes_on, batch=batch):
-                raise Error(f"the job {self.name} of {self.bulk.name} has ended: it was put, or given up")
+                raise Error(f"the job {self.name} of {self.bulk.name} has ended: it was put, or aborted")
             store.load(load, rows)
 
     def commit(self, staged: Iterable[Staged]) -> int:
@@ -160,13 +160,13 @@ class Job:
                     last = error
             else:
                 raise ConfigurationError(
-                    f"{self.bulk.name}: the keys that are made, or unique values, are taken already"
+                    f"{self.bulk.name}: the generated keys, or unique values, are taken already"
                 ) from last
         try:
             self._end()
         except Exception as error:  # the tasks are committed: a caller that saw this error might put them again
             log = logging.getLogger(f"xq.{self.bulk.name}")
-            log.warning("%d tasks were put; what was staged of them is cleared up by later jobs: %s", put, error)
+            log.warning("%d tasks were put; later jobs delete their staged rows: %s", put, error)
         return put
 
     def abort(self) -> None:
@@ -198,7 +198,7 @@ class Job:
                 if not goes_on or found != one.rows:
                     raise Error(
                         f"rows that the job {self.name} of {self.bulk.name} has staged are gone, so nothing was put: "
-                        f"it was given up, or began {AGE / 3600:.0f} hours ago, or the server crashed. Run it anew"
+                        f"it was aborted, or began {AGE / 3600:.0f} hours ago, or the server crashed. Run it again"
                     )
                 inserted = 0
                 for shape in sorted(one.shapes, key=repr):

@@ -57,7 +57,7 @@ class Sinks:
     def install(self) -> None:
         """Create their table unless it exists. Raises BadValue within a transaction, which creating it might commit."""
         if self.database.store.in_transaction():
-            raise BadValue("write_batch() makes transactions of its own: call it outside of one")
+            raise BadValue("once() opens transactions of its own: call it outside of a transaction")
         _create(self.database, self.database.dialect.checkpoints)
 
     def claim(self, sink: str, stream: str) -> str:
@@ -96,8 +96,8 @@ class Sinks:
             ((of, number),) = database.execute(sql.last, values)
             if of != stream and number >= 0:
                 raise BadValue(
-                    f"the sink {sink!r} has batches of another stream ({of}, this is {stream}), as of one that "
-                    "began anew with another checkpoint, and would have rows twice: give this one another name, "
+                    f"the sink {sink!r} has batches of another stream ({of}, this is {stream}), for example one "
+                    "with another checkpoint, and would get rows twice: give this sink another name, "
                     "or drop the table that stream() made (on PostgreSQL with CASCADE)"
                 )
             if batch <= number:

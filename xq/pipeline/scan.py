@@ -183,8 +183,8 @@ class Extract(ABC):
     def misfit(self, column: Column, stored: Any) -> BadValue:
         """Return the error for a stored value that is not of the column's type."""
         return BadValue(
-            f"{column.name} of {self.name} holds {shown(stored)}, which is no {column.type}: "
-            "mend it with plain SQL, or read other columns"
+            f"{column.name} of {self.name} holds {shown(stored)}, which is not a {column.type}: "
+            "correct it with plain SQL, or read other columns"
         )
 
     def batches(self, names: Sequence[str] | None = None, part: Part = WHOLE) -> Iterator[Any] | None:

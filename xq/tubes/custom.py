@@ -231,7 +231,7 @@ class CustomTube(Tube):
 
     def worker(self, function: Any = None, **options: Any) -> Any:
         """Raise FeatureOff: custom drivers have no workers."""
-        raise FeatureOff(f"worker is of tubes that xq keeps, and {self.type} is a class of your own: call take and ack")
+        raise FeatureOff(f"worker needs a tube that xq stores; {self.type} is a custom driver: call take and ack")
 
     def run(self, *, until_empty: bool = False, workers: int | None = None) -> None:
         """Raise FeatureOff: custom drivers have no workers."""
@@ -344,7 +344,7 @@ class CustomTube(Tube):
 
     def grant(self, user: str, role: str, *, run: bool = True) -> list[str]:
         """Raise FeatureOff: xq does not know which privileges a class needs."""
-        raise FeatureOff(f"grant is of tubes that xq keeps, and {self.type} is a class of your own: grant by plain SQL")
+        raise FeatureOff(f"grant needs a tube that xq stores; {self.type} is a custom driver: grant by plain SQL")
 
     def _in_state(self, state: str) -> list[Task]:
         return [] if state == GONE else [self._task_of(row) for row in self._object.tasks_by_state(state)]

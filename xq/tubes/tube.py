@@ -62,9 +62,9 @@ def stored(data: object) -> dict[str, Any]:
         _check_keys(data)
         return {} if data is None else {"data": json.dumps(data, allow_nan=False, separators=(",", ":"))}
     except TypeError as error:
-        raise BadType(f"{shown(data)} is no value of JSON, and no bytes: {error}") from error
+        raise BadType(f"{shown(data)} is neither a JSON value nor bytes: {error}") from error
     except (ValueError, RecursionError) as error:
-        raise BadValue(f"{shown(data)} is no value of JSON, and no bytes: {error}") from error
+        raise BadValue(f"{shown(data)} is neither a JSON value nor bytes: {error}") from error
 
 
 def _check_keys(data: object) -> None:
@@ -101,7 +101,7 @@ class TubeWording(Wording):
 
     def owner(self, token: str | None) -> str:
         if token is None:
-            return "nobody known (plain SQL?); release_all() gives every taken task back"
+            return "an unknown owner (plain SQL?); release_all() releases every taken task"
         uuid, _ = owner_of(token)
         return f"another session ({uuid}), which identify({uuid!r}) joins"
 

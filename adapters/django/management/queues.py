@@ -1,4 +1,4 @@
-"""What the commands have in common: queues by their labels, on a database, and errors in words."""
+"""The common part of the commands: queues by their labels, on a database, and readable errors."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from xq.core.errors import Error, shown
 
 
 def label(queue: Queue[Any]) -> str:
-    """Its name on the command line: "shop.Order"."""
+    """Return the name of a queue on the command line: "shop.Order"."""
     return str(queue.model._meta.label)
 
 
 def queue(name: str) -> Queue[Any]:
-    """The queue of a label, whose letters may be small or large; the type of an argument."""
+    """Return the queue of a label, in upper or lower case. Used as the type of an argument."""
     try:
         found = queue_of(apps.get_model(name)._meta.concrete_model)
     except (LookupError, ValueError):
@@ -37,14 +37,14 @@ def queue(name: str) -> Queue[Any]:
 
 
 def there(queue: Queue[Any], database: str | None) -> Queue[Any]:
-    """The queue on a database. On another than its own it is apart: the process's own stays where it is, for others."""
+    """Return the queue on a database. On another database than its own it is a separate queue object."""
     return (
         queue if database in (None, alias_of(queue)) else queue_apart(queue.model, database, queue.adapter.definition)
     )
 
 
 class QueueCommand(BaseCommand):
-    """A command about queues, all of whose errors are words."""
+    """A command about queues. It reports all their errors as text."""
 
     def add_database(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
@@ -64,9 +64,9 @@ class QueueCommand(BaseCommand):
     def each(
         self, chosen: Sequence[Queue[Any]], database: str | None, call: Callable[[Queue[Any]], Any]
     ) -> dict[str, Any]:
-        """What a call returns for each of the queues that are chosen, or all, by label.
+        """Return the result of a call for each chosen queue, or for all, by label.
 
-        What is wrong with one keeps nobody from hearing of the others: it is told of at once, and `finish` raises it.
+        An error of one queue does not stop the others: it is printed at once, and `finish` raises it.
         """
         found: dict[str, Any] = {}
         self.wrong: list[str] = []
@@ -78,6 +78,6 @@ class QueueCommand(BaseCommand):
         return found
 
     def finish(self) -> None:
-        """Raise what was wrong with some of the queues, if anything was."""
+        """Raise the errors of the queues, if there were any."""
         if self.wrong:
             raise CommandError("\n".join(self.wrong))

@@ -12,11 +12,11 @@ from xq.adapters.django.tasks.models import Task
 
 @admin.register(Task)
 class TaskAdmin(QueueAdmin, admin.ModelAdmin):
-    """They can be looked at and moved, and are never written by hand."""
+    """The admin of tasks: users may look at them and move them, but not edit them."""
 
     list_display = ["task_path", "xq_state", "queue_name", "attempts", "enqueued_at", "finished_at"]
     search_fields = ["task_path", "=id"]
-    ordering = ["-pk"]  # the newest first: keys are in the order of enqueueing
+    ordering = ["-pk"]  # newest first: keys have the order of enqueueing
 
     def has_add_permission(self, request: Any) -> bool:
         return False

@@ -6,7 +6,7 @@ from django.apps import AppConfig
 
 
 class XqTasksConfig(AppConfig):
-    """The table of the tasks of django.tasks, which is a queue."""
+    """The app with the table of django.tasks, which is a queue."""
 
     name = "xq.adapters.django.tasks"
     label = "xq_tasks"

@@ -1,4 +1,4 @@
-"""The backend: enqueues tasks and finds their results. Workers run them (`worker.py`)."""
+"""The backend of django.tasks: enqueues tasks and finds their results. Workers run them (`worker.py`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xq.core.errors import BadType, BadValue, NotFound
 from xq.core.machine import LONGEST
 
 APP: Final = "xq.adapters.django.tasks"
-# Seconds: SQLite's clock is read in whole milliseconds, and no task may run before its run_after.
+# Seconds. SQLite's clock is read in whole milliseconds, and no task may run before its run_after.
 SMALLEST_STEP: Final = 0.001
 
 
@@ -26,18 +26,20 @@ def _is_seconds(value: Any) -> bool:
 
 
 OPTIONS: Final[Mapping[str, Setting]] = {
-    "keep": Setting(None, "seconds, or None for ever", _is_seconds),
-    "keep_failed": Setting(None, "seconds, or None for ever", _is_seconds),
+    "keep": Setting(None, "seconds, or None (forever)", _is_seconds),
+    "keep_failed": Setting(None, "seconds, or None (forever)", _is_seconds),
     "max_attempts": number(5),
 }
 
 
 class XQBackend(interface.BaseTaskBackend):
-    """Tasks are rows of the queue `xq.adapters.django.tasks.models.Task`; `manage.py xq_worker` runs them.
+    """Stores tasks as rows of the queue `xq.adapters.django.tasks.models.Task`; `manage.py xq_worker` runs them.
 
-    OPTIONS: "keep" and "keep_failed", for how many seconds the results of tasks stay that were successful, and that
-    failed (None: for ever, the default); "max_attempts", after how many workers that died with it a task has failed
-    (5 where nothing is said; None: never).
+    OPTIONS:
+
+    - "keep", "keep_failed": for how many seconds results of successful and of failed tasks stay. None, the default:
+    forever.
+    - "max_attempts": a task fails after this many workers died while running it. 5 by default; None: never.
     """
 
     supports_defer = True
@@ -51,11 +53,11 @@ class XQBackend(interface.BaseTaskBackend):
             raise interface.InvalidTaskBackend("; ".join(wrong))
 
     def option(self, name: str) -> Any:
-        """One of OPTIONS, or its default."""
+        """Return one of OPTIONS, or its default."""
         return self.options.get(name, OPTIONS[name].default)
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
-        """Put a task into the queue: in the transaction of the application, where one is open on its database."""
+        """Put a task into the queue, in the transaction of the application if one is open on its database."""
         from xq.adapters.django.tasks.models import Task
 
         self.validate_task(task)
@@ -74,7 +76,7 @@ class XQBackend(interface.BaseTaskBackend):
         return result
 
     def get_result(self, result_id: str) -> Any:
-        """The result of this id. Raises TaskResultDoesNotExist, and ImportError where its task is gone."""
+        """Return the result of this id. Raises TaskResultDoesNotExist, and ImportError if the function is gone."""
         from xq.adapters.django.tasks.models import Task
 
         try:
@@ -101,7 +103,7 @@ class XQBackend(interface.BaseTaskBackend):
 
 
 def _in_zone_of_settings(moment: datetime | None) -> datetime | None:
-    """A moment, as fields of the project hold it."""
+    """Return a moment in the form that the project's fields use."""
     if moment is None or timezone.is_aware(moment) == settings.USE_TZ:
         return moment
     return timezone.make_naive(moment) if timezone.is_aware(moment) else timezone.make_aware(moment)

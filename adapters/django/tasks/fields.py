@@ -9,9 +9,9 @@ from django.db import models
 
 
 class JSONTextField(models.TextField):
-    """JSON as text, in ASCII.
+    """JSON as ASCII text.
 
-    A database's own type of JSON refuses what Python's can say: zero bytes, halves of surrogates, NaN.
+    The JSON types of databases refuse values that Python's JSON allows: zero bytes, lone surrogates, NaN.
     """
 
     def from_db_value(self, value: Any, expression: object, connection: object) -> Any:

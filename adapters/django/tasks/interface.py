@@ -1,6 +1,7 @@
-"""What tasks are to Django: its own django.tasks, from 6.0 on; before, the package django-tasks, which is the same.
+"""Import django.tasks, of Django 6.0 and later, or else the equivalent package django-tasks.
 
-Where both are, Django's own. A `task` of the package makes tasks of that, too, since the backend says of which class.
+If both are present, Django's own is used. Then `task` of the package makes such tasks, too, since the backend decides
+their class.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ except ModuleNotFoundError:
 
     NAME = "django_tasks"
 
-# Releases of django-tasks name this class differently. The handler has it under one name in all of them, and in Django.
+# Releases of django-tasks name this class differently. The attribute of the handler has the same name everywhere.
 InvalidTaskBackend: type[Exception] = task_backends.exception_class
 
 __all__ = [

@@ -17,21 +17,21 @@ from xq.core.machine import Feature, Timer
 from xq.sessions.session import owner_of
 
 STATUSES = {"W": "WAITING", "R": "READY", "T": "RUNNING", "Z": "SUCCESSFUL", "B": "FAILED"}
-# As done tasks under zombie: a failed one stays for bury(delay=) seconds, or for good.
+# As zombie for done tasks: a failed task stays for bury(delay=) seconds, or forever.
 FORGET = Feature("forget", needs=("runat",), timers=(Timer("B", "forget", "X", option="delay"),))
 
 
 class Task(models.Model):
     """A task of django.tasks, and its result."""
 
-    only_xq_writes = True  # so every row can be read, and no call needs a transaction in case one cannot
+    only_xq_writes = True  # so every row can be read, and calls need no transaction for unreadable ones
 
     # Without a default: xq makes keys in the order of enqueueing.
     id = models.UUIDField(primary_key=True, editable=False)
     status = models.CharField(
         max_length=10, default="READY", choices=[(word, word.title()) for word in STATUSES.values()]
     )
-    # Of tasks the higher priority comes first, in a queue the lower.
+    # In django.tasks the higher priority comes first, in a queue the lower.
     rank = models.SmallIntegerField(default=0, help_text="The priority, negated: the lowest is taken first.")
     queue_name = models.CharField(max_length=255, default=interface.DEFAULT_TASK_QUEUE_NAME)
     backend = models.CharField(max_length=255)
@@ -59,7 +59,7 @@ class Task(models.Model):
 
     @property
     def task(self) -> Any:
-        """What was enqueued. Raises ImportError where that is gone, SuspiciousOperation where it is no task."""
+        """The enqueued task. Raises ImportError if its function is gone, SuspiciousOperation if that is not a task."""
         found = import_string(self.task_path)
         if not isinstance(found, interface.Task):
             raise SuspiciousOperation(f"{self.task_path}, which the task {self.pk} names, is no task")
@@ -67,7 +67,7 @@ class Task(models.Model):
         return found.using(priority=-self.rank, **options)
 
     def result(self, task: Any = None) -> Any:
-        """The TaskResult of this, as the row was read. Raises as `task`, which it needs."""
+        """Return the TaskResult of this row. Raises as `task` unless that is given."""
         failed = self.status == STATUSES["B"]
         error = interface.TaskError(exception_class_path=self.exception_class_path, traceback=self.traceback)
         result = interface.TaskResult(
@@ -88,9 +88,9 @@ class Task(models.Model):
         return result
 
     def begin(self) -> bool:
-        """Note who works on this from now on, for all to see. Returns whether it is still taken as it was.
+        """Record the worker of this attempt. Returns whether the task is still taken by it.
 
-        `attempts` are those since it last had an end, after which somebody put it back.
+        `attempts` counts since the last end of the task, after which someone restarted it.
         """
         now: datetime = timezone.now()
         noted = {
@@ -105,8 +105,8 @@ class Task(models.Model):
         }
         for name, value in noted.items():
             setattr(self, name, value)
-        mine = type(self).objects.using(self._state.db).filter(pk=self.pk, owner=self.owner)
-        return bool(mine.update(**noted))
+        taken = type(self).objects.using(self._state.db).filter(pk=self.pk, owner=self.owner)
+        return bool(taken.update(**noted))
 
 
 QUEUE: Final[dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""What runs the tasks."""
+"""Run the tasks of django.tasks."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from xq.runtime.worker import storable
 
 Finish = Callable[..., Any]
 
-LONGEST_TRACEBACK: Final = 100_000  # characters: of a longer one the middle is left out
-# Characters: any server takes as many, and of those a statement has beside a return value there are fewer.
+LONGEST_TRACEBACK: Final = 100_000  # characters; the middle of a longer one is left out
+# Characters that every server accepts. The rest of the statement, beside a return value, is shorter.
 SMALL: Final = 100_000
 
 log = logging.getLogger("xq.Task")
 
 
 class WorkerDied(Error):
-    """A task that failed without ever coming to an end: so many of its workers died with it."""
+    """Marks a task as failed because too many of its workers died while running it."""
 
 
 def run(*, queues: Sequence[str] | None = None, workers: int = 1, until_empty: bool = False) -> None:
-    """Run the tasks of these queues (None: of all), by so many threads for each, until SIGTERM or SIGINT.
+    """Run the tasks of these queues (None: all), with so many threads for each, until SIGTERM or SIGINT.
 
-    With `until_empty`, until there is none that is ready. Raises ConfigurationError for a queue of which the setting
-    TASKS knows nothing.
+    With `until_empty`, until there is no ready task. Raises ConfigurationError for a queue that the setting TASKS does
+    not name.
     """
     _check_names(queues or ())
     Task.xq.run(until_empty=until_empty, workers=workers, tubes=queues)
@@ -46,7 +46,7 @@ def _check_names(queues: Sequence[str]) -> None:
     backends = [interface.task_backends[alias] for alias in interface.task_backends]
     known = [backend.queues for backend in backends if isinstance(backend, XQBackend)]
     if not all(known):
-        return  # one of them takes any name
+        return  # one of the backends accepts any name
     names = sorted({name for names in known for name in names})
     for name in queues:
         if name not in names:
@@ -57,7 +57,7 @@ def _check_names(queues: Sequence[str]) -> None:
 
 @Task.xq.worker(finishes=True)
 def perform(row: Task, finish: Finish) -> None:
-    """Run one task, and write down how it ended."""
+    """Run one task and record its result."""
     if not row.begin():
         return
     backend = None
@@ -71,30 +71,30 @@ def perform(row: Task, finish: Finish) -> None:
         text = json.dumps(interface.normalize_json(_call(result)))
         _check_size(text)
         value = json.loads(text)
-    except BaseException as error:  # SystemExit, too, is of the task
+    except BaseException as error:  # SystemExit of a task is a failure of the task, too
         _fail(finish, backend, error)
     else:
         try:
             _finish(finish, "ack", backend, "keep", {"return_value": value})
         except Exception as error:
-            if Task.xq.adapter.store.may_pass(error):  # and the worker, which is to stop, waits no longer
+            if Task.xq.adapter.store.may_pass(error):  # a worker that is stopping does not wait for the database
                 raise
             _fail(finish, backend, error)
 
 
 def _call(result: Any) -> Any:
     context = [interface.TaskContext(task_result=result)] if result.task.takes_context else []
-    with Task.xq.adapter.store.at_work():  # in a transaction that it left open, its end would be undone with that
+    with Task.xq.adapter.store.at_work():  # a transaction that the task left open would roll its result back
         return result.task.call(*context, *result.args, **result.kwargs)
 
 
 def _check_size(text: str) -> None:
-    """Raise ValueError for a return value, as JSON, for which MariaDB would hang up, however often it is sent."""
+    """Raise ValueError for a return value, as JSON, that is so large that MariaDB would close the connection."""
     store = Task.xq.adapter.store
     if len(text) <= SMALL or store.engine != "mariadb":
         return
     ((most,),) = store.execute(LONGEST_STATEMENT)
-    sent = len(text) + sum(map(text.count, "\"'\\"))  # which are escaped
+    sent = len(text) + sum(map(text.count, "\"'\\"))  # escaped characters count twice
     if sent > most - SMALL:
         raise ValueError(f"the return value has {sent} bytes as JSON, and max_allowed_packet of the database is {most}")
 
@@ -106,7 +106,7 @@ def _fail(finish: Finish, backend: Any, error: BaseException) -> None:
     }
     try:
         _finish(finish, "bury", backend, "keep_failed", ended)
-    except Exception as refused:  # of a character set that lacks some
+    except Exception as refused:  # for example a character that the database's character set lacks
         if Task.xq.adapter.store.may_pass(refused):
             raise
         log.warning("the traceback of a task cannot be kept: %s", refused)
@@ -114,7 +114,10 @@ def _fail(finish: Finish, backend: Any, error: BaseException) -> None:
 
 
 def _finish(finish: Finish, event: str, backend: Any, keep: str, ended: dict[str, Any]) -> None:
-    """Move a task to its end, and tell of it: within the handler of its error, which is logged by what hears it."""
+    """Record the end of a task and send the signal.
+
+    Runs within the handler of its error, so that receivers can log that.
+    """
     seconds = backend.option(keep) if backend else None
     options = {} if seconds is None else {"delay": seconds}
     row = finish(event, update={**ended, "finished_at": timezone.now()}, **options)

@@ -1,4 +1,4 @@
-"""manage.py xq_dig: buried tasks are tried again."""
+"""manage.py xq_dig: make buried tasks ready again."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQue
 
 class Command(BaseCommand):
     help = "Write the migration that installs a queue as its model defines it today, or takes one away."
-    requires_system_checks: list[str] = []  # they tell that this has to be run
+    requires_system_checks: list[str] = []  # the checks ask for this command
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("model", help="as shop.Order")

@@ -1,4 +1,4 @@
-"""manage.py xq_stats: how many tasks are in each state, and how often each transition was."""
+"""manage.py xq_stats: count the tasks in each state, and the transitions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Command(QueueCommand):
 
 
 def text(found: Mapping[str, Stats]) -> Iterator[str]:
-    """Two tables: counts, with a column for each state that any of the queues has, and transitions."""
+    """Yield the lines of two tables: counts, with a column for each state of any of the queues, and transitions."""
     numbers = {(name, tube): of for name, stats in found.items() for tube, of in each(stats)}
     states = list(dict.fromkeys(state for of in numbers.values() for state in of.counts))
     yield from aligned(
@@ -52,13 +52,13 @@ def text(found: Mapping[str, Stats]) -> Iterator[str]:
 
 
 def each(stats: Stats) -> Iterator[tuple[str, Numbers]]:
-    """The numbers of a queue, and those of its tubes."""
+    """Yield the numbers of a queue, and those of its tubes."""
     yield "", stats
     yield from stats.tube.items()
 
 
 def aligned(rows: Sequence[Sequence[str]], texts: int = 2) -> Iterator[str]:
-    """Lines of columns, of which the first few are texts and the others numbers; one that is empty is left out."""
+    """Yield lines of aligned columns: first `texts` columns of text, then numbers. Empty columns are left out."""
     widths = [max(map(len, column)) if any(column[1:]) else 0 for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [

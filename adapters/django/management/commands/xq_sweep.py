@@ -1,4 +1,4 @@
-"""manage.py xq_sweep: move what is due, once."""
+"""manage.py xq_sweep: run the duties of the maintenance thread once."""
 
 from __future__ import annotations
 

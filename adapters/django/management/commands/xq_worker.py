@@ -1,4 +1,4 @@
-"""manage.py xq_worker: works on the tasks of a queue, or on those of django.tasks."""
+"""manage.py xq_worker: work on the tasks of a queue, or on those of django.tasks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from xq import Queue
 from xq.adapters.django.management.queues import QueueCommand, label, queue
 from xq.adapters.django.settings import setting
 
-LEVELS = {0: logging.ERROR, 1: logging.INFO}  # by --verbosity; above, everything
+LEVELS = {0: logging.ERROR, 1: logging.INFO}  # by --verbosity; at 2 and above, everything
 
 TASKS = "xq.adapters.django.tasks"
 
@@ -60,7 +60,7 @@ class Command(QueueCommand):
 
     @contextmanager
     def _logged(self, verbosity: int) -> Iterator[None]:
-        """What is told of the tasks is shown, where the setting LOGGING does not say how."""
+        """Show the log of the tasks on the console, unless the setting LOGGING configures it."""
         log = logging.getLogger("xq")
         if log.hasHandlers():
             yield
@@ -83,7 +83,8 @@ class Command(QueueCommand):
                 function = import_string(path)
             except ImportError as error:
                 raise CommandError(f"--call {path}: {error}") from error
-            if found.work is None or found.work.function is not function:  # else it was just given, with what else
+            # the import may just have registered it as the worker, with options
+            if found.work is None or found.work.function is not function:
                 found.worker(function)
         elif found.work is None:
             raise CommandError(
@@ -111,5 +112,5 @@ class Command(QueueCommand):
 
 
 def first(*choices: Any) -> Any:
-    """The first that says something; None where none does."""
+    """Return the first choice that is not None; None if all are."""
     return next((choice for choice in choices if choice is not None), None)

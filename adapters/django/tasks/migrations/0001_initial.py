@@ -1,4 +1,4 @@
-"""The table of tasks, and the queue that it is."""
+"""Create the table of tasks and install its queue."""
 
 from __future__ import annotations
 
