@@ -13,9 +13,9 @@ from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 from django.db.migrations import AlterModelTable, DeleteModel, RenameModel
 from django.db.migrations.loader import MigrationLoader
 
+from xq.adapters.django.connections import Place
 from xq.adapters.django.frozen import Installed, in_database, in_migrations, in_state, of_today, renamed, replay
 from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue, queue_apart
-from xq.adapters.django.store import Place
 from xq.core.errors import ConfigurationError, Error
 from xq.queue import Queue
 from xq.runtime.maintenance import leave

@@ -12,11 +12,11 @@ from django.db.migrations.autodetector import MigrationAutodetector
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import ProjectState
 
+from xq.adapters.django.connections import ADVICE, ENGINES
 from xq.adapters.django.frozen import Installed, in_migrations, installs, of_today
 from xq.adapters.django.lookup import alias_of
 from xq.adapters.django.migrations import queue_apart
 from xq.adapters.django.settings import problems_of_xq
-from xq.adapters.django.store import ADVICE, ENGINES
 from xq.core.errors import Error
 from xq.queue import Queue
 

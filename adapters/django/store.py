@@ -3,57 +3,34 @@
 from __future__ import annotations
 
 import json
-import logging
-import os
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from types import SimpleNamespace
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
-from weakref import WeakValueDictionary
 
 from django.apps.registry import Apps
 from django.core.exceptions import FieldDoesNotExist
 from django.db import (
-    DEFAULT_DB_ALIAS,
-    close_old_connections,
-    connections,
     models,
-    router,
-    transaction,
 )
-from django.db import Error as DjangoError
 from django.db.models import expressions
 from django.db.models.base import ModelState
 from django.db.models.fields.related_descriptors import ForeignKeyDeferredAttribute
 from django.db.models.query_utils import DeferredAttribute
 from django.db.models.signals import post_init, pre_init
-from django.db.transaction import TransactionManagementError
-from django.db.utils import load_backend
-from django.utils.connection import ConnectionDoesNotExist
 
+from xq.adapters.django.connections import DjangoConnections
 from xq.adapters.django.guard import Read, guard
 from xq.adapters.django.lookup import APP, is_app_missing
-from xq.adapters.drivers import DRIVERS, SERVERS, connect
-from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmConnections, OrmModel, Waiting
-from xq.core.errors import BadType, BadValue, ConfigurationError, LeftOpen, shown
-from xq.core.ports import Address, Connector, Driver, Field, Kind, Row, keep
+from xq.adapters.stores import OrmModel
+from xq.core.errors import BadType, BadValue, ConfigurationError, shown
+from xq.core.ports import Field, Kind
 
 M = TypeVar("M", bound=models.Model)
 
-log = logging.getLogger("django.db.backends")  # where Django logs its own statements
-
-ENGINES: Final = {"sqlite": "sqlite", "postgresql": "postgres", "mysql": "mariadb"}  # Django's vendor -> the dialect
-
-# the dialect -> how Django gets connections of a driver that xq supports
-ADVICE: Final = {
-    "postgres": "pip install psycopg",
-    "mariadb": "pip install pymysql, and in the settings: import pymysql; pymysql.install_as_MySQLdb()",
-}
 
 KINDS: Final[Mapping[str, Kind]] = {  # by get_internal_type()
     "AutoField": "auto",
@@ -93,107 +70,11 @@ NATIVE: Final[Mapping[type, type]] = {
     models.URLField: str,
 }
 
-# Parameters of a driver's connect() that only Django's own connections use.
-OF_DJANGO: Final = frozenset(
-    {"context", "cursor_factory", "prepare_threshold", "autocommit", "detect_types", "check_same_thread", "conv"}
-)
 
 PLAIN: Final = (DeferredAttribute, ForeignKeyDeferredAttribute)  # attributes that only hold the value that was set
 
 
-@cache
-def _vendor(backend: str) -> str:
-    """Return the vendor of a database backend, which may be a subclass of Django's under another name."""
-    return str(load_backend(backend).DatabaseWrapper.vendor)
-
-
-def where(connection: Any) -> list[object]:
-    """Return which database a connection is to, according to the current settings."""
-    there = connection.settings_dict
-    return [there["NAME"], there["HOST"], there["PORT"]]
-
-
-class Place:
-    """The database of an alias, to which sessions and threads of xq belong. The test database is another one."""
-
-    _known: WeakValueDictionary[tuple[str, ...], Place] = WeakValueDictionary()
-
-    def __init__(self, connection: Any) -> None:
-        self.alias = connection.alias
-        self.vendor = connection.vendor  # the settings may have changed since the connection was opened
-        self.at = where(connection)
-
-    @classmethod
-    def of(cls, connection: Any) -> Place:
-        """Return the same object for all connections to a database."""
-        name = (connection.alias, connection.vendor, *map(str, where(connection)))
-        place = cls._known.get(name)
-        return place if place is not None else cls._known.setdefault(name, cls(connection))
-
-    def is_of(self, connection: Any) -> bool:
-        """Return whether the settings of a connection still name this database."""
-        same = connection.alias == self.alias and connection.vendor == self.vendor
-        return same and self.is_in(connection.settings_dict)
-
-    def is_in(self, settings: Mapping[str, Any]) -> bool:
-        """Return whether these settings name this database."""
-        name, host, port = self.at
-        return bool(settings["NAME"] == name and settings["HOST"] == host and settings["PORT"] == port)
-
-    def __repr__(self) -> str:
-        return f"<database {self.alias!r}: {self.at[0]}>"
-
-
-class _Immediate(transaction.Atomic):
-    """An Atomic that locks SQLite for writing at once: a reader that writes later fails if another has written."""
-
-    def __enter__(self) -> None:
-        connection: Any = connections[self.using]
-        by_hand = not connection.in_atomic_block and not connection.get_autocommit()
-        if by_hand and not connection.connection.in_transaction:
-            connection.connection.execute("BEGIN IMMEDIATE")
-        if by_hand or connection.in_atomic_block:
-            super().__enter__()
-            return
-        connection._start_transaction_under_autocommit = lambda: connection.cursor().execute("BEGIN IMMEDIATE")
-        try:
-            super().__enter__()
-        finally:
-            del connection._start_transaction_under_autocommit
-
-
-class _Kept(Waiting):
-    """What xq stores with a connection of Django's."""
-
-    at: Sequence[object] | None = None  # the database to which xq opened the connection
-
-    def __init__(self) -> None:
-        self.connections: dict[DjangoStore[Any], Connection] = {}
-
-
-class _Watched:
-    """A driver for connections with observers: `execute_wrapper`, `connection.queries`, or a replaced `cursor`."""
-
-    def __init__(self, driver: Driver, connection: Any) -> None:
-        self._driver = driver
-        self._connection = connection
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._driver, name)
-
-    def query(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> list[Row]:
-        return self._driver.rows(self._run(cursor, sql, values))
-
-    def affected(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> int:
-        return int(self._run(cursor, sql, values).rowcount)
-
-    def _run(self, cursor: Callable[[], Any], sql: str, values: Sequence[Any]) -> Any:
-        made = cursor()
-        _execute_seen(self._connection, made, sql, values, self._driver)
-        return made
-
-
-class DjangoStore(OrmModel[M], OrmConnections):
+class DjangoStore(OrmModel[M], DjangoConnections):
     """A Django model as a `xq.core.ports.Store`.
 
     It uses the database `using`; None asks the routers at each call for the database of writes.
@@ -223,13 +104,9 @@ class DjangoStore(OrmModel[M], OrmConnections):
                 f"{name} has some of its fields in the table of another model, but a task is one row: make it inherit "
                 "from an abstract model, or refer to the other one by a OneToOneField"
             )
-        self.model = model
-        self.name = name
-        self.using = using
+        DjangoConnections.__init__(self, model, using)
         if is_app_missing():
             self.installs = f"add {APP!r} to INSTALLED_APPS. Then {self.installs}"
-        self._places: dict[str, Place] = {}  # by alias; the sessions of a place end with it
-        self._engine = self._find_engine()
         # Django has no other way to name a schema
         self.schema, _, self.table = _unquoted(meta.db_table, '"').rpartition('"."')
         self._concrete = tuple(meta.concrete_fields)
@@ -248,18 +125,6 @@ class DjangoStore(OrmModel[M], OrmConnections):
             and all(type(vars(model).get(name)) in PLAIN for name in self._attnames)
         )
         self._is_made_plainly = plain
-        self.connected: Callable[[], bool] = lambda: False
-
-    def _find_engine(self) -> str:
-        vendor = self.connection.vendor
-        if vendor not in ENGINES:
-            raise ConfigurationError(f"{self.name} is on {vendor}; xq speaks {', '.join(ENGINES)}")
-        return ENGINES[vendor]
-
-    def _speaks(self, connection: Any) -> bool:
-        """Return whether a connection is, and by its settings still is, to a database of this store's vendor."""
-        vendor = connection.vendor
-        return ENGINES.get(vendor) == self._engine and _vendor(connection.settings_dict["ENGINE"]) == vendor
 
     @cached_property
     def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:
@@ -272,258 +137,6 @@ class DjangoStore(OrmModel[M], OrmConnections):
         if getattr(self.model, "only_xq_writes", False):
             return False
         return bool(self._readers) or not self._is_made_plainly
-
-    @property
-    def alias(self) -> str:
-        """The alias of the database in the settings."""
-        # Read several times in each call, so the answer is cached if there are no routers.
-        return self.using or (router.db_for_write(self.model) if router.routers else DEFAULT_DB_ALIAS)
-
-    @property
-    def connection(self) -> Any:
-        """Django's connection of this thread, which may not be open."""
-        return connections[self.alias]
-
-    @property
-    def database(self) -> Place | None:
-        try:
-            connection = self.connection
-        except ConnectionDoesNotExist:
-            return None
-        place = self._places.get(connection.alias)
-        if place is None or not place.is_of(connection):
-            if not self._speaks(connection):
-                return None
-            before, place = place, Place.of(connection)
-            settings = connections.settings.get(connection.alias)
-            # This thread's connection may be older than a change of the settings, for example in a test. Other threads
-            # need the place, and its sessions, all the same.
-            if before is None or (settings is not None and not before.is_in(settings)):
-                self._places[connection.alias] = place
-        return place
-
-    @property
-    def engine(self) -> str:
-        connection = self.connection
-        if not self._speaks(connection):
-            raise ConfigurationError(
-                f"{self.name} was upgraded for {self._engine}, and {connection.alias!r} is "
-                f"{connection.settings_dict['ENGINE']}: upgrade a model of its own for it"
-            )
-        return self._engine
-
-    @cached_property
-    def driver(self) -> Driver:
-        return DRIVERS[self._engine]
-
-    def ready(self) -> Connection:
-        wrapper = self.connection
-        driver, kept = self.driver, vars(wrapper).get("_xq_kept") or self._kept(wrapper)
-        connection: Connection | None = kept.connections.get(self)
-        within = None if connection is None else self._transaction(wrapper, kept, driver)
-        if within is None or connection is None or connection.raw is not wrapper.connection:
-            connection = self._open()
-            within = self._within(wrapper, driver)
-        if "cursor" in vars(wrapper):  # a test or a profiler has replaced it, to forbid the database or to observe it
-            wrapper.cursor().close()
-        if not within and not wrapper.autocommit and self._engine != "postgres":
-            # sqlite3 itself begins a transaction before some statements only, and pymysql does not learn of one from a
-            # statement that returns rows.
-            wrapper.connection.cursor().execute("BEGIN")
-            within = True
-        connection.in_transaction = within
-        if connection.set_up is not True:
-            self._set_up(connection)
-        if kept.calls and not within:
-            kept.settle()
-        if wrapper.execute_wrappers or wrapper.queries_logged:
-            watched = Connection(self, _Watched(driver, wrapper), connection.raw, connection.cursor, connection.of())
-            watched.in_transaction = within
-            return watched
-        return connection
-
-    def failed(self, error: BaseException) -> NoReturn:
-        try:
-            with self.connection.wrap_database_errors:
-                raise error
-        except BaseException as raised:
-            super().failed(raised)
-
-    @staticmethod
-    def _kept(wrapper: Any) -> _Kept:
-        found: _Kept | None = vars(wrapper).get("_xq_kept")
-        if found is None:
-            found = wrapper._xq_kept = _Kept()
-        return found
-
-    @staticmethod
-    def _transaction(wrapper: Any, kept: _Kept, driver: Driver) -> bool | None:
-        """Return whether a transaction is open on the connection of this thread.
-
-        None if the connection is closed or must be closed. Raises as Django if the connection must not be used.
-        """
-        if wrapper.in_atomic_block:
-            wrapper.validate_no_broken_transaction()
-            if wrapper.connection is None:
-                raise TransactionManagementError("the connection was closed within the transaction")
-            return True
-        if wrapper.connection is None:
-            return None
-        within = driver.transaction(wrapper.connection)
-        moved = kept.at is not None and kept.at != where(wrapper)  # in a thread that the test runner does not know
-        if within is None or (moved and not within):
-            wrapper.close()
-            return None
-        wrapper.ensure_connection()  # which raises in tests without databases, and in coroutines
-        return within
-
-    def _open(self) -> Connection:
-        """Return the connection of this thread; a new one if it is lost and no transaction is open."""
-        wrapper, driver, place = self.connection, self.driver, self.database
-        if place is None:
-            # `self.engine` may raise a more specific error
-            raise ConfigurationError(f"{self.name} is on no database of {self.engine}")
-        kept = self._kept(wrapper)
-        if self._transaction(wrapper, kept, driver) is None:
-            wrapper.ensure_connection()
-            driver.check(wrapper.connection, ADVICE.get(self._engine, ""))
-            kept.at = where(wrapper)
-        raw, connection = wrapper.connection, kept.connections.get(self)
-        if connection is None or connection.raw is not raw:
-            # Not Django's own cursor: it supports one style of marks and no prepared statements.
-            kind = FileConnection if self._engine == "sqlite" else Connection
-            cursor = raw.cursor if self._engine == "sqlite" else partial(_bare_cursor, raw)
-            connection = kept.connections[self] = kind(self, driver, raw, cursor, place)
-        return connection
-
-    def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
-        self._open().raw.create_function(name, arguments, function, deterministic=True)
-
-    def atomic(self) -> AbstractContextManager[object]:
-        kind = _Immediate if self._engine == "sqlite" else transaction.Atomic
-        self._open()  # within a transaction a lost connection could not be replaced
-        block: AbstractContextManager[object] = kind(self.alias, savepoint=True, durable=False)
-        return block
-
-    def in_transaction(self) -> bool:
-        connection = self.connection
-        return self._within(connection, self.driver)
-
-    @property
-    def may_wait(self) -> bool:
-        # A TestCase wraps tests in transactions, and a waiter there polls.
-        return not self.in_transaction() or (
-            bool(blocks := self.connection.atomic_blocks) and all(block._from_testcase for block in blocks)
-        )
-
-    @staticmethod
-    def _within(connection: Any, driver: Driver) -> bool:
-        # Django does not know transactions begun by a plain BEGIN, and the driver not those that begin with the next
-        # statement.
-        if connection.in_atomic_block:
-            return True
-        return connection.connection is not None and driver.in_transaction(connection.connection)
-
-    def undo_interrupted(self) -> None:
-        connection = self.connection
-        if not connection.in_atomic_block and not self.in_transaction():
-            return
-        _abandon_transaction(connection)
-
-    def after_commit(self, call: Callable[[], None]) -> None:
-        connection = self.connection
-        if connection.in_atomic_block:
-            transaction.on_commit(call, using=connection.alias)
-        elif self.in_transaction():
-            self._kept(connection).add(call)
-        else:
-            call()
-
-    def connect(self) -> None:
-        self._open()
-
-    def connect_apart(self) -> None:
-        self._open()
-
-    def disconnect(self) -> None:
-        self.connection.close()
-
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        self._close_old()
-        try:
-            yield
-        finally:
-            left = [each for each in connections.all(initialized_only=True) if self._is_left_open(each)]
-            for each in left:
-                _abandon_transaction(each)
-            self._close_old()
-        if left:
-            raise LeftOpen(f"the database {left[0].alias!r}")
-
-    @staticmethod
-    def _is_left_open(connection: Any) -> bool:
-        by_hand = not connection.settings_dict["AUTOCOMMIT"]  # there the query begins a transaction
-        if connection.connection is None or by_hand:
-            return bool(connection.in_atomic_block)
-        if connection.autocommit != connection.settings_dict["AUTOCOMMIT"] or connection.in_atomic_block:
-            return True
-        with suppress(KeyError, AttributeError):  # if xq does not support the database or the driver
-            return DRIVERS[ENGINES[connection.vendor]].in_transaction(connection.connection)
-        return False
-
-    def _close_old(self) -> None:
-        """Close obsolete connections as Django does around a request.
-
-        A worker's own connection ends with its thread.
-        """
-        self.connection.close_at = None
-        close_old_connections()
-
-    def forked(self) -> None:
-        connection = self.connection
-        if connection.connection is None:
-            return
-        keep(connection.connection)
-        connection.connection = None
-        _forget_transaction(connection)
-
-    @property
-    def has_threads(self) -> bool:
-        return True
-
-    def connector(self) -> Connector:
-        address, driver = self.address(), SERVERS[self._engine]
-        errors = (DjangoError, self.connection.Database.Error)
-        return Connector(partial(connect, address), driver, nullcontext, lambda error: isinstance(error, errors))
-
-    def address(self) -> Address:
-        connection, engine = self.connection, self._engine
-        given = connection.get_connection_params()
-        parameters = {name: value for name, value in given.items() if name not in OF_DJANGO}
-        if engine == "sqlite":
-            file = os.fspath(parameters["database"])
-            if connection.is_in_memory_db():
-                raise ConfigurationError(f"{self.name} is in memory, where no other process sees it: use a file")
-            parameters["database"] = file if file.startswith("file:") else os.path.abspath(file)
-        elif engine == "mariadb":
-            for ours, theirs in (("database", "db"), ("password", "passwd")):
-                if theirs in parameters:
-                    parameters[ours] = parameters.pop(theirs)
-        password = parameters.pop("password", None)
-        secrets = {name: parameters.pop(name) for name in SECRETS & parameters.keys()}
-        return Address(engine, parameters, password, secrets)
-
-    database_error = DjangoError
-
-    def of_the_driver(self, error: BaseException) -> BaseException:
-        cause = error.__cause__
-        # Django's TransactionManagementError has a cause as well, an error of the application.
-        return cause if isinstance(error, DjangoError) and isinstance(cause, self.connection.Database.Error) else error
-
-    @property
-    def in_use(self) -> Any:
-        return self.connection.connection
 
     def instance(self, values: Sequence[Any]) -> M:
         if not self._is_plain or pre_init.receivers or post_init.receivers:
@@ -731,52 +344,6 @@ def _is_generated(field: Any) -> bool:
 def _unquoted(name: str, quote: str) -> str:
     """Return a name as it is in the database: Django uses a quoted one unchanged."""
     return name[1:-1] if len(name) > 2 and name.startswith(quote) and name.endswith(quote) else name
-
-
-def _forget_transaction(connection: Any) -> None:
-    connection.in_atomic_block = connection.needs_rollback = connection.closed_in_transaction = False
-    connection.savepoint_ids, connection.atomic_blocks, connection.run_on_commit = [], [], []
-
-
-def _abandon_transaction(connection: Any) -> None:
-    _forget_transaction(connection)
-    try:
-        connection.rollback()
-        connection.set_autocommit(connection.settings_dict["AUTOCOMMIT"])
-    except Exception:
-        connection.close()
-
-
-def _bare_cursor(connection: Any) -> Any:
-    if hasattr(connection, "pgconn"):
-        return _plain_cursors()(connection)  # Django's own cursor puts values into the text
-    return connection.cursor()
-
-
-@cache
-def _plain_cursors() -> Any:
-    from psycopg import Cursor
-
-    return Cursor
-
-
-def _execute_seen(connection: Any, cursor: Any, sql: str, values: Sequence[Any], driver: Driver) -> None:
-    """Run a statement as Django runs its own, visible to `execute_wrapper` and `connection.queries`."""
-
-    def execute(sql: str, values: Any, many: bool, context: Any) -> None:
-        driver.execute(cursor, sql, values)
-
-    for wrapper in reversed(connection.execute_wrappers):
-        execute = partial(wrapper, execute)
-    begun = time.monotonic()
-    try:
-        execute(sql, values, False, {"connection": connection, "cursor": cursor})
-    finally:
-        if connection.queries_logged:
-            seconds = time.monotonic() - begun
-            connection.queries_log.append({"sql": sql, "time": f"{seconds:.3f}"})
-            told = {"duration": seconds, "sql": sql, "params": values, "alias": connection.alias}
-            log.debug("(%.3f) %s; args=%s; alias=%s", seconds, sql, values, connection.alias, extra=told)
 
 
 FIELDS: Final[Mapping[Kind, type]] = {

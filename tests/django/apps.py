@@ -17,7 +17,7 @@ from django.apps import apps
 from django.core.management import call_command
 from django.db import connection
 
-from xq.adapters.django.store import Place
+from xq.adapters.django.connections import Place
 from xq.runtime.maintenance import leave
 
 _numbers = itertools.count(1)

@@ -576,7 +576,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a transaction of SQLite reads before it locks",
-        "adapters/django/store.py",
+        "adapters/django/connections.py",
         'lambda: connection.cursor().execute("BEGIN IMMEDIATE")',
         'lambda: connection.cursor().execute("BEGIN")',
         (
