@@ -228,7 +228,7 @@ class PeeweeStore(OrmStore[M]):
             self._make_hydration()
         self._local = _Local()
         self._engines: dict[type, str] = {}
-        self.connected: Callable[[], bool] = lambda: False
+        self.connected: Callable[[Any], bool] = lambda connection: False
 
     @property
     def database(self) -> pw.Database:

@@ -200,7 +200,7 @@ class Server(Dialect):
                 )
         return None
 
-    def connected(self, store: Store[Any]) -> None:
+    def connected(self, store: Store[Any], connection: Connection) -> None:
         pass
 
     # rights

@@ -247,7 +247,7 @@ class DjangoStore(OrmStore[M]):
             and all(type(vars(model).get(name)) in PLAIN for name in self._attnames)
         )
         self._is_made_plainly = plain
-        self.connected: Callable[[], bool] = lambda: False
+        self.connected: Callable[[Any], bool] = lambda connection: False
 
     def _find_engine(self) -> str:
         vendor = self.connection.vendor
@@ -340,7 +340,7 @@ class DjangoStore(OrmStore[M]):
             kept.settle()
         if wrapper.execute_wrappers or wrapper.queries_logged:
             watched = Connection(self, _Watched(driver, wrapper), connection.raw, connection.cursor, connection.of())
-            watched.in_transaction = within
+            watched.in_transaction, watched.context = within, connection.context
             return watched
         return connection
 

@@ -277,6 +277,7 @@ class Connection(Protocol):
 
     in_transaction: bool  # of the application, or of `atomically`
     of: Callable[[], object]  # returns the database object that it belongs to, as `Store.database`
+    context: dict[str, Any]  # what triggers read on SQLite: the event of the statement that runs
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """Run one statement to its end and return its rows. Raises as `Store.execute`."""
@@ -401,7 +402,7 @@ class Store(Protocol[T]):
 
     # Called when a statement is about to run on a new connection; again, when that was within a transaction, after it,
     # or when it returned False: the queue is not bound to the database of this connection.
-    connected: Callable[[], bool]
+    connected: Callable[[Connection], bool]
 
     @property
     def in_use(self) -> Any:
