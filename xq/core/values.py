@@ -85,6 +85,7 @@ class Shape(NamedTuple):
     fields: tuple[str, ...] | None  # the names of the fields, where the task names some by their columns
     keys: tuple[str, ...]  # the names of the key's fields that it brings
     defaults: Mapping[str, Any]  # of the model, by field name: values, and callables that make them
+    called: tuple[str, ...]  # the names of the latter
     names: tuple[str, ...]  # of the fields in a row
     row: Callable[[Mapping[str, Any]], tuple[Any, ...]]  # of a task with its defaults
     own: tuple[tuple[str, str], ...]  # options, and the fields that remember them
@@ -244,8 +245,9 @@ class Tasks(Generic[T]):
                 return self.new({other: value for other, value in brought.items() if other != name})
         whole = brought
         if shape.defaults:
-            made = {name: value() if callable(value) else value for name, value in shape.defaults.items()}
-            whole = {**made, **brought}
+            whole = {**shape.defaults, **brought}
+            for name in shape.called:
+                whole[name] = whole[name]()
         own = _NOTHING
         if shape.own:
             own = {role: self.seconds(role, whole[name]) for role, name in shape.own if whole[name] is not None}
@@ -255,7 +257,7 @@ class Tasks(Generic[T]):
         """Compile how tasks with these names become rows. Raises BadValue for a name that a task cannot bring."""
         fields = tuple([self.brings(name).name for name in names])
         if fields != names:
-            shape = Shape(fields, (), {}, (), tuple, ())
+            shape = Shape(fields, (), {}, (), (), tuple, ())
         else:
             defaults = {
                 name: default
@@ -269,6 +271,7 @@ class Tasks(Generic[T]):
                 None,
                 tuple([name for name in names if name in self._keys]),
                 defaults,
+                tuple([name for name, default in defaults.items() if callable(default)]),
                 whole,
                 generated.row([self._value(name, made.get(name)) for name in whole]),
                 tuple([(role, name) for name in whole if (role := self._role_of.get(name, "")) in REMEMBERED]),
