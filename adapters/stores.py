@@ -77,7 +77,7 @@ class Of(Protocol):
 class Connection:
     """A connection of one thread, as a `xq.core.ports.Connection`."""
 
-    __slots__ = ("cursor", "driver", "in_transaction", "of", "raw", "set_up", "store")
+    __slots__ = ("context", "cursor", "driver", "in_transaction", "of", "raw", "set_up", "store")
 
     def __init__(self, store: Of, driver: Driver, raw: Any, cursor: Callable[[], Any], database: object) -> None:
         self.store = store
@@ -85,6 +85,7 @@ class Connection:
         self.raw = raw
         self.cursor = cursor
         self.of: Callable[[], object] = ref(database)  # the database object
+        self.context: dict[str, Any] = {}
         self.in_transaction = False
         self.set_up: bool | None = False  # None: within a transaction, which may be undone: once more after it
 
@@ -162,7 +163,7 @@ class Waiting:
 class OrmConnections(ClassifiesErrors):
     """What the connections of all ORMs share, for a `xq.core.ports.Connections`."""
 
-    connected: Callable[[], bool]
+    connected: Callable[[Any], bool]
 
     @abstractmethod
     def ready(self) -> Connection: ...
@@ -181,7 +182,7 @@ class OrmConnections(ClassifiesErrors):
         connection.set_up = None if connection.in_transaction else True
         done = False
         try:
-            done = self.connected()
+            done = self.connected(connection)
         finally:
             if not done:  # or the queue is not bound to this database yet
                 connection.set_up = before

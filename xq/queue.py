@@ -235,7 +235,7 @@ class Queue(Generic[T]):
         while True:
             puts = self._inserts
             try:
-                return puts.put(tasks, dict(options))
+                return puts.put(tasks, options)
             except NotInstalled:
                 if puts is self._inserts:
                     raise  # else another thread has reconfigured the queue meanwhile

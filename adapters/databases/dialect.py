@@ -239,8 +239,8 @@ class Dialect(Changes, Timers, Waits, Records, Objects):
     # installing
 
     @abstractmethod
-    def connected(self, store: Connections) -> None:
-        """Set a new connection up."""
+    def connected(self, store: Connections, connection: Connection) -> None:
+        """Set a new connection of a store up."""
 
     @abstractmethod
     def prepare(self, store: Connections) -> None:

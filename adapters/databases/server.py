@@ -201,7 +201,7 @@ class Server(Dialect):
                 )
         return None
 
-    def connected(self, store: Connections) -> None:
+    def connected(self, store: Connections, connection: Connection) -> None:
         pass
 
     # rights

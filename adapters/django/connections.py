@@ -150,7 +150,7 @@ class DjangoConnections(OrmConnections):
         self.using = using
         self._places: dict[str, Place] = {}  # by alias; the sessions of a place end with it
         self._engine = self._find_engine()
-        self.connected: Callable[[], bool] = lambda: False
+        self.connected: Callable[[Any], bool] = lambda connection: False
 
     def _find_engine(self) -> str:
         vendor = self.connection.vendor
@@ -228,7 +228,7 @@ class DjangoConnections(OrmConnections):
             kept.settle()
         if wrapper.execute_wrappers or wrapper.queries_logged:
             watched = Connection(self, _Watched(driver, wrapper), connection.raw, connection.cursor, connection.of())
-            watched.in_transaction = within
+            watched.in_transaction, watched.context = within, connection.context
             return watched
         return connection
 

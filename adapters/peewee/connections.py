@@ -162,7 +162,7 @@ class PeeweeConnections(OrmConnections):
         self._meta = model._meta
         self._local = _Local()
         self._engines: dict[type, str] = {}
-        self.connected: Callable[[], bool] = lambda: False
+        self.connected: Callable[[Any], bool] = lambda connection: False
 
     @property
     def database(self) -> pw.Database:

@@ -48,22 +48,22 @@ CREATE TRIGGER "visit_xq_insert" AFTER INSERT
     ON "visit" BEGIN
     INSERT INTO "visit_xq_count"
         SELECT '', 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END, 1
-        WHERE NEW."status" IN ('R', 'T')
+        WHERE (NEW."status" = 'R' OR NEW."status" = 'T')
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     INSERT INTO "visit_xq_utube_2" (utube, taken)
         SELECT NEW."host" COLLATE BINARY, 1
-        WHERE (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE))
+        WHERE (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'T'), FALSE))
         ON CONFLICT (utube) DO UPDATE
         SET taken = "visit_xq_utube_2".taken + excluded.taken;
     UPDATE "visit_xq_utube_2"
         SET (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = "visit_xq_utube_2".utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
-        WHERE utube = NEW."host" COLLATE BINARY AND (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE));
+        WHERE utube = NEW."host" COLLATE BINARY AND (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'T'), FALSE));
     DELETE FROM "visit_xq_utube_2"
-        WHERE utube = NEW."host" COLLATE BINARY AND taken = 0 AND k0 IS NULL AND (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE));
+        WHERE utube = NEW."host" COLLATE BINARY AND taken = 0 AND k0 IS NULL AND (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'T'), FALSE));
     INSERT INTO "visit_xq_utube_2" (utube, taken, priority, k0)
         SELECT NEW."host" COLLATE BINARY, 0, NEW."priority", NEW."id"
-        WHERE (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('R'), FALSE)) AND NEW."id" = (SELECT xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = NEW."host" COLLATE BINARY AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
+        WHERE (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'R'), FALSE)) AND NEW."id" = (SELECT xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = NEW."host" COLLATE BINARY AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
         ON CONFLICT (utube) DO UPDATE
         SET priority = excluded.priority,
             k0 = excluded.k0;
@@ -81,42 +81,42 @@ CREATE TRIGGER "visit_xq_update" AFTER UPDATE OF "status", "id", "host", "priori
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     UPDATE "visit_xq_wait"
-        SET event = char(119, 114, 105, 116, 101),
+        SET event = printf('write'),
             target = CASE WHEN OLD."id" IS NOT NEW."id" COLLATE BINARY THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END END
-        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN ('R', 'T') AND ((NEW."status" IN ('R', 'T')) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
+        WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T') AND (((NEW."status" = 'R' OR NEW."status" = 'T')) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
     INSERT INTO "visit_xq_utube_2" (utube, taken)
         SELECT NEW."host" COLLATE BINARY, (CASE WHEN NEW."status" = 'T' THEN 1 ELSE 0 END) - (CASE WHEN OLD."status" = 'T' THEN 1 ELSE 0 END)
-        WHERE NOT (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE)) OR (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE)))
+        WHERE NOT (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE)) OR (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'T'), FALSE)))
         ON CONFLICT (utube) DO UPDATE
         SET taken = "visit_xq_utube_2".taken + excluded.taken;
     UPDATE "visit_xq_utube_2"
         SET (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = "visit_xq_utube_2".utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
-        WHERE utube = NEW."host" COLLATE BINARY AND NOT (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE)) OR (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE)));
+        WHERE utube = NEW."host" COLLATE BINARY AND NOT (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE)) OR (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'T'), FALSE)));
     DELETE FROM "visit_xq_utube_2"
-        WHERE utube = NEW."host" COLLATE BINARY AND taken = 0 AND k0 IS NULL AND NOT (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE)) OR (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE)));
+        WHERE utube = NEW."host" COLLATE BINARY AND taken = 0 AND k0 IS NULL AND NOT (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE)) OR (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'T'), FALSE)));
     INSERT INTO "visit_xq_utube_2" (utube, taken)
         SELECT OLD."host" COLLATE BINARY, -(CASE WHEN OLD."status" = 'T' THEN 1 ELSE 0 END)
-        WHERE (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE))
+        WHERE (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE))
         ON CONFLICT (utube) DO UPDATE
         SET taken = "visit_xq_utube_2".taken + excluded.taken;
     UPDATE "visit_xq_utube_2"
         SET (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = "visit_xq_utube_2".utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
-        WHERE utube = OLD."host" COLLATE BINARY AND (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE));
+        WHERE utube = OLD."host" COLLATE BINARY AND (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE));
     DELETE FROM "visit_xq_utube_2"
-        WHERE utube = OLD."host" COLLATE BINARY AND taken = 0 AND k0 IS NULL AND (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE));
+        WHERE utube = OLD."host" COLLATE BINARY AND taken = 0 AND k0 IS NULL AND (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE));
     INSERT INTO "visit_xq_utube_2" (utube, taken)
         SELECT NEW."host" COLLATE BINARY, 1
-        WHERE (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE))
+        WHERE (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'T'), FALSE))
         ON CONFLICT (utube) DO UPDATE
         SET taken = "visit_xq_utube_2".taken + excluded.taken;
     UPDATE "visit_xq_utube_2"
         SET (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = "visit_xq_utube_2".utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
-        WHERE utube = NEW."host" COLLATE BINARY AND (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE));
+        WHERE utube = NEW."host" COLLATE BINARY AND (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'T'), FALSE));
     DELETE FROM "visit_xq_utube_2"
-        WHERE utube = NEW."host" COLLATE BINARY AND taken = 0 AND k0 IS NULL AND (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('T'), FALSE));
+        WHERE utube = NEW."host" COLLATE BINARY AND taken = 0 AND k0 IS NULL AND (OLD."host" IS NOT NEW."host" COLLATE BINARY) AND (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'T'), FALSE));
     INSERT INTO "visit_xq_utube_2" (utube, taken, priority, k0)
         SELECT NEW."host" COLLATE BINARY, 0, NEW."priority", NEW."id"
-        WHERE ((OLD."host" IS NOT NEW."host" COLLATE BINARY) OR (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND NOT (OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE))) AND (NEW."host" IS NOT NULL AND COALESCE(NEW."status" IN ('R'), FALSE)) AND NEW."id" = (SELECT xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = NEW."host" COLLATE BINARY AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
+        WHERE ((OLD."host" IS NOT NEW."host" COLLATE BINARY) OR (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."priority" IS NOT NEW."priority" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY) AND NOT (OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE))) AND (NEW."host" IS NOT NULL AND COALESCE((NEW."status" = 'R'), FALSE)) AND NEW."id" = (SELECT xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = NEW."host" COLLATE BINARY AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
         ON CONFLICT (utube) DO UPDATE
         SET priority = excluded.priority,
             k0 = excluded.k0;
@@ -130,23 +130,23 @@ CREATE TRIGGER "visit_xq_delete" AFTER DELETE
     ON "visit" BEGIN
     INSERT INTO "visit_xq_count"
         SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' ELSE 'X' END, 'X', 1
-        WHERE OLD."status" IN ('R', 'T')
+        WHERE (OLD."status" = 'R' OR OLD."status" = 'T')
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     UPDATE "visit_xq_wait"
-        SET event = char(119, 114, 105, 116, 101),
+        SET event = printf('write'),
             target = 'X'
-        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN ('R', 'T');
+        WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T');
     INSERT INTO "visit_xq_utube_2" (utube, taken)
         SELECT OLD."host" COLLATE BINARY, -(CASE WHEN OLD."status" = 'T' THEN 1 ELSE 0 END)
-        WHERE (OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE))
+        WHERE (OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE))
         ON CONFLICT (utube) DO UPDATE
         SET taken = "visit_xq_utube_2".taken + excluded.taken;
     UPDATE "visit_xq_utube_2"
         SET (priority, k0) = (SELECT xq_first."priority", xq_first."id" FROM "visit" AS xq_first INDEXED BY "visit_xq_utube" WHERE xq_first."host" IS NOT NULL AND xq_first."host" COLLATE BINARY = "visit_xq_utube_2".utube AND xq_first."status" = 'R' ORDER BY xq_first."priority", xq_first."id" LIMIT 1)
-        WHERE utube = OLD."host" COLLATE BINARY AND (OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE));
+        WHERE utube = OLD."host" COLLATE BINARY AND (OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE));
     DELETE FROM "visit_xq_utube_2"
-        WHERE utube = OLD."host" COLLATE BINARY AND taken = 0 AND k0 IS NULL AND (OLD."host" IS NOT NULL AND COALESCE(OLD."status" IN ('R', 'T'), FALSE));
+        WHERE utube = OLD."host" COLLATE BINARY AND taken = 0 AND k0 IS NULL AND (OLD."host" IS NOT NULL AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T'), FALSE));
 END;
 
 -- install: count what is there

@@ -33,7 +33,7 @@ CREATE TRIGGER "job_xq_insert" AFTER INSERT
     ON "job" BEGIN
     INSERT INTO "job_xq_count"
         SELECT '', 'X', CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 1
-        WHERE NEW."status" IN (0, 1)
+        WHERE (NEW."status" = 0 OR NEW."status" = 1)
         ON CONFLICT DO UPDATE
         SET n = n + 1;
 END;
@@ -50,9 +50,9 @@ CREATE TRIGGER "job_xq_update" AFTER UPDATE OF "status", "id"
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     UPDATE "job_xq_wait"
-        SET event = char(119, 114, 105, 116, 101),
+        SET event = printf('write'),
             target = CASE WHEN OLD."id" IS NOT NEW."id" COLLATE BINARY THEN 'X' ELSE CASE NEW."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END END
-        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN (0, 1) AND ((NEW."status" IN (0, 1)) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
+        WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 0 OR OLD."status" = 1) AND (((NEW."status" = 0 OR NEW."status" = 1)) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
     DELETE FROM "job_xq_owner"
         WHERE "id" = OLD."id" AND OLD."status" = 1 AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
 END;
@@ -65,13 +65,13 @@ CREATE TRIGGER "job_xq_delete" AFTER DELETE
     ON "job" BEGIN
     INSERT INTO "job_xq_count"
         SELECT '', CASE OLD."status" WHEN 0 THEN 'R' WHEN 1 THEN 'T' ELSE 'X' END, 'X', 1
-        WHERE OLD."status" IN (0, 1)
+        WHERE (OLD."status" = 0 OR OLD."status" = 1)
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     UPDATE "job_xq_wait"
-        SET event = char(119, 114, 105, 116, 101),
+        SET event = printf('write'),
             target = 'X'
-        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN (0, 1);
+        WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 0 OR OLD."status" = 1);
     DELETE FROM "job_xq_owner"
         WHERE "id" = OLD."id" AND OLD."status" = 1;
 END;

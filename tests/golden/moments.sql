@@ -51,12 +51,12 @@ CREATE TRIGGER "visit_xq_insert" AFTER INSERT
     ON "visit" BEGIN
     INSERT INTO "visit_xq_count"
         SELECT '', 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 1
-        WHERE NEW."status" IN ('R', 'T', 'W', 'B')
+        WHERE (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B')
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     INSERT INTO "visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT json_array(CASE typeof(NEW."host") WHEN 'blob' THEN hex(NEW."host") ELSE NEW."host" END, CASE typeof(NEW."number") WHEN 'blob' THEN hex(NEW."number") ELSE NEW."number" END), NULL, NULL, COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, char(119, 114, 105, 116, 101), CASE WHEN NEW."status" = 'T' THEN NULLIF(char(111, 119, 110, 101, 114), 'owner') END
-        WHERE NEW."status" IN ('R', 'T', 'W', 'B');
+        SELECT json_array(CASE typeof(NEW."host") WHEN 'blob' THEN hex(NEW."host") ELSE NEW."host" END, CASE typeof(NEW."number") WHEN 'blob' THEN hex(NEW."number") ELSE NEW."number" END), NULL, NULL, COALESCE(NULLIF(printf('clock'), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, printf('write'), CASE WHEN NEW."status" = 'T' THEN NULLIF(printf('owner'), 'owner') END
+        WHERE (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B');
 END;
 
 -- install: the trigger visit_xq_update
@@ -71,18 +71,18 @@ CREATE TRIGGER "visit_xq_update" AFTER UPDATE OF "status", "host", "number"
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     UPDATE "visit_xq_wait"
-        SET event = char(119, 114, 105, 116, 101),
+        SET event = printf('write'),
             target = CASE WHEN OLD."host" IS NOT NEW."host" COLLATE BINARY OR OLD."number" IS NOT NEW."number" COLLATE BINARY THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END END
-        WHERE k0 = OLD."host" AND k1 = OLD."number" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W') AND ((NEW."status" IN ('R', 'T', 'W')) IS NOT TRUE OR OLD."host" IS NOT NEW."host" COLLATE BINARY OR OLD."number" IS NOT NEW."number" COLLATE BINARY);
+        WHERE k0 = OLD."host" AND k1 = OLD."number" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W') AND (((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE OR OLD."host" IS NOT NEW."host" COLLATE BINARY OR OLD."number" IS NOT NEW."number" COLLATE BINARY);
     INSERT INTO "visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT json_array(CASE typeof(NEW."host") WHEN 'blob' THEN hex(NEW."host") ELSE NEW."host" END, CASE typeof(NEW."number") WHEN 'blob' THEN hex(NEW."number") ELSE NEW."number" END), NULL, NULL, COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, char(119, 114, 105, 116, 101), CASE WHEN OLD."status" = 'T' THEN (SELECT owner FROM "visit_xq_owner" WHERE "host" = OLD."host" AND "number" = OLD."number") WHEN NEW."status" = 'T' THEN NULLIF(char(111, 119, 110, 101, 114), 'owner') END
-        WHERE NOT (OLD."host" IS NOT NEW."host" COLLATE BINARY OR OLD."number" IS NOT NEW."number" COLLATE BINARY) AND (OLD."status" IN ('R', 'T', 'W', 'B') OR NEW."status" IN ('R', 'T', 'W', 'B')) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR char(119, 114, 105, 116, 101) <> 'write');
+        SELECT json_array(CASE typeof(NEW."host") WHEN 'blob' THEN hex(NEW."host") ELSE NEW."host" END, CASE typeof(NEW."number") WHEN 'blob' THEN hex(NEW."number") ELSE NEW."number" END), NULL, NULL, COALESCE(NULLIF(printf('clock'), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, printf('write'), CASE WHEN OLD."status" = 'T' THEN (SELECT owner FROM "visit_xq_owner" WHERE "host" = OLD."host" AND "number" = OLD."number") WHEN NEW."status" = 'T' THEN NULLIF(printf('owner'), 'owner') END
+        WHERE NOT (OLD."host" IS NOT NEW."host" COLLATE BINARY OR OLD."number" IS NOT NEW."number" COLLATE BINARY) AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B')) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR printf('write') <> 'write');
     INSERT INTO "visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT json_array(CASE typeof(OLD."host") WHEN 'blob' THEN hex(OLD."host") ELSE OLD."host" END, CASE typeof(OLD."number") WHEN 'blob' THEN hex(OLD."number") ELSE OLD."number" END), NULL, NULL, COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', char(119, 114, 105, 116, 101), CASE WHEN OLD."status" = 'T' THEN (SELECT owner FROM "visit_xq_owner" WHERE "host" = OLD."host" AND "number" = OLD."number") END
-        WHERE (OLD."host" IS NOT NEW."host" COLLATE BINARY OR OLD."number" IS NOT NEW."number" COLLATE BINARY) AND OLD."status" IN ('R', 'T', 'W', 'B');
+        SELECT json_array(CASE typeof(OLD."host") WHEN 'blob' THEN hex(OLD."host") ELSE OLD."host" END, CASE typeof(OLD."number") WHEN 'blob' THEN hex(OLD."number") ELSE OLD."number" END), NULL, NULL, COALESCE(NULLIF(printf('clock'), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', printf('write'), CASE WHEN OLD."status" = 'T' THEN (SELECT owner FROM "visit_xq_owner" WHERE "host" = OLD."host" AND "number" = OLD."number") END
+        WHERE (OLD."host" IS NOT NEW."host" COLLATE BINARY OR OLD."number" IS NOT NEW."number" COLLATE BINARY) AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B');
     INSERT INTO "visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT json_array(CASE typeof(NEW."host") WHEN 'blob' THEN hex(NEW."host") ELSE NEW."host" END, CASE typeof(NEW."number") WHEN 'blob' THEN hex(NEW."number") ELSE NEW."number" END), NULL, NULL, COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, char(119, 114, 105, 116, 101), CASE WHEN NEW."status" = 'T' THEN NULLIF(char(111, 119, 110, 101, 114), 'owner') END
-        WHERE (OLD."host" IS NOT NEW."host" COLLATE BINARY OR OLD."number" IS NOT NEW."number" COLLATE BINARY) AND NEW."status" IN ('R', 'T', 'W', 'B');
+        SELECT json_array(CASE typeof(NEW."host") WHEN 'blob' THEN hex(NEW."host") ELSE NEW."host" END, CASE typeof(NEW."number") WHEN 'blob' THEN hex(NEW."number") ELSE NEW."number" END), NULL, NULL, COALESCE(NULLIF(printf('clock'), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, printf('write'), CASE WHEN NEW."status" = 'T' THEN NULLIF(printf('owner'), 'owner') END
+        WHERE (OLD."host" IS NOT NEW."host" COLLATE BINARY OR OLD."number" IS NOT NEW."number" COLLATE BINARY) AND (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B');
     DELETE FROM "visit_xq_owner"
         WHERE "host" = OLD."host" AND "number" = OLD."number" AND OLD."status" = 'T' AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."host" IS NOT NEW."host" COLLATE BINARY OR OLD."number" IS NOT NEW."number" COLLATE BINARY);
 END;
@@ -95,16 +95,16 @@ CREATE TRIGGER "visit_xq_delete" AFTER DELETE
     ON "visit" BEGIN
     INSERT INTO "visit_xq_count"
         SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', 1
-        WHERE OLD."status" IN ('R', 'T', 'W', 'B')
+        WHERE (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B')
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     UPDATE "visit_xq_wait"
-        SET event = char(119, 114, 105, 116, 101),
+        SET event = printf('write'),
             target = 'X'
-        WHERE k0 = OLD."host" AND k1 = OLD."number" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W');
+        WHERE k0 = OLD."host" AND k1 = OLD."number" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W');
     INSERT INTO "visit_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT json_array(CASE typeof(OLD."host") WHEN 'blob' THEN hex(OLD."host") ELSE OLD."host" END, CASE typeof(OLD."number") WHEN 'blob' THEN hex(OLD."number") ELSE OLD."number" END), NULL, NULL, COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', char(119, 114, 105, 116, 101), CASE WHEN OLD."status" = 'T' THEN (SELECT owner FROM "visit_xq_owner" WHERE "host" = OLD."host" AND "number" = OLD."number") END
-        WHERE OLD."status" IN ('R', 'T', 'W', 'B');
+        SELECT json_array(CASE typeof(OLD."host") WHEN 'blob' THEN hex(OLD."host") ELSE OLD."host" END, CASE typeof(OLD."number") WHEN 'blob' THEN hex(OLD."number") ELSE OLD."number" END), NULL, NULL, COALESCE(NULLIF(printf('clock'), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' ELSE 'X' END, 'X', printf('write'), CASE WHEN OLD."status" = 'T' THEN (SELECT owner FROM "visit_xq_owner" WHERE "host" = OLD."host" AND "number" = OLD."number") END
+        WHERE (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B');
     DELETE FROM "visit_xq_owner"
         WHERE "host" = OLD."host" AND "number" = OLD."number" AND OLD."status" = 'T';
 END;

@@ -43,7 +43,7 @@ CREATE TRIGGER "page_xq_insert" AFTER INSERT
     ON "page" BEGIN
     INSERT INTO "page_xq_count"
         SELECT '', 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1
-        WHERE NEW."status" IN ('R', 'T', 'W', 'B', 'D')
+        WHERE (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'D')
         ON CONFLICT DO UPDATE
         SET n = n + 1;
 END;
@@ -60,9 +60,9 @@ CREATE TRIGGER "page_xq_update" AFTER UPDATE OF "status", "id"
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     UPDATE "page_xq_wait"
-        SET event = char(119, 114, 105, 116, 101),
+        SET event = printf('write'),
             target = CASE WHEN OLD."id" IS NOT NEW."id" COLLATE BINARY THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END END
-        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W') AND ((NEW."status" IN ('R', 'T', 'W')) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
+        WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W') AND (((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
     DELETE FROM "page_xq_owner"
         WHERE "id" = OLD."id" AND OLD."status" = 'T' AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
 END;
@@ -75,13 +75,13 @@ CREATE TRIGGER "page_xq_delete" AFTER DELETE
     ON "page" BEGIN
     INSERT INTO "page_xq_count"
         SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 'X', 1
-        WHERE OLD."status" IN ('R', 'T', 'W', 'B', 'D')
+        WHERE (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'D')
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     UPDATE "page_xq_wait"
-        SET event = char(119, 114, 105, 116, 101),
+        SET event = printf('write'),
             target = 'X'
-        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W');
+        WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W');
     DELETE FROM "page_xq_owner"
         WHERE "id" = OLD."id" AND OLD."status" = 'T';
 END;

@@ -48,17 +48,17 @@ CREATE TRIGGER "mail_xq_insert" AFTER INSERT
     ON "mail" BEGIN
     INSERT INTO "mail_xq_count"
         SELECT '', 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
-        WHERE NEW."status" IN ('R', 'T', 'W', 'B', 'Z')
+        WHERE (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z')
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     INSERT INTO "mail_xq_count"
         SELECT NEW."tube", 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
-        WHERE NEW."status" IN ('R', 'T', 'W', 'B', 'Z') AND NEW."tube" IN ('news', 'it''s')
+        WHERE (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z') AND NEW."tube" IN ('news', 'it''s')
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, char(119, 114, 105, 116, 101), CASE WHEN NEW."status" = 'T' THEN NEW."owner" END
-        WHERE NEW."status" IN ('R', 'T', 'W', 'B', 'Z');
+        SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", COALESCE(NULLIF(printf('clock'), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN NEW."status" = 'T' THEN NEW."owner" END
+        WHERE (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z');
 END;
 
 -- install: the trigger mail_xq_update
@@ -78,28 +78,28 @@ CREATE TRIGGER "mail_xq_update" AFTER UPDATE OF "status", "id", "tube"
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     INSERT INTO "mail_xq_count"
-        SELECT OLD."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE WHEN COALESCE(NEW."status" IN ('R', 'T', 'W', 'B', 'Z'), FALSE) THEN 'S' ELSE 'X' END, 1
-        WHERE OLD."tube" IS NOT NEW."tube" COLLATE BINARY AND OLD."tube" IN ('news', 'it''s') AND COALESCE(OLD."status" IN ('R', 'T', 'W', 'B', 'Z'), FALSE)
+        SELECT OLD."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE WHEN COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'), FALSE) THEN 'S' ELSE 'X' END, 1
+        WHERE OLD."tube" IS NOT NEW."tube" COLLATE BINARY AND OLD."tube" IN ('news', 'it''s') AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z'), FALSE)
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     INSERT INTO "mail_xq_count"
-        SELECT NEW."tube", CASE WHEN COALESCE(OLD."status" IN ('R', 'T', 'W', 'B', 'Z'), FALSE) THEN 'S' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
-        WHERE OLD."tube" IS NOT NEW."tube" COLLATE BINARY AND NEW."tube" IN ('news', 'it''s') AND COALESCE(NEW."status" IN ('R', 'T', 'W', 'B', 'Z'), FALSE)
+        SELECT NEW."tube", CASE WHEN COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z'), FALSE) THEN 'S' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
+        WHERE OLD."tube" IS NOT NEW."tube" COLLATE BINARY AND NEW."tube" IN ('news', 'it''s') AND COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'), FALSE)
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     UPDATE "mail_xq_wait"
-        SET event = char(119, 114, 105, 116, 101),
+        SET event = printf('write'),
             target = CASE WHEN OLD."id" IS NOT NEW."id" COLLATE BINARY THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END END
-        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W') AND ((NEW."status" IN ('R', 'T', 'W')) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
+        WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W') AND (((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, char(119, 114, 105, 116, 101), CASE WHEN OLD."status" = 'T' THEN OLD."owner" WHEN NEW."status" = 'T' THEN NEW."owner" END
-        WHERE NOT (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND (OLD."status" IN ('R', 'T', 'W', 'B', 'Z') OR NEW."status" IN ('R', 'T', 'W', 'B', 'Z')) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR char(119, 114, 105, 116, 101) <> 'write');
+        SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", COALESCE(NULLIF(printf('clock'), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" WHEN NEW."status" = 'T' THEN NEW."owner" END
+        WHERE NOT (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z')) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR printf('write') <> 'write');
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CASE typeof(OLD."id") WHEN 'blob' THEN hex(OLD."id") ELSE OLD."id" END, OLD."tube", OLD."attempts", COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', char(119, 114, 105, 116, 101), CASE WHEN OLD."status" = 'T' THEN OLD."owner" END
-        WHERE (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND OLD."status" IN ('R', 'T', 'W', 'B', 'Z');
+        SELECT CASE typeof(OLD."id") WHEN 'blob' THEN hex(OLD."id") ELSE OLD."id" END, OLD."tube", OLD."attempts", COALESCE(NULLIF(printf('clock'), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" END
+        WHERE (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z');
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, char(119, 114, 105, 116, 101), CASE WHEN NEW."status" = 'T' THEN NEW."owner" END
-        WHERE (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND NEW."status" IN ('R', 'T', 'W', 'B', 'Z');
+        SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", COALESCE(NULLIF(printf('clock'), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN NEW."status" = 'T' THEN NEW."owner" END
+        WHERE (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z');
 END;
 
 -- install: the trigger mail_xq_delete
@@ -110,21 +110,21 @@ CREATE TRIGGER "mail_xq_delete" AFTER DELETE
     ON "mail" BEGIN
     INSERT INTO "mail_xq_count"
         SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', 1
-        WHERE OLD."status" IN ('R', 'T', 'W', 'B', 'Z')
+        WHERE (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z')
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     INSERT INTO "mail_xq_count"
         SELECT OLD."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', 1
-        WHERE OLD."status" IN ('R', 'T', 'W', 'B', 'Z') AND OLD."tube" IN ('news', 'it''s')
+        WHERE (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') AND OLD."tube" IN ('news', 'it''s')
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     UPDATE "mail_xq_wait"
-        SET event = char(119, 114, 105, 116, 101),
+        SET event = printf('write'),
             target = 'X'
-        WHERE k0 = OLD."id" AND event IS NULL AND OLD."status" IN ('R', 'T', 'W');
+        WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W');
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner")
-        SELECT CASE typeof(OLD."id") WHEN 'blob' THEN hex(OLD."id") ELSE OLD."id" END, OLD."tube", OLD."attempts", COALESCE(NULLIF(char(99, 108, 111, 99, 107), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', char(119, 114, 105, 116, 101), CASE WHEN OLD."status" = 'T' THEN OLD."owner" END
-        WHERE OLD."status" IN ('R', 'T', 'W', 'B', 'Z');
+        SELECT CASE typeof(OLD."id") WHEN 'blob' THEN hex(OLD."id") ELSE OLD."id" END, OLD."tube", OLD."attempts", COALESCE(NULLIF(printf('clock'), 'clock'), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" END
+        WHERE (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z');
 END;
 
 -- install: count what is there

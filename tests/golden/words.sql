@@ -48,7 +48,7 @@ CREATE TRIGGER "order_xq_insert" AFTER INSERT
     ON "order" BEGIN
     INSERT INTO "order_xq_count"
         SELECT '', 'X', CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 1
-        WHERE NEW."select" IN ('new', 'in hand', 'W', 'won''t do', 'done')
+        WHERE (NEW."select" = 'new' OR NEW."select" = 'in hand' OR NEW."select" = 'W' OR NEW."select" = 'won''t do' OR NEW."select" = 'done')
         ON CONFLICT DO UPDATE
         SET n = n + 1;
 END;
@@ -65,9 +65,9 @@ CREATE TRIGGER "order_xq_update" AFTER UPDATE OF "select", "id"
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     UPDATE "order_xq_wait"
-        SET event = char(119, 114, 105, 116, 101),
+        SET event = printf('write'),
             target = CASE WHEN OLD."id" IS NOT NEW."id" COLLATE BINARY THEN 'X' ELSE CASE NEW."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END END
-        WHERE k0 = OLD."id" AND event IS NULL AND OLD."select" IN ('new', 'in hand', 'W') AND ((NEW."select" IN ('new', 'in hand', 'W')) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
+        WHERE k0 = OLD."id" AND event IS NULL AND (OLD."select" = 'new' OR OLD."select" = 'in hand' OR OLD."select" = 'W') AND (((NEW."select" = 'new' OR NEW."select" = 'in hand' OR NEW."select" = 'W')) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
     DELETE FROM "order_xq_owner"
         WHERE "id" = OLD."id" AND OLD."select" = 'in hand' AND (OLD."select" IS NOT NEW."select" COLLATE BINARY OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
 END;
@@ -80,13 +80,13 @@ CREATE TRIGGER "order_xq_delete" AFTER DELETE
     ON "order" BEGIN
     INSERT INTO "order_xq_count"
         SELECT '', CASE OLD."select" WHEN 'new' THEN 'R' WHEN 'in hand' THEN 'T' WHEN 'W' THEN 'W' WHEN 'won''t do' THEN 'B' WHEN 'done' THEN 'D' ELSE 'X' END, 'X', 1
-        WHERE OLD."select" IN ('new', 'in hand', 'W', 'won''t do', 'done')
+        WHERE (OLD."select" = 'new' OR OLD."select" = 'in hand' OR OLD."select" = 'W' OR OLD."select" = 'won''t do' OR OLD."select" = 'done')
         ON CONFLICT DO UPDATE
         SET n = n + 1;
     UPDATE "order_xq_wait"
-        SET event = char(119, 114, 105, 116, 101),
+        SET event = printf('write'),
             target = 'X'
-        WHERE k0 = OLD."id" AND event IS NULL AND OLD."select" IN ('new', 'in hand', 'W');
+        WHERE k0 = OLD."id" AND event IS NULL AND (OLD."select" = 'new' OR OLD."select" = 'in hand' OR OLD."select" = 'W');
     DELETE FROM "order_xq_owner"
         WHERE "id" = OLD."id" AND OLD."select" = 'in hand';
 END;

@@ -389,9 +389,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # SQLite
     Mutant(
         "the history tells every event as a write",
-        "adapters/databases/sqlite/dialect.py",
-        '"] = event, values.get("owner"), values["now"]',
-        '"] = WRITE, values.get("owner"), values["now"]',
+        "adapters/databases/sqlite/event_context.py",
+        'context[OWNER] = event, values.get("owner")',
+        'context[OWNER] = EVENT, values.get("owner")',
         (f"{CORE}/test_history.py::test_put_take_and_ack_are_told",),
     ),
     Mutant(

@@ -279,6 +279,7 @@ class Connection(Protocol):
 
     in_transaction: bool  # whether the application or `atomically` has opened one
     of: Callable[[], object]  # returns the database object of the connection, as `Store.database` does
+    context: dict[str, Any]  # the event context of the running statement, which SQLite's triggers read
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """Run one statement and return all its rows. Raises as `Store.execute`."""
@@ -394,7 +395,7 @@ class Connections(Protocol):
 
     # Called before a statement runs on a new connection. Called again after the transaction if it ran within one, and
     # if it returned False: the queue is not bound to this connection's database.
-    connected: Callable[[], bool]
+    connected: Callable[[Connection], bool]
 
     @property
     def in_use(self) -> Any:

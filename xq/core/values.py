@@ -85,6 +85,7 @@ class Shape(NamedTuple):
     fields: tuple[str, ...] | None  # the names of the fields if the task uses names of columns, else None
     keys: tuple[str, ...]  # the names of the key's fields that the task brings
     defaults: Mapping[str, Any]  # of the model, by field name: values, and callables that make them
+    called: tuple[str, ...]  # the names of those whose default is made by a call
     names: tuple[str, ...]  # the names of the fields in a row
     row: Callable[[Mapping[str, Any]], tuple[Any, ...]]  # makes the row of a task with its defaults
     own: tuple[tuple[str, str], ...]  # options, and the fields that remember them
@@ -239,8 +240,9 @@ class Tasks(Generic[T]):
                 return self.new({other: value for other, value in brought.items() if other != name})
         values = brought
         if shape.defaults:
-            defaults = {name: default() if callable(default) else default for name, default in shape.defaults.items()}
-            values = {**defaults, **brought}
+            values = {**shape.defaults, **brought}
+            for name in shape.called:
+                values[name] = values[name]()
         own = _NOTHING
         if shape.own:
             own = {role: self.seconds(role, values[name]) for role, name in shape.own if values[name] is not None}
@@ -250,7 +252,7 @@ class Tasks(Generic[T]):
         """Compile how tasks with these names become rows. Raises BadValue for a name that a task cannot bring."""
         fields = tuple([self.brings(name).name for name in names])
         if fields != names:
-            shape = Shape(fields, (), {}, (), tuple, ())
+            shape = Shape(fields, (), {}, (), (), tuple, ())
         else:
             defaults = {
                 name: default
@@ -264,6 +266,7 @@ class Tasks(Generic[T]):
                 None,
                 tuple([name for name in names if name in self._keys]),
                 defaults,
+                tuple([name for name, default in defaults.items() if callable(default)]),
                 columns,
                 generated.row([self._value(name, makers.get(name)) for name in columns]),
                 tuple([(role, name) for name in columns if (role := self._role_of.get(name, "")) in REMEMBERED]),

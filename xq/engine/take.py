@@ -76,8 +76,10 @@ class Takes(Generic[T]):
             try:
                 if session is not None:
                     token = database.token(binding, session)
-                values = database.values(seconds) if seconds else {"now": None if clock is None else clock.now}
-                values |= {"n": dialect.no_limit if n is None else n, "owner": token, "tube": tube}
+                now = None if clock is None else clock.now
+                values = {"now": now, "n": dialect.no_limit if n is None else n, "owner": token, "tube": tube}
+                if seconds:
+                    values |= database.values(seconds)
                 name = event, n == 1, tube is None, *seconds, None, *fields
                 step = binding.steps.get(name)
                 if step is None:

@@ -129,11 +129,11 @@ class Database:
         dialect = kind(definition.table, definition.machine, definition.words, definition.tube_stats)
         here = ref(database)
 
-        def connected() -> bool:
+        def connected(connection: Connection) -> bool:
             """Set a new connection up, unless the model has another database by now. Return whether it was."""
             if self.store.database is not here():
                 return False
-            dialect.connected(self.store)
+            dialect.connected(self.store, connection)
             return True
 
         self.store.connected = connected

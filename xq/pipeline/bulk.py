@@ -109,7 +109,7 @@ class Job:
     def connected(self) -> Iterator[Any]:
         plain: Any = PlainStore(self.bulk.name, self.bulk.address)
         with closing(plain) as store:
-            self.bulk.dialect.connected(store)
+            self.bulk.dialect.connected(store, store.ready())
             yield store
 
     def stage(self, parts: Iterable[Columns], order: int = 0) -> Staged:

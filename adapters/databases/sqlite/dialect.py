@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from xq.adapters.databases.counters import Number
 from xq.adapters.databases.dialect import Dialect, Run
 from xq.adapters.databases.file_liveness import FileLocks, FileNotifier
 from xq.adapters.databases.objects import Object
 from xq.adapters.databases.records import SESSIONS
+from xq.adapters.databases.sqlite.event_context import CLOCK, EVENT, OWNER, context_of, is_read, read, telling
 from xq.adapters.databases.sqlite.exports import SqliteExports
 from xq.adapters.databases.sqlite.groups import SqliteGroups
 from xq.adapters.databases.sqlite.scans import SqliteScans
@@ -39,91 +39,7 @@ from xq.sessions.liveness import Liveness
 
 SWITCHING = 10.0  # seconds that switching a file to WAL is tried for
 MACHINE_TIME = "(julianday('now') - 2440587.5) * 86400.0"  # seconds since 1970
-WRITE, OWNER, CLOCK = "write", "owner", "clock"  # words of five letters that triggers ask for
 UPSERT = "ON CONFLICT DO UPDATE SET n = n + 1"
-
-R = TypeVar("R")
-Told = tuple[str, str | None, float | None]
-
-
-# A trigger must do for every program that writes, and sees nothing of the connection it runs on. But a connection may
-# have its own version of a built-in function. So triggers ask for the event with char(119, 114, 105, 116, 101), which
-# is 'write' to everybody, and xq registers on its connections a `char` of five arguments that knows these words, and
-# answers them with what is under way in this thread; for other arguments it is what the built-in is. Where xq must not
-# do that (with PRAGMA trusted_schema off, no trigger may call what a program registered), every event is a write.
-class _UnderWay(threading.local):
-    """What is told to the triggers of the statement that this thread runs.
-
-    The event; the owner, of a take: the side table of owners does not have it yet when triggers fire; and the time of
-    a test's clock, in seconds. In one piece, since attributes of a thread take their time. `interrupted` is there if a
-    signal handler raised while a trigger asked.
-    """
-
-    told: Told
-    interrupted: BaseException
-
-
-UNDER_WAY = _UnderWay()
-UNTOLD: Told = (WRITE, None, None)
-ANSWERS: Mapping[tuple[int, ...], Callable[[], Any]] = {
-    tuple(map(ord, WRITE)): lambda: _told_here()[0],
-    tuple(map(ord, OWNER)): lambda: _told_here()[1],
-    tuple(map(ord, CLOCK)): lambda: _now_us(_told_here()[2]),
-}
-
-
-def _told_here() -> Told:
-    told: Told = UNDER_WAY.__dict__.get("told", UNTOLD)
-    return told
-
-
-def _now_us(now: float | None) -> int:
-    return time.time_ns() // 1000 if now is None else round(now * 1e6)
-
-
-def char(*codes: Any) -> Any:
-    """SQLite's char, but for the words that are asked for."""
-    try:
-        return _char(codes)
-    except BaseException as error:  # SQLite would make an error of its own of a KeyboardInterrupt
-        UNDER_WAY.interrupted = error
-        return _char(codes)
-
-
-def _char(codes: tuple[Any, ...]) -> Any:
-    answer = ANSWERS.get(codes)
-    return answer() if answer else "".join(map(_character, codes))
-
-
-def telling(event: str, run: Run, atomically: bool) -> Run:
-    """As `run`, whose triggers are told this event. Raises what interrupted them, if anything did."""
-
-    def told(connection: Connection, values: dict[str, Any]) -> list[Row]:
-        here = UNDER_WAY.__dict__  # of this thread: looked up once, since that takes its time
-        before = here.get("told", UNTOLD)
-        here["told"] = event, values.get("owner"), values["now"]
-        try:
-            return connection.atomically(run, values) if atomically else run(connection, values)
-        finally:
-            here["told"] = before
-            if "interrupted" in here:
-                raise here.pop("interrupted")
-
-    return told
-
-
-def _character(code: Any) -> str:
-    try:
-        number = int(code or 0)
-    except ValueError:
-        number = 0
-    valid = 0 <= number <= 0x10FFFF and not 0xD800 <= number <= 0xDFFF
-    return chr(number) if valid else "\ufffd"
-
-
-def asked(word: str) -> str:
-    """What a trigger asks for, as SQL."""
-    return f"char({', '.join(map(str, map(ord, word)))})"
 
 
 def _microseconds(seconds: str) -> str:
@@ -132,6 +48,8 @@ def _microseconds(seconds: str) -> str:
 
 class Sqlite(Dialect):
     """One writer at a time: a statement is a transaction, and needs no lock to choose its rows."""
+
+    layout = "6"  # 5, of xq 0.1, had triggers that read the event by char()
 
     # julianday counts days, to the millisecond, and stands still within a statement.
     now = f"COALESCE(:now, {MACHINE_TIME})"
@@ -163,6 +81,12 @@ class Sqlite(Dialect):
 
     def differ(self, one: str, other: str) -> str:
         return f"{one} IS NOT {other} COLLATE BINARY"
+
+    def in_states(self, states: Iterable[str], column: str = "") -> str:
+        if not column.startswith(("OLD.", "NEW.")):
+            return super().in_states(states, column)
+        # SQLite makes a table of a list of more than two values, each time that a trigger runs: a tenth of a cycle.
+        return f"({' OR '.join(self.is_state(state, column) for state in states)})"
 
     def not_by_index(self, column: str) -> str:
         return f"+{column}"
@@ -214,7 +138,9 @@ class Sqlite(Dialect):
             run: Run = self._taking(statement)
         else:
             run = self.query(statement.sql, statement.names, width)
-        return run if not event else telling(event, run, atomically=bool(statement.after))
+        told = telling(event, run, self.has_history) if event else run
+        # Within the transaction, whose beginning waits for other writers: the time that triggers read is after that.
+        return (lambda connection, values: connection.atomically(told, values)) if statement.after else told
 
     def _taking(self, statement: Statement) -> Run:
         """What runs a statement that takes tasks, after which the table of owners has who took them."""
@@ -252,17 +178,11 @@ class Sqlite(Dialect):
             changed = super(Sqlite, self).change(store, statement, values)
             return []
 
-        telling(event or WRITE, run, atomically=False)(store.ready(), {**values, "owner": None})
+        telling(event or EVENT, run, self.has_history)(store.ready(), {**values, "owner": None})
         return changed
 
-    def connected(self, store: Connections) -> None:
-        # Asked without reading a table, be it pragma_trusted_schema: a transaction that reads before its first write is
-        # refused that, when another connection came between. Not in the words of `unfit`: the driver keeps a statement
-        # with the function that was there when it was prepared.
-        ((known,),) = store.execute(f"SELECT typeof({asked(CLOCK)}) AS before")
-        ((trusted,),) = store.execute("PRAGMA trusted_schema")
-        if known == "text" and trusted:
-            store.function("char", 5, char)
+    def connected(self, store: Connections, connection: Connection) -> None:
+        connection.context = context_of(store)
 
     def prepare(self, store: Connections) -> None:
         # In WAL readers do not wait for the writer. It cannot be switched on within a transaction.
@@ -289,8 +209,7 @@ class Sqlite(Dialect):
         mode = self._journal_mode(store)
         if mode not in ("wal", "memory"):
             return f"the file is in journal mode {mode}, not WAL"
-        ((known,),) = store.execute(f"SELECT typeof({asked(CLOCK)})")
-        if self.has_history and known == "text":
+        if self.has_history and not is_read(store):
             return "the history tells every event as a write: PRAGMA trusted_schema is off on this connection"
         return None
 
@@ -402,7 +321,7 @@ class Sqlite(Dialect):
             inserted.append(self._note("NEW", absent, new, is_))
             deleted.append(self._note("OLD", old, absent, was))
             # A statement of xq that writes a status enters it, be it the one that is there.
-            entered = f"({changed} OR {asked(WRITE)} <> '{WRITE}')"
+            entered = f"({changed} OR {read(EVENT)} <> '{EVENT}')"
             updated += [
                 self._note("NEW", old, new, f"NOT ({moved}) AND ({was} OR {is_}) AND {entered}"),
                 self._note("OLD", old, absent, f"({moved}) AND {was}"),
@@ -439,7 +358,7 @@ class Sqlite(Dialect):
 
     def _note_end(self, when: str, target: str) -> str:
         return (
-            f"UPDATE {self.quote(self.name('wait'))} SET event = {asked(WRITE)}, target = {target} "
+            f"UPDATE {self.quote(self.name('wait'))} SET event = {read(EVENT)}, target = {target} "
             f"WHERE {self.same_wait('', 'OLD')} AND event IS NULL AND {when};"
         )
 
@@ -449,10 +368,10 @@ class Sqlite(Dialect):
     def _note(self, version: str, source: str, target: str, when: str) -> str:
         """A statement of a trigger: write this version of a row into the history, where the task came or went."""
         what = {
-            "at_us": f"COALESCE(NULLIF({asked(CLOCK)}, '{CLOCK}'), {_microseconds(MACHINE_TIME)})",
+            "at_us": f"COALESCE(NULLIF({read(CLOCK)}, '{CLOCK}'), {_microseconds(MACHINE_TIME)})",
             "source": source,
             "target": target,
-            "event": asked(WRITE),
+            "event": read(EVENT),
             "owner": self.owner_noted({"OLD": source, "NEW": target}),
         }
         return f"{self.noted(self.quote(self.name('history')), version, what, f'WHERE {when}')};"
@@ -461,7 +380,7 @@ class Sqlite(Dialect):
         if "owner" in self.roles:
             return f"{version}.{self.roles['owner']}"
         if version == "NEW":
-            return f"NULLIF({asked(OWNER)}, '{OWNER}')"
+            return f"NULLIF({read(OWNER)}, '{OWNER}')"
         return f"(SELECT owner FROM {self.quote(self.name('owner'))} WHERE {self.same_key('', 'OLD')})"
 
 
