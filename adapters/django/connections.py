@@ -458,5 +458,5 @@ def _execute_seen(connection: Any, cursor: Any, sql: str, values: Sequence[Any],
         if connection.queries_logged:
             seconds = time.monotonic() - begun
             connection.queries_log.append({"sql": sql, "time": f"{seconds:.3f}"})
-            told = {"duration": seconds, "sql": sql, "params": values, "alias": connection.alias}
-            log.debug("(%.3f) %s; args=%s; alias=%s", seconds, sql, values, connection.alias, extra=told)
+            extra = {"duration": seconds, "sql": sql, "params": values, "alias": connection.alias}
+            log.debug("(%.3f) %s; args=%s; alias=%s", seconds, sql, values, connection.alias, extra=extra)

@@ -202,10 +202,10 @@ def stuck(past: Past) -> DataFrame:
     task that left without a row in the history (TRUNCATE) is not stuck. One from before the history has no `since`, and
     its `seconds`, those since the earliest row of the history, are a lower bound.
     """
-    told = past.moves.where(F.col("last") & is_("target", ("R", "T"))).select(
+    last = past.moves.where(F.col("last") & is_("target", ("R", "T"))).select(
         *QUEUE, "key", F.col("target").alias("state"), F.timestamp_micros("at_us").alias("since"), "at_us"
     )
-    there = told.join(past.there.select("queue", "key"), ["queue", "key"], "left_semi").select(told.columns)
+    there = last.join(past.there.select("queue", "key"), ["queue", "key"], "left_semi").select(last.columns)
     silent = past.silent.where(is_("state", ("R", "T"))).join(past.begun, "queue")
     now = there.unionByName(
         silent.select(*QUEUE, "key", "state", F.lit(None).cast("timestamp").alias("since"), "at_us")
@@ -227,9 +227,9 @@ def failures(past: Past) -> DataFrame:
     queue, tube, error (of the role error; null if there is none), n, latest (when the last of them was buried, UTC).
     """
     last = past.within.where(F.col("last") & (F.col("target") == "B"))
-    told = last.select(*QUEUE, "key", "at_us").join(past.buried, ["queue", "key"])
+    latest_rows = last.select(*QUEUE, "key", "at_us").join(past.buried, ["queue", "key"])
     latest = F.timestamp_micros(F.max("at_us")).alias("latest")
-    return told.groupBy(*QUEUE, "error").agg(F.count("*").alias("n"), latest)
+    return latest_rows.groupBy(*QUEUE, "error").agg(F.count("*").alias("n"), latest)
 
 
 def transitions(past: Past) -> DataFrame:
@@ -255,7 +255,7 @@ TABLES: Mapping[str, Table] = {
     "throughput": Table(
         throughput,
         "Tasks put, taken and ended in each second, minute, hour or day, by tube. Done: acked. Buried: put aside after "
-        "a failure. Expired: its time was over. Killed: deleted otherwise. What was done already ends no more.",
+        "a failure. Expired: its ttl or lifetime passed. Killed: deleted otherwise. A finished task ends no more.",
     ),
     "states": Table(
         states,
@@ -264,39 +264,39 @@ TABLES: Mapping[str, Table] = {
     ),
     "lives": Table(
         lives,
-        "How long tasks took from put to done, by tube, delays, retries and the time Buried included. A task that is "
-        "restarted when it was done begins anew.",
+        "How long tasks took from put to done, by tube, including delays, retries and the time Buried. The restart of "
+        "a finished task begins a new life.",
     ),
-    "overall": Table(overall, "The same times over all tubes of a queue: percentiles of parts do not add up."),
+    "overall": Table(overall, "The same times over all tubes of a queue, since percentiles of parts cannot be added."),
     "retries": Table(
-        retries, "How often the tasks that ended in the span had been taken by then: once is without a retry."
+        retries, "How often the tasks that ended in the span had been taken by then: once means no retry."
     ),
     "shares": Table(
         shares,
-        "Which part of the tasks that ended in the span was done, buried, expired, killed: each by its last end. One "
-        "that was buried, dug up and done is done.",
+        "The fractions done, buried, expired and killed of the tasks that ended in the span, each by its last end. "
+        "One that was buried, dug and done is done.",
     ),
     "backlog": Table(
         backlog,
-        "How many tasks came into the backlog (Ready, or Waiting for their time) in each bucket, by put or by release, "
-        "how many left it, and how many were in it at the end; ready: those of them that were Ready. No row where "
-        "nothing changed.",
+        "How many tasks entered the backlog (Ready, or Waiting for their time) in each bucket, for example by put or "
+        "release, how many left it, and how many were in it at the end; ready: those of them that were Ready. Buckets "
+        "without changes have no row.",
     ),
     "little": Table(
         little,
-        "Little's law: in the long run the backlog is what arrives in the time for which one task is in it. Where it "
-        "is more, it grows: the wait of the tasks that are left is yet to come.",
+        "Little's law: in the long run the backlog is the rate of arrivals times the wait. If the measured backlog is "
+        "larger, it grows: its tasks have not finished waiting.",
     ),
     "stuck": Table(
         stuck,
         "Tasks Ready or Taken when the report was made, for longer than three times the p99 of that state in the span, "
-        "in its tube, or in its queue where the tube has none. Of one that was there before the history began the time "
-        "is at least that.",
+        "of its tube, or of its queue if the tube has none. For a task from before the history, the time is a lower "
+        "bound.",
     ),
     "failures": Table(
         failures,
-        "Why tasks are Buried that were buried in the span, by the first line of the role error: how many, and when "
-        "the latest was.",
+        "Why tasks were buried in the span and are still Buried, by the first line of the role error: how many, and "
+        "when the last one was buried.",
     ),
     "transitions": Table(transitions, "How often tasks went from one state to another, and by which event."),
 }
@@ -331,13 +331,13 @@ def _changes(past: Past) -> DataFrame:
         return F.when(backlog | ready, F.struct(*fields))
 
     at_us, early, unknown, first = F.col("at_us"), F.lit(-(2**62)), F.lit(None).cast("long"), F.col("first")
-    told = F.array(
+    explicit = F.array(
         change(F.col("arrives"), F.col("readied"), 1, "tube", at_us, unknown),
         change(F.col("departs"), F.col("unreadied"), -1, "was_tube", at_us, F.col("waited")),
         change(first & is_("was", BACKLOG), first & is_("was", READY), 1, "tube", early, unknown),
     )
     silent = change(is_("state", BACKLOG), is_("state", READY), 1, "tube", early, unknown)
-    changes = past.moves.select("queue", F.explode(told).alias("change")).unionByName(
+    changes = past.moves.select("queue", F.explode(explicit).alias("change")).unionByName(
         past.silent.select("queue", silent.alias("change"))
     )
     return changes.where("change IS NOT NULL").select("queue", "change.*")
@@ -472,7 +472,7 @@ def report(
     # The queues without errors, and the reason.
     silent = dict.fromkeys(names.keys() - burying.keys(), "buried")
     silent |= {name: "error" for name, queue in burying.items() if "error" not in queue_of(queue).roles}
-    return told(
+    return write_report(
         folder, list(names), history, live, first, end, now=now, buried=buried, silent=silent, thresholds=limits
     )
 
@@ -495,7 +495,7 @@ def _folders(names: Mapping[str, Any], archive: Any) -> Mapping[str, Any]:
     return archive
 
 
-def told(
+def write_report(
     folder: Folder,
     names: Sequence[str],
     history: DataFrame,
@@ -571,8 +571,8 @@ def _past(
     all_moves = _staged(folder, "moves", moves(history))
     ends = all_moves.groupBy("queue").agg(F.min("at_us").alias("at_us"))
     begun = _staged(folder, "begun", ends)
-    told = all_moves.where("first").select("queue", "key")
-    silent = _staged(folder, "silent", there.join(told, ["queue", "key"], "left_anti"))
+    recorded = all_moves.where("first").select("queue", "key")
+    silent = _staged(folder, "silent", there.join(recorded, ["queue", "key"], "left_anti"))
     until = now if until is None else until
     first = begun.agg(F.min("at_us")).first()
     earliest = first[0] if first and first[0] is not None else until

@@ -739,7 +739,7 @@ def test_its_migrations_install_what_its_model_is(django_db):
         ({"kep": 1}, r"TASKS\['default'\]\['OPTIONS'\] has no 'kep': it has keep, keep_failed, max_attempts"),
         (["keep"], "is a dictionary, not"),
         ({"keep": -1, "max_attempts": 1.5}, "'keep'.*; .*'max_attempts'"),
-        ({"keep": -1}, "seconds, or None (forever), not -1"),
+        ({"keep": -1}, r"seconds, or None \(forever\), not -1"),
         ({"keep": float("nan")}, "seconds"),
         ({"keep": 1e11}, "seconds"),
         ({"keep_failed": True}, "seconds"),

@@ -633,7 +633,7 @@ def test_who_has_read_what_an_archive_had_hears_that_it_is_restored(make_shared)
     )  # as where the run is in its place
     assert len([*extract.read()]) == 1
     Task.xq.pipeline.archives.put_back("run")
-    with pytest.raises(xq.Error, match="make the DataFrame anew"):
+    with pytest.raises(xq.Error, match="create the DataFrame again"):
         [*extract.read()]
 
 
@@ -646,7 +646,7 @@ def test_who_reads_hears_that_what_he_reads_has_gone_to_an_archive(make_shared):
     assert len([*extract.read()]) == 4
     stage(Task)
     assert len([*Task.xq.pipeline.archives.extract_tasks([], Task.xq.pipeline.archives.generation).read()]) == 4
-    with pytest.raises(xq.Error, match="make the DataFrame anew"):
+    with pytest.raises(xq.Error, match="create the DataFrame again"):
         [*extract.read()]
 
 
@@ -658,5 +658,5 @@ def test_who_reads_hears_that_what_he_reads_is_in_an_archive_alone(make_shared):
     assert len([*extract.read()]) == 4
     Task.xq.pipeline.archives.retire("run")
     assert len([*Task.xq.pipeline.archives.extract_tasks(["run"], Task.xq.pipeline.archives.generation).read()]) == 1
-    with pytest.raises(xq.Error, match="make the DataFrame anew"):
+    with pytest.raises(xq.Error, match="create the DataFrame again"):
         [*extract.read()]

@@ -163,7 +163,7 @@ def test_what_was_read_before_an_archive_came_by_is_not_told_by_halves(spark, ma
     all_of_it, past = all_tasks(spark, Task, out), history(spark, Task, out)
     archive(spark, Task, out)
     for frame in (all_of_it, past):
-        with pytest.raises(PySparkException, match="make the DataFrame anew"):
+        with pytest.raises(PySparkException, match="create the DataFrame again"):
             frame.collect()
 
 
@@ -174,7 +174,7 @@ def test_keys_that_are_there_again_are_refused_in_words(spark, make_shared, tmp_
     (later,) = done(Task, 1)
     archive(spark, Task, out)
     Task.xq.put({"id": one, "name": "another"}, delay=1_000_000)
-    with pytest.raises(xq.Error, match=f"keys are in the archive, {one}: kill them first"):
+    with pytest.raises(xq.Error, match=f"keys of the archive, {one}: kill them first"):
         restore(spark, Task, out)
     assert (row(Task, one).name, state(Task, two), state(Task, later)) == ("another", "X", "D")
     Task.xq.kill(one)
@@ -268,7 +268,7 @@ def test_a_history_whose_ids_began_anew_goes_on_in_time(spark, make_shared, tmp_
     archive(spark, Task, out)
     Task.xq.uninstall()
     Task.xq.install()
-    with pytest.raises(xq.ConfigurationError, match="installed anew, delete _queue.json there"):
+    with pytest.raises(xq.ConfigurationError, match="reinstalled, delete _queue.json there"):
         history(spark, Task, out)
     (tmp_path / "_queue.json").unlink()
     assert Task.xq.ack(Task.xq.take()).id == key
@@ -312,5 +312,5 @@ def test_any_way_through_archives_is_that_of_a_dictionary(spark, make_shared, tm
 @pytest.mark.parametrize("call", [archive, restore, all_tasks, history])
 def test_what_an_archive_needs_is_named(spark, make_shared, tmp_path, call):
     Task = make_shared({"keep": True})
-    with pytest.raises(xq.FeatureOff, match="needs the feature 'history'"):
+    with pytest.raises(xq.FeatureOff, match="turn on the feature 'history'"):
         call(spark, Task, str(tmp_path))

@@ -31,7 +31,7 @@ from tests.spark.reckoning import Reckoning, Row, moment
 from xq.adapters.spark.archives import archive
 from xq.adapters.spark.files import Folder
 from xq.adapters.spark.moves import HISTORY, UNITS
-from xq.adapters.spark.report import ERRORS, LIVE, TABLES, Report, Span, report, told
+from xq.adapters.spark.report import ERRORS, LIVE, TABLES, Report, Span, report, write_report
 from xq.core.errors import BadType, BadValue, FeatureOff
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def test_every_number_is_what_the_history_says_of_any_history(spark, tmp_path_fa
     errors = {"1": "Lost: no way\n  at once", "2": " \n"}
     buried = [{"queue": queue, "key": key, "error": errors.get(key)} for queue, key in ended]
     frames = frame(spark, rows, HISTORY), frame(spark, live, LIVE)
-    found = told(folder, names, *frames, *span[:2], now=span[2], buried=frame(spark, buried, ERRORS))
+    found = write_report(folder, names, *frames, *span[:2], now=span[2], buried=frame(spark, buried, ERRORS))
     check(found, Reckoning(rows, live, *span, buried))
 
 
@@ -248,7 +248,7 @@ def test_the_page_says_what_its_numbers_mean_also_where_python_has_no_docstrings
 def test_what_no_report_has_made_is_not_replaced(spark, tmp_path):
     (tmp_path / "states").mkdir()
     with pytest.raises(BadValue, match="states does not belong to a report"):
-        told(Folder(spark, tmp_path), ["a"], frame(spark, [], HISTORY), frame(spark, [], LIVE), now=1)
+        write_report(Folder(spark, tmp_path), ["a"], frame(spark, [], HISTORY), frame(spark, [], LIVE), now=1)
     assert [path.name for path in tmp_path.iterdir()] == ["states"]
 
 

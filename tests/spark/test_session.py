@@ -85,7 +85,7 @@ except xq.ConfigurationError as error:
         **without_java,
     )
     assert told == (
-        "Spark needs Java, and there is none here: install Java 17 or 21 (Debian: apt install openjdk-17-jre-headless),"
+        "Spark needs Java, which was not found: install Java 17 or 21 (Debian: apt install openjdk-17-jre-headless),"
         " or pip install 'xq-tables[spark-java]'"
     )
 

@@ -11,7 +11,7 @@ import pytest
 from tests.spark.test_report import Page, frame
 from xq.adapters.spark.files import Folder
 from xq.adapters.spark.moves import HISTORY
-from xq.adapters.spark.report import ERRORS, LIVE, TABLES, report, told
+from xq.adapters.spark.report import ERRORS, LIVE, TABLES, report, write_report
 from xq.adapters.spark.verdicts import THRESHOLDS, checked, verdicts
 from xq.core.errors import BadType, BadValue
 
@@ -87,7 +87,7 @@ def test_a_report_refuses_its_thresholds_before_it_reads(spark, make_shared, tmp
 def test_a_folder_that_holds_other_things_is_refused(spark, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(BadValue, match=r"notes\.txt does not belong to a report: give a new or empty folder"):
-        told(Folder(spark, tmp_path), ["a"], frame(spark, [], HISTORY), frame(spark, [], LIVE), now=1)
+        write_report(Folder(spark, tmp_path), ["a"], frame(spark, [], HISTORY), frame(spark, [], LIVE), now=1)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
@@ -112,7 +112,7 @@ def test_a_page_compares_with_the_span_before_and_says_why_where_it_cannot(spark
     frames = frame(spark, rows, HISTORY), frame(spark, live, LIVE)
     folder, more = Folder(spark, tmp_path), {"now": 3 * DAY, "silent": {"new": "error"}, "thresholds": {"stuck": 9}}
     errors = frame(spark, buried, ERRORS)
-    made = told(folder, ["old", "new"], *frames, 2 * DAY, 3 * DAY, buried=errors, **more)  # type: ignore[arg-type]
+    made = write_report(folder, ["old", "new"], *frames, 2 * DAY, 3 * DAY, buried=errors, **more)  # type: ignore[arg-type]
     page = Page(made.html)
     old, new = page.data["queues"]
     before = old["before"]

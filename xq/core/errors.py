@@ -228,7 +228,7 @@ class UnknownTube(Error, KeyError):
         self.name = name
         there = f"there are {', '.join(map(shown, known)) or 'none'}"
         if type is not None:
-            there = f"its type {shown(type)} is not registered in this process: call register_driver"
+            there = f"it is of the type {shown(type)}, which register_driver has not registered in this process"
         super().__init__(f"there is no tube {shown(name)}: {there}")
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ from xq.core.ports import INTEGERS, Field
 def _integer(value: Any) -> int:
     number = int(value)
     if isinstance(value, str) or number != value:
-        raise ValueError("it is no whole number")
+        raise ValueError("it is not a whole number")
     if not -(2**63) <= number < 2**63:
         raise ValueError("it has more than 64 bits")
     return number

@@ -36,7 +36,7 @@ def queue(name: str) -> Queue[Any]:
     return found
 
 
-def there(queue: Queue[Any], database: str | None) -> Queue[Any]:
+def on_database(queue: Queue[Any], database: str | None) -> Queue[Any]:
     """Return the queue on a database. On another database than its own it is a separate queue object."""
     return (
         queue if database in (None, alias_of(queue)) else queue_apart(queue.model, database, queue.adapter.definition)
@@ -72,7 +72,7 @@ class QueueCommand(BaseCommand):
         self.wrong: list[str] = []
         for each in chosen or queues():
             try:
-                found[label(each)] = call(there(each, database))
+                found[label(each)] = call(on_database(each, database))
             except (Error, DatabaseError) as error:
                 self.wrong.append(f"{label(each)}: {error}")
         return found

@@ -10,11 +10,11 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 
 from xq import Queue
-from xq.adapters.django.management.queues import QueueCommand, label, queue, there
+from xq.adapters.django.management.queues import QueueCommand, label, on_database, queue
 
 
 class Command(QueueCommand):
-    help = "Digs buried tasks out, all or none of those that are named: they are ready again, or wait for a delay."
+    help = "Digs buried tasks: they are ready again, or wait for a delay. If one named task fails, none is dug."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("queue", type=queue, metavar="app.Model")
@@ -22,13 +22,13 @@ class Command(QueueCommand):
         chosen.add_argument(
             "key", nargs="?", metavar="KEY", help="the task of this key; a composite key is a JSON array (default: all)"
         )
-        chosen.add_argument("--key", action="append", dest="keys", metavar="KEY", help="the same; again for more")
+        chosen.add_argument("--key", action="append", dest="keys", metavar="KEY", help="as KEY; may be repeated")
         chosen.add_argument("-n", type=int, metavar="N", help="the N oldest")
-        parser.add_argument("--delay", type=float, metavar="SECONDS", help="have them wait first")
+        parser.add_argument("--delay", type=float, metavar="SECONDS", help="how long they wait first")
         self.add_database(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        found = there(options["queue"], options["database"])
+        found = on_database(options["queue"], options["database"])
         n, delay = options["n"], options["delay"]
         keys = options["keys"] or ([] if options["key"] is None else [options["key"]])
         given = {} if delay is None else {"delay": delay}

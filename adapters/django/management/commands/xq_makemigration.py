@@ -19,15 +19,15 @@ from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQue
 
 
 class Command(BaseCommand):
-    help = "Write the migration that installs a queue as its model defines it today, or takes one away."
+    help = "Write the migration that installs a queue as its model defines it today, or uninstalls one."
     requires_system_checks: list[str] = []  # the checks ask for this command
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("model", help="as shop.Order")
         parser.add_argument("-n", "--name", help="the name of the migration, without its number")
-        parser.add_argument("--dry-run", action="store_true", help="write it to the terminal, and to no file")
+        parser.add_argument("--dry-run", action="store_true", help="print it, and write no file")
         parser.add_argument(
-            "--check", action="store_true", help="write nothing, and exit with 1 where there is something to write"
+            "--check", action="store_true", help="write nothing, and exit with 1 if a migration is missing"
         )
 
     def handle(self, *args: Any, model: str, name: str | None, dry_run: bool, check: bool, **options: Any) -> None:

@@ -13,11 +13,11 @@ from xq.engine.stats import Numbers, Stats
 
 
 class Command(QueueCommand):
-    help = "Tells how many tasks are in each state, and how often each transition was, exact at the last commit."
+    help = "Counts the tasks in each state, and the transitions. The numbers are exact at the last commit."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         self.add_queues(parser)
-        parser.add_argument("--json", action="store_true", help="one document, of all numbers by queue")
+        parser.add_argument("--json", action="store_true", help="print one JSON document with all numbers by queue")
 
     def handle(self, *args: Any, **options: Any) -> None:
         spelled = not options["json"]

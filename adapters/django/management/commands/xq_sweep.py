@@ -10,7 +10,7 @@ from xq.adapters.django.management.queues import QueueCommand
 
 
 class Command(QueueCommand):
-    help = "Moves what is due, until nothing is. Processes that take do so by themselves: this is for where none runs."
+    help = "Moves all due tasks. Processes that take tasks do so themselves; use this if none runs."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         self.add_queues(parser)

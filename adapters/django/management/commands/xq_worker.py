@@ -26,8 +26,8 @@ TASKS = "xq.adapters.django.tasks"
 
 class Command(QueueCommand):
     help = (
-        "Works on tasks: on those of a queue, or without one on those of django.tasks. SIGTERM and SIGINT let what is "
-        "in hand be finished, a second one releases it."
+        "Works on the tasks of a queue, or of django.tasks if none is named. After SIGTERM or SIGINT it finishes the "
+        "running tasks and ends; a second signal releases them."
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -35,17 +35,17 @@ class Command(QueueCommand):
             "model", type=queue, nargs="?", metavar="app.Model", help="the queue (default: that of django.tasks)"
         )
         parser.add_argument(
-            "--call", metavar="PATH", help="shop.jobs.mail: the function, in place of the worker that the model has"
+            "--call", metavar="PATH", help="the function, as shop.jobs.mail (default: the worker of the model)"
         )
         parser.add_argument("--workers", type=int, metavar="N", help="threads (default: XQ['WORKERS'], or the model's)")
-        parser.add_argument("--until-empty", action="store_true", help="end when there is nothing to take")
+        parser.add_argument("--until-empty", action="store_true", help="end when no task is ready")
         parser.add_argument(
-            "--queue", action="append", dest="names", metavar="NAME", help="of django.tasks, this queue; again for more"
+            "--queue", action="append", dest="names", metavar="NAME", help="a queue of django.tasks; may be repeated"
         )
         parser.add_argument(
             "--reload",
             action=argparse.BooleanOptionalAction,
-            help="start anew when the code changes (default: XQ['AUTORELOAD'], or DEBUG)",
+            help="restart when the code changes (default: XQ['AUTORELOAD'], or DEBUG)",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
