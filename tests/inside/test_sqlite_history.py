@@ -29,7 +29,7 @@ def test_printf_is_what_it_was_on_connections_of_xq(make):
     Task = make(ALL)
     Task.put(task())
     database = Task._meta.database
-    for value in ["plain", "100%%", "%d %s", "", 66, 67.5, -1, None, b"bytes", "write", "owner", "clock"]:
+    for value in ["plain", "100%%", "%d %s", "", 66, 67.5, -1, None, b"bytes", "write", "owner", "clock", "xq"]:
         with closing(sqlite3.connect(":memory:")) as other:
             plain = other.execute("SELECT COALESCE(NULLIF(printf(?), 'owner'), 'clock')", (value,)).fetchone()
         mine = database.execute_sql("SELECT COALESCE(NULLIF(printf(?), 'owner'), 'clock')", (value,)).fetchone()

@@ -21,7 +21,8 @@ from xq.sessions.session import Session
 T = TypeVar("T")
 
 TRIES: Final = 20  # how often a take is tried again whose process's own session was lost meanwhile
-BEING_MOVED: Final = (0.002, 0.004, 0.008)  # seconds to wait for what is due, and which another moves at this moment
+# seconds to wait, one after the other, for due tasks that another connection is moving at this moment
+BEING_MOVED: Final = (0.002, 0.004, 0.008, 0.016, 0.032)
 LASTS = 10.0  # seconds within which a server has done, or forgotten, what a lost connection told it to do
 NONE: Final[Mapping[str, Any]] = {}
 

@@ -15,7 +15,7 @@ from xq.adapters.databases.dialect import Dialect, Run
 from xq.adapters.databases.file_liveness import FileLocks, FileNotifier
 from xq.adapters.databases.objects import Object
 from xq.adapters.databases.records import SESSIONS
-from xq.adapters.databases.sqlite.event_context import CLOCK, EVENT, OWNER, context_of, is_read, read, telling
+from xq.adapters.databases.sqlite.event_context import CLOCK, EVENT, OWNER, SENT, context_of, is_read, read, telling
 from xq.adapters.databases.sqlite.exports import SqliteExports
 from xq.adapters.databases.sqlite.groups import SqliteGroups
 from xq.adapters.databases.sqlite.scans import SqliteScans
@@ -367,14 +367,20 @@ class Sqlite(Dialect):
 
     def _note(self, version: str, source: str, target: str, when: str) -> str:
         """A statement of a trigger: write this version of a row into the history, where the task came or went."""
+        # SQLite's own time has milliseconds, and is later where the statement waited for a lock.
+        sent = f"MAX(COALESCE(NULLIF({read(SENT)}, '{SENT}'), 0), {_microseconds(MACHINE_TIME)})"
         what = {
-            "at_us": f"COALESCE(NULLIF({read(CLOCK)}, '{CLOCK}'), {_microseconds(MACHINE_TIME)})",
+            "at_us": f"COALESCE(NULLIF({read(CLOCK)}, '{CLOCK}'), {sent})",
             "source": source,
             "target": target,
             "event": read(EVENT),
             "owner": self.owner_noted({"OLD": source, "NEW": target}),
         }
         return f"{self.noted(self.quote(self.name('history')), version, what, f'WHERE {when}')};"
+
+    @property
+    def since_before(self) -> str:
+        return f"MAX(0, {super().since_before})"  # the time of a row is exact, or cut to milliseconds: see _note
 
     def owner_of(self, version: str) -> str:
         if "owner" in self.roles:

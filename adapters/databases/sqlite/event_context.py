@@ -20,8 +20,9 @@ from xq.adapters.databases.dialect import Run
 from xq.core.ports import Connection, Connections, Row
 
 # What triggers read: the event; the owner, of a take, since the side table of owners does not have it yet when triggers
-# fire; and the time in microseconds since 1970. And the number of the context, which xq reads.
-EVENT, OWNER, CLOCK, NUMBER = "write", "owner", "clock", "xq_event_context"
+# fire; in microseconds since 1970 the time at which the statement was sent, or that of a test's clock in its place. And
+# the number of the context, which xq reads.
+EVENT, OWNER, SENT, CLOCK, NUMBER = "write", "xq_owner", "xq_sent", "xq_clock", "xq_event_context"
 
 _numbers = itertools.count(1)
 
@@ -36,7 +37,7 @@ class EventContext(dict[Any, Any]):
 
     def __init__(self) -> None:
         number = next(_numbers)
-        super().__init__({EVENT: EVENT, OWNER: None, CLOCK: None, NUMBER: number})
+        super().__init__({EVENT: EVENT, OWNER: None, SENT: None, CLOCK: None, NUMBER: number})
         _contexts[number] = self
 
     def __missing__(self, text: Any) -> Any:
@@ -88,12 +89,12 @@ def telling(event: str, run: Run, has_history: bool) -> Run:
 
     def told_for_history(connection: Connection, values: dict[str, Any]) -> list[Row]:
         context, now = connection.context, values["now"]
-        before = context[EVENT], context[OWNER], context[CLOCK]
-        context[CLOCK] = time_ns() // 1000 if now is None else round(now * 1e6)
+        before = context[EVENT], context[OWNER], context[SENT], context[CLOCK]
         context[EVENT], context[OWNER] = event, values.get("owner")
+        context[SENT], context[CLOCK] = time_ns() // 1000, None if now is None else round(now * 1e6)
         try:
             return run(connection, values)
         finally:
-            context[EVENT], context[OWNER], context[CLOCK] = before
+            context[EVENT], context[OWNER], context[SENT], context[CLOCK] = before
 
     return told_for_history if has_history else told
