@@ -1,4 +1,4 @@
-"""Writes the documents that the code itself knows: docs/machine.md.
+"""Writes the documents that the code itself knows: docs/machine.md and docs/sql.md.
 
 `make docs` runs it; with --check it writes nothing, names the files that are stale, and exits with 1.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from annotated_types import Gt, Interval, Le, Len
+from sql import sql
 
 from xq.core.machine import NAMES, Machine
 from xq.features import FEATURES
@@ -58,7 +59,7 @@ def machine() -> str:
 QUEUES: Mapping[str, Mapping[str, Any]] = {"The queue of the README": README}
 
 # Every document: what writes it, by its name.
-DOCUMENTS: Mapping[str, Callable[[], str]] = {"machine.md": machine}
+DOCUMENTS: Mapping[str, Callable[[], str]] = {"machine.md": machine, "sql.md": sql}
 
 
 def table(features: Mapping[str, Any]) -> str:

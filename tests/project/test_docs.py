@@ -7,11 +7,15 @@ what an earlier one defined. Each stands at its own line of that program, so a t
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
+
+from tests.golden.regenerate import DATABASES, QUEUES, entries
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
@@ -37,7 +41,8 @@ def test_what_is_generated_is_current():
 
 
 def test_a_stale_document_is_named(tmp_path):
-    (tmp_path / "generate.py").write_text(GENERATE.read_text())
+    for path in [*GENERATE.parent.glob("*.py"), GENERATE.parent / "sql.md"]:
+        (tmp_path / path.name).write_text(path.read_text())
     (tmp_path / "machine.md").write_text("old")
     checked = run(tmp_path / "generate.py", "--check")
     assert (checked.returncode, checked.stdout) == (1, "docs/machine.md is stale: make docs writes it anew\n")
@@ -45,6 +50,22 @@ def test_a_stale_document_is_named(tmp_path):
     assert run(tmp_path / "generate.py").returncode == 0
     assert (tmp_path / "machine.md").read_text() == (ROOT / "docs" / "machine.md").read_text()
     assert run(tmp_path / "generate.py", "--check").returncode == 0
+
+
+def test_the_layout_of_sql_changes_white_space_only():
+    laid_out = runpy.run_path(str(ROOT / "docs" / "layout.py"))["laid_out"]
+    for name, database in product(QUEUES, DATABASES):
+        for entry in entries(QUEUES[name](DATABASES[database]())):
+            for sql in entry.texts:
+                assert "".join(laid_out(sql).split()) == "".join(sql.split())
+
+
+def test_a_note_quotes_only_what_stands_in_the_sql(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    checked = runpy.run_path(str(ROOT / "docs" / "sql.py"))["_checked"]
+    assert checked("It has `A  B`.", "SQLite, put", ["SELECT A\n  B;"]) == "It has `A B`."
+    with pytest.raises(SystemExit, match="the note of SQLite, put quotes 'LIMIT'"):
+        checked("It has `LIMIT`.", "SQLite, put", ["SELECT A;"])
 
 
 def test_the_queue_of_the_readme_is_the_one_in_the_readme():

@@ -22,7 +22,7 @@ PREFIX = 191  # characters of a long text that an index holds
 LONG = 255  # characters, beyond which an index of several columns cannot be sure to hold the whole
 
 
-def _part(n: int) -> str:
+def part(n: int | str) -> str:
     """A part of what the statement told, as SQL."""
     told = "CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
     return f"SUBSTRING_INDEX(SUBSTRING_INDEX({told}, '{PART}', {n}), '{PART}', -1)"
@@ -285,7 +285,7 @@ class MariadbObjects(Server):
     def _trigger(self, suffix: str, body: Sequence[str]) -> Object:
         declared = ""
         if self.has_history:
-            at = f"IF({self._ours} AND {_part(3)} <> '', {_part(3)} * 1e0, {SERVER_TIME})"
+            at = f"IF({self._ours} AND {part(3)} <> '', {part(3)} * 1e0, {SERVER_TIME})"
             declared = (
                 f"DECLARE told {self.varying(255)} DEFAULT {self.event}; "
                 f"DECLARE at_us BIGINT DEFAULT ROUND({at} * 1000000); "
@@ -301,11 +301,11 @@ class MariadbObjects(Server):
     @property
     def _ours(self) -> str:
         """That what is told is of this statement, and of this queue."""
-        return f"{_part(2)} = {self.literal(self.source_name)} AND {_part(4)} = CAST({SERVER_TIME} AS CHAR)"
+        return f"{part(2)} = {self.literal(self.source_name)} AND {part(4)} = CAST({SERVER_TIME} AS CHAR)"
 
     @property
     def event(self) -> str:
-        return f"IF({self._ours}, {_part(1)}, 'write')"
+        return f"IF({self._ours}, {part(1)}, 'write')"
 
     def note(self, version: str, source: str, target: str, rows: str = "") -> str:
         noted = super().note(version, source, target, rows)

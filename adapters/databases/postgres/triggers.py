@@ -30,7 +30,7 @@ def unless_silenced(settings: str) -> str:
     return f"NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'notify' AND value = 0)"
 
 
-def part(n: int) -> str:
+def part(n: int | str) -> str:
     """A part of what the statement told, as SQL."""
     return f"split_part(current_setting('xq.told', true), '{PART}', {n})"
 
