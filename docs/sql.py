@@ -93,7 +93,7 @@ planner on the partial index of the ready tasks: with old statistics it may read
 """,
         "ack": """
 One UPDATE finds the task by its key, checks state and token, and writes the caller's fields with the new state.
-`"runat" = NULL` ends the timer. The event context is not in the SQL: xq keeps it in the thread, and the triggers ask
+`"runat" = NULL` ends the timer. The event context is not in the SQL: xq keeps it with the connection, and the triggers ask
 for it.
 """,
         "release, with a delay": """
@@ -114,10 +114,9 @@ finished tasks. page_xq_runat finds the tasks that are due, and all taken tasks 
 """,
         "Triggers": """
 Triggers fire for each row, and for every program. They add to the counters with an upsert, which delays no one
-because there is one writer. The update trigger also writes how a task ended for the callers of `wait()`. It asks for
-the event with `char(119, 114, 105, 116, 101)`, which spells the word write. On its own connections xq registers a
-function char of five arguments, which answers with the event of the call that is running; on any other connection the
-event is a write.
+because there is one writer. The update trigger also writes how a task ended for the callers of `wait()`. It reads
+the event by `printf('write')`. On its own connections xq registers a printf of one argument, which returns the event of
+the running call for this word. In any other program the event is a write.
 """,
     },
     "PostgreSQL": {
