@@ -93,8 +93,8 @@ planner on the partial index of the ready tasks: with old statistics it may read
 """,
         "ack": """
 One UPDATE finds the task by its key, checks state and token, and writes the caller's fields with the new state.
-`"runat" = NULL` ends the timer. The event context is not in the SQL: xq keeps it with the connection, and the triggers ask
-for it.
+`"runat" = NULL` ends the timer. The event context is not in the SQL: xq keeps it with the connection, and
+the triggers ask for it.
 """,
         "release, with a delay": """
 The task waits, and `"runat" = ⟨now⟩ + :delay` is when it becomes ready. A release without a delay writes R and NULL.
