@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from textwrap import fill
 from typing import Any
 
@@ -311,10 +312,14 @@ def _texts(dialect: Any) -> dict[str, str]:
     return {}
 
 
+def _named(name: str, found: re.Match[str]) -> str:
+    return name.format(x="".join(found.groups()))
+
+
 def _shortened(sql: str, texts: Mapping[str, str]) -> str:
     for name, text in texts.items():
         pattern = re.escape(text).replace(re.escape("{x}"), r"([\w.`\"{}]+)")
-        sql = re.sub(pattern, lambda found, name=name: name.format(x="".join(found.groups())), sql)
+        sql = re.sub(pattern, partial(_named, name), sql)
     return sql.replace(PART, "␟")
 
 
