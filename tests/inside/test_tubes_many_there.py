@@ -41,6 +41,6 @@ def test_tubes_that_nobody_writes_are_not_looked_at_again(sqlite_db, monkeypatch
     upkeep.expire()
     assert len([sql for sql in looked if "UNION ALL" in sql]) == 2, "many by one statement"
     looked.clear()
-    monkeypatch.setattr(upkeep, "_look_at", 0.0)
+    monkeypatch.setattr(upkeep, "_next_look", 0.0)
     upkeep.expire()
     assert len(looked) == 1, "whether anything was committed"
