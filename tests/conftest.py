@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,7 @@ pytest.register_assert_rewrite("tests.random_calls")
 
 import xq  # noqa: E402
 from tests.servers import MariaDB, Postgres, Server, shared  # noqa: E402
+from xq.runtime import maintenance  # noqa: E402
 from xq.testing import Clock  # noqa: E402
 
 Database = Callable[[Path], AbstractContextManager[pw.Database]]
@@ -26,12 +28,32 @@ Database = Callable[[Path], AbstractContextManager[pw.Database]]
 _numbers = itertools.count(1)
 
 
+@contextmanager
+def _maintained(database: pw.Database) -> Iterator[pw.Database]:
+    """Close a database at the end, and stop its maintenance thread, which else goes on until it is collected."""
+    with closing(database):
+        try:
+            yield database
+        finally:
+            thread = maintenance.thread_of(database)
+            if thread is not None:
+                thread.end()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collected() -> Iterator[None]:
+    """Collect the databases that the tests of a module have left, since their maintenance threads go on until then."""
+    yield
+    gc.collect()
+
+
 def _sqlite(name: str) -> Database:
     """A file of that name, or memory."""
 
     @contextmanager
     def fresh(folder: Path) -> Iterator[pw.Database]:
-        with closing(pw.SqliteDatabase(name if name == ":memory:" else str(folder / name), timeout=20)) as database:
+        path = name if name == ":memory:" else str(folder / name)
+        with _maintained(pw.SqliteDatabase(path, timeout=20)) as database:
             yield database
 
     return fresh
@@ -46,7 +68,7 @@ def _on(kind: type[Server]) -> Database:
 
     @contextmanager
     def fresh(folder: Path) -> Iterator[pw.Database]:
-        with database_on(kind) as (server, name), closing(server.peewee(name)) as database:
+        with database_on(kind) as (server, name), _maintained(server.peewee(name)) as database:
             yield database
 
     return fresh

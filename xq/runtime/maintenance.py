@@ -616,6 +616,11 @@ def _thread_of(queue: QueueMaintenance) -> MaintenanceThread | None:
     return thread
 
 
+def thread_of(database: object) -> MaintenanceThread | None:
+    """The maintenance thread of this process for a database, if it has one."""
+    return _threads.get(database)
+
+
 def is_paused(database: object) -> bool:
     """Whether the thread of a database has paused since that could not be written. It is asked to go on."""
     thread = _threads.get(database)
