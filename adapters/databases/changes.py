@@ -146,9 +146,9 @@ class Changes(Rows, Counters):
         )
 
     def limited(self, rows: str, guard: Guard) -> tuple[str, str]:
-        """Return the source of an INSERT that inserts nothing into a full queue, and a query that must find a row first.
+        """Return the rows of an INSERT into a limited queue, and a query that must find a row before it runs.
 
-        The query is empty if the database needs none.
+        The query is empty if the INSERT itself inserts nothing into a full queue.
         """
         return f"SELECT * FROM (VALUES {rows}) WHERE {self.room(guard)}", ""
 
