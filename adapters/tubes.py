@@ -1,4 +1,4 @@
-"""The tables of tubes, as models of Peewee: that of each tube, and the one that records them all."""
+"""The tables of tubes, as Peewee models: one for each tube, and one that records all tubes."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def new_table(name: str) -> str:
 
 
 def model(database: pw.Database, name: str, table: str, roles: Collection[str]) -> type[pw.Model]:
-    """The model of a tube: id, status and data, and a field for each of these roles."""
+    """Return the model of a tube: id, status and data, and a field for each of these roles."""
     # Else SQLite would use the number of the last task again, when that is gone.
     of_sqlite = isinstance(database, pw.SqliteDatabase)
     fields: dict[str, pw.Field[Any]] = {
@@ -128,7 +128,7 @@ def drop(model: type[pw.Model]) -> None:
 
 
 def drop_again(database: pw.Database, table: str) -> None:
-    """Drop a table, if it was made at all, of a tube that was not."""
+    """Drop the table, if it exists, of a tube whose creation failed."""
     model(database, "Tube", table, ()).drop_table()
 
 
@@ -139,12 +139,12 @@ def key_types(model: type[pw.Model]) -> tuple[type, ...]:
 
 
 def transaction(model: type[pw.Model]) -> object:
-    """The transaction of Peewee's in which this thread is, if any."""
+    """Return Peewee's current transaction of this thread, if any."""
     return model._meta.database.top_transaction()
 
 
 def is_there(model: type[pw.Model]) -> bool:
-    """Whether the table of a model is."""
+    """Return whether the table of a model exists."""
     return bool(model.table_exists())
 
 
@@ -172,7 +172,7 @@ class Records:
         self._made = self._there = False  # what is undone with a transaction is not remembered
 
     def make(self) -> None:
-        """Make the table, where it is not there."""
+        """Create the table if it does not exist."""
         if self._made:
             return
         if not self._is_installed():  # whoever may not make it may find it there
@@ -188,7 +188,7 @@ class Records:
         return True
 
     def are_there(self) -> bool:
-        """Whether there is the table, be it empty."""
+        """Return whether the table exists."""
         if self._there:
             return True
         there = bool(self.model.table_exists())
@@ -196,7 +196,7 @@ class Records:
         return there
 
     def check_transaction(self) -> None:
-        """Raise ConfigurationError within a transaction that would end where a table is made or dropped."""
+        """Raise ConfigurationError within a transaction that creating or dropping a table would end."""
         if isinstance(self.model._meta.database, pw.MySQLDatabase) and self._within_transaction():
             raise ConfigurationError(
                 "MariaDB ends a transaction where a table is made or dropped: create and drop tubes outside of it"
@@ -206,7 +206,7 @@ class Records:
         return bool(self.model.xq.adapter.store.in_transaction())
 
     def __iter__(self) -> Iterator[Record]:
-        """The tubes, by name; none where there is no table."""
+        """Yield the tubes by name; none if the table does not exist."""
         if not self.are_there():
             return iter(())
         return iter([_record(row) for row in self.model.select().order_by(self.model.name).tuples()])
@@ -223,7 +223,7 @@ class Records:
         return _record(found) if found else None
 
     def add(self, record: Record) -> bool:
-        """Record a tube. False when there is one of this name."""
+        """Record a tube. Returns False if the name is in use."""
         try:
             with self.model._meta.database.atomic():
                 options = json.dumps(
@@ -235,7 +235,7 @@ class Records:
             return False
 
     def remove(self, record: Record) -> bool:
-        """Forget a tube. False when it is not recorded."""
+        """Delete the record of a tube. Returns False if there is none."""
         self.check_transaction()
         mine = self.model.name == record.name, self.model.table == record.table
         return bool(self.model.delete().where(*mine).execute())
