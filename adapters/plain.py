@@ -13,11 +13,11 @@ from xq.adapters.stores import ClassifiesErrors, Connection
 from xq.core.ports import Address, Driver, Row
 
 PATIENCE = 60.0  # seconds to wait for another writer of the file, since a whole job is one transaction
-FOUND_ROWS = 2  # of MariaDB's client: rows would count as changed, too, that are as they shall be already
+FOUND_ROWS = 2  # MariaDB's CLIENT.FOUND_ROWS: with it, rows whose values stay the same would count as changed
 
 
 class PlainStore(ClassifiesErrors):
-    """What of `xq.core.ports.Store` statements need that move tasks or install. Of one thread; to be closed."""
+    """The part of `xq.core.ports.Store` that moving tasks and installing need, for one thread. Close it after use."""
 
     installs = ""
 

@@ -198,12 +198,12 @@ class Terms(ABC):
 
     @property
     def owners(self) -> str:
-        """The table of owners beside that of the application, where no role holds them."""
+        """Returns the side table of tokens, which a queue without the role owner has."""
         return self.side("owner")
 
     @property
     def owner(self) -> str:
-        """Whoever holds the row: the role, or what the side table says."""
+        """Returns SQL of the token of a row: the role owner, or the token in the side table."""
         return self.roles.get("owner", self._owner_beside)
 
     @property
@@ -211,11 +211,11 @@ class Terms(ABC):
         return f"(SELECT o.owner FROM {self.owners} AS o WHERE {self.same_key('o', self.table)})"
 
     def same_key(self, alias: str, version: str) -> str:
-        """That a row of a table beside, which has this alias ('': none), is of this version of a row."""
+        """Return the condition that a row of a side table (alias, '' if none) has the key of this version of a row."""
         return self._same(alias, self.keys, version)
 
     def same_wait(self, alias: str, version: str) -> str:
-        """That somebody waits for the end of the task of this row."""
+        """Return the condition that a row of the waits has the key of this version of a row."""
         return self._same(alias, self._parts(), version)
 
     def _same(self, alias: str, columns: Sequence[str], version: str) -> str:
@@ -223,7 +223,7 @@ class Terms(ABC):
         return " AND ".join(f"{dot}{column} = {version}.{key}" for column, key in zip(columns, self.keys, strict=True))
 
     def by_key(self, of: str = "", row: str = "") -> str:
-        """The row of the key, of a table that has this alias where there are several; `row` ends its values' names."""
+        """Return the condition of a row by key. `of` prefixes the columns, `row` ends the values' names."""
         parts = enumerate(zip(self.keys, self.source.key, strict=True))
         return " AND ".join(self.holds(f"{of}{key}", f"= :k{i}{row}", field.kind) for i, (key, field) in parts)
 
@@ -232,7 +232,7 @@ class Terms(ABC):
         return self.holds(self.roles["tube"], "= :tube")
 
     def keys_there(self, of: str = "") -> str:
-        """What begins a condition of rows of which no key is NULL, where it may be; `of` as in `by_key`."""
+        """Return the start of a condition that excludes NULL keys, if the database allows them; `of` as in `by_key`."""
         return ""
 
     def holding(self, guard: Guard) -> list[str]:

@@ -43,7 +43,7 @@ class _Locked(NamedTuple):
 
 
 class Mariadb(MariadbObjects):
-    """UPDATE returns nothing here: rows are locked by a SELECT, changed by their keys, and read back."""
+    """The dialect of MariaDB. UPDATE has no RETURNING, so it locks rows by SELECT, updates by key, and reads again."""
 
     now = f"COALESCE(:now, {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS SIGNED)"
@@ -141,7 +141,7 @@ class Mariadb(MariadbObjects):
         if kind == "datetime0":
             return f"TIMESTAMPADD(SECOND, CEIL({seconds}), {EPOCH})"
         if kind == "bigint":
-            return f"CEIL({seconds})"  # rounded up: nothing falls due too early
+            return f"CEIL({seconds})"  # rounded up, so that no task is due too early
         return seconds
 
     def seconds(self, kind: Kind, column: str) -> str:
@@ -199,7 +199,7 @@ class Mariadb(MariadbObjects):
         return f"{self.table_in_schema}{' FORCE INDEX (PRIMARY)' * bool(rows.more)}"
 
     def _locked(self, rows: Selector, columns: str) -> str:
-        """A query that locks the rows, and returns them as they are."""
+        """Return a query that locks the rows and returns them unchanged."""
         if rows.way in ("all", "each"):
             return f"SELECT {columns} FROM {self._of_states(rows)} WHERE {self.where(rows)}{self.lock}"
         if utubes := self.picked_from(rows):
@@ -394,7 +394,7 @@ class Mariadb(MariadbObjects):
         return True
 
     def unless_held(self, guard: Guard) -> str:
-        return ""  # an error here undoes the statement and not the transaction
+        return ""  # an error rolls back the statement, not the transaction
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         return f"{self.name(guard.name)}'" in refusal

@@ -1,4 +1,4 @@
-"""What installing a queue creates on MariaDB."""
+"""The objects that installing a queue creates on MariaDB."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONG = 255  # characters, beyond which an index of several columns cannot be sur
 
 
 def _part(n: int) -> str:
-    """A part of what the statement told, as SQL."""
+    """Return SQL of a part of the event context."""
     told = "CAST(@xq_told AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
     return f"SUBSTRING_INDEX(SUBSTRING_INDEX({told}, '{PART}', {n}), '{PART}', -1)"
 
@@ -89,7 +89,7 @@ class MariadbObjects(Server):
         yield taken
 
     def _triggers(self, store: Connections) -> set[str]:
-        """The SQL that makes the triggers of the table as they are."""
+        """Return SQL that creates the existing triggers of the table again."""
         found = store.execute(
             "SELECT trigger_name, action_timing, event_manipulation, action_statement FROM information_schema.triggers "
             f"WHERE event_object_schema = {self._schema} AND event_object_table = {self.literal(self.source.name)}"

@@ -1,4 +1,4 @@
-"""What a queue of MariaDB holds, as other processes read it."""
+"""Extracts of a queue on MariaDB, as other processes read them."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
 
 
 class Postgres(Server):
-    """Rows are chosen and locked by one statement, which skips what others have locked."""
+    """The dialect of PostgreSQL. One statement chooses and locks rows, and skips locked ones."""
 
     now = f"COALESCE(CAST(:now AS float8), {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS bigint)"
@@ -119,7 +119,7 @@ class Postgres(Server):
         if kind == "timestamptz":
             return f"to_timestamp({seconds})"
         if kind == "bigint":
-            return f"CAST(ceil({seconds}) AS bigint)"  # rounded up: nothing falls due too early
+            return f"CAST(ceil({seconds}) AS bigint)"  # rounded up, so that no task is due too early
         return seconds
 
     def seconds(self, kind: Kind, column: str) -> str:
@@ -199,7 +199,7 @@ class Postgres(Server):
 
     def roll_up(self, store: Connections) -> bool:
         count = self.side("count")
-        # Those that another process adds up are passed by.
+        # Skips the rows that another process is merging.
         some = f"SELECT ctid FROM {count} LIMIT {ROLL_UP}{self.lock} SKIP LOCKED"
         ((found,),) = store.execute(
             f"WITH old AS (DELETE FROM {count} WHERE ctid = ANY(ARRAY({some})) RETURNING *), "
@@ -368,7 +368,7 @@ class Postgres(Server):
 
     @property
     def is_partitioned(self) -> str:
-        """A query that finds a row where the table is partitioned."""
+        """Return a query that finds a row if the table is partitioned."""
         return f"SELECT 1 FROM pg_partitioned_table WHERE partrelid = to_regclass({self.literal(self.table_in_schema)})"
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:

@@ -1,4 +1,4 @@
-"""The heads of utubes on PostgreSQL."""
+"""Group heads on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class PostgresGroups(ServerGroups):
         self.of.execute(store, timeout, {"timeout": before})
 
     def look_at(self, store: Connections, utubes: Collection[Any]) -> None:
-        # A version of a row that says nothing new is one too many.
+        # An update that changes nothing would only add a row version.
         known = ", ".join(f"{self.name}.{column}" for column in self.columns)
         first = self.first(f"ROW({self.wanted})", f"{self.name}.utube")
         looked = (
