@@ -19,7 +19,7 @@ def _is_in(step: str) -> str:
 
 
 class PostgresGroups(ServerGroups):
-    """Heads whose rows are locked together with those of their tasks."""
+    """The group heads of PostgreSQL. A take locks a head together with its task."""
 
     of: Postgres
     me = "pg_current_xact_id()"
@@ -80,7 +80,7 @@ class PostgresGroups(ServerGroups):
             "placed": placed,
             "ids": [one.id for one in dirty],
             "of": [one.utube for one in dirty],
-            "over": [one.id for one in dirty if one.head == FULL],  # what makes room there makes them dirty
+            "over": [one.id for one in dirty if one.head == FULL],  # the change that makes room makes them dirty again
         }
         ((refreshed,),) = self.of.execute(store, self._refreshing, values)
         return int(refreshed)
