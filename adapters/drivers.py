@@ -59,8 +59,8 @@ OF_POSTGRES = _kinds(
         ErrorKind.DENIED: ("42501",),
         # No such operator, a type mismatch, a type that cannot be determined, no such cast.
         ErrorKind.BAD_TYPE: ("42883", "42804", "42P18", "42846"),
-        # Not readable as the type, out of its range or encoding, or too long for an index. Not 22001 (text too long
-        # for its column): xq checks its own values, so another program or a trigger causes it.
+        # Not readable as the type, out of its range or encoding, or too long for an index. Text that is too long
+        # for its column (22001) is not among them.
         ErrorKind.BAD_VALUE: ("22P02", "22P03", "22P05", "22003", "22007", "22008", "22021", "54000", "0A000"),
         ErrorKind.PERMANENT: ("55000",),  # object not in prerequisite state, which triggers often raise
     }
