@@ -92,7 +92,7 @@ class Takes(Generic[T]):
                 # The application's transaction may see an old snapshot: refresh only the heads that it made dirty.
                 guesses = connection.in_transaction and dialect.has_dirty_groups
                 if clock is not None:
-                    database.review()  # under a test's clock there is no maintenance thread
+                    database.review()  # no maintenance thread does, under a test's clock
                 if clock is not None or time.monotonic() - self.timers.swept_at > SWEEP_AFTER:
                     database.begin_writing()
                     swept = self.timers.sweep_if_any()
