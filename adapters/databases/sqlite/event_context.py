@@ -19,8 +19,9 @@ from weakref import WeakValueDictionary
 from xq.adapters.databases.dialect import Run
 from xq.core.ports import Connection, Connections, Row
 
-# Triggers read the event; the token of a take, which the side table does not have yet when they fire; and in microseconds
-# since 1970 the time at which the statement was sent, or the time of a test's clock. xq reads the number of the context.
+# Triggers read the event; the token of a take, which the side table does not have yet when they fire; and in
+# microseconds since 1970 the time at which the statement was sent, or the time of a test's clock. xq reads the number
+# of the context.
 EVENT, OWNER, SENT, CLOCK, NUMBER = "write", "xq_owner", "xq_sent", "xq_clock", "xq_event_context"
 
 _numbers = itertools.count(1)
